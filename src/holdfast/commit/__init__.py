@@ -1,0 +1,1 @@
+"""Commitment, pure: admission, ledgers, bind, fencing, operation ids. The only place where something becomes true."""

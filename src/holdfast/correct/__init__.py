@@ -1,0 +1,1 @@
+"""Correction, pure: controllers, one file per owned set of transitions."""

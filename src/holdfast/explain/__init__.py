@@ -1,0 +1,1 @@
+"""From stored evidence to one timeline and a verdict, pure."""

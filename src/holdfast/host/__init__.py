@@ -1,0 +1,1 @@
+"""The real shell: event loop, HTTP server, client, TLS, runtimes, metrics."""

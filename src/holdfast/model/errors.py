@@ -1,0 +1,122 @@
+"""The one place for errors, sorted by what the caller does next.
+
+Every room raises or returns these and no others of its own, so that a caller decides by class and a person reads
+a sentence. The tree:
+
+    HoldfastError            stable .code; the message names kind, name, revision
+      Rejected               did not happen, by decision
+        Conflict             stale precondition          -> observe, propose again
+        Forbidden            invariant, owner, quota     -> publish the condition, wait for a change
+        Invalid              malformed                   -> tell the caller: field, value, rule
+        Missing              no such object              -> often: already done
+      Unavailable            did not happen, by fault    -> back off, retry within the budget
+      OutcomeUnknown         may have happened           -> read by operation id or token, then decide
+      Expired                lease or watch gone         -> step down, or relist
+    InvariantBroken          our bug; never caught       -> stop, print the story
+
+Codes are for machines and never change; messages are for people and may.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NoReturn
+
+import msgspec
+
+
+class HoldfastError(Exception):
+    """Anything Holdfast tells its caller on purpose."""
+
+    code: ClassVar[str] = "Error"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if code is not None:
+            # An instance may be more precise than its class: Forbidden("...", code="QuotaExceeded").
+            self.__dict__["code"] = code
+
+
+class Rejected(HoldfastError):
+    """It did not happen, and somebody decided so."""
+
+    code = "Rejected"
+
+
+class Conflict(Rejected):
+    """A precondition was stale: observe again, then propose again."""
+
+    code = "Conflict"
+
+
+class Forbidden(Rejected):
+    """A rule, an owner or a quota said no: publish the condition and wait for a change."""
+
+    code = "Forbidden"
+
+
+class FieldError(msgspec.Struct, frozen=True, gc=False):
+    """One thing wrong with one field: where, what was given, and the rule it breaks."""
+
+    path: str
+    value: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.value}: {self.rule}" if self.value else f"{self.path}: {self.rule}"
+
+
+class Invalid(Rejected):
+    """Malformed. Carries every field error found, so that a user mends them in one go."""
+
+    code = "Invalid"
+
+    def __init__(
+        self, message: str, errors: tuple[FieldError, ...] = (), *, code: str | None = None
+    ) -> None:
+        super().__init__(message, code=code)
+        self.errors = errors
+
+
+class Missing(Rejected):
+    """There is no such object. Often this means: already done."""
+
+    code = "Missing"
+
+
+class Unavailable(HoldfastError):
+    """It did not happen, by a fault: back off and retry within the budget."""
+
+    code = "Unavailable"
+
+
+class OutcomeUnknown(HoldfastError):
+    """It may have happened. Never retry blindly: read by operation id or token, then decide."""
+
+    code = "OutcomeUnknown"
+
+
+class Expired(HoldfastError):
+    """A lease or a place in a watch is gone: step down, or list again."""
+
+    code = "Expired"
+
+
+class InvariantBroken(Exception):
+    """Our own bug. Deliberately not a HoldfastError, so that no handler for those can catch it."""
+
+    def __init__(self, message: str, story: tuple[str, ...] = ()) -> None:
+        super().__init__("\n  ".join((message, *story)))
+        self.message = message
+        self.story = story
+
+
+def invariant(condition: object, message: str, story: tuple[str, ...] = ()) -> None:
+    """Stop when something that must always hold does not. Unlike `assert` it stays on under -O."""
+    if not condition:
+        raise InvariantBroken(message, story)
+
+
+def unreachable(message: str) -> NoReturn:
+    """Mark a branch that no input may reach."""
+    raise InvariantBroken(message)

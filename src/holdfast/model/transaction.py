@@ -1,0 +1,93 @@
+"""What the store understands: records with revisions, and transactions guarded by compares.
+
+`commit/` builds transactions, every store in `store/` runs them, the simulator's checkers read them. A
+transaction is all or nothing: when each compare holds, all writes take effect at one new revision; otherwise
+nothing is written and the answer brings the current records of all compared keys, so that the caller can decide
+again without a second read.
+
+Keys are strings ordered by code point, which is the byte order of their UTF-8 form. Values are bytes that the
+store never looks into.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.errors import invariant
+
+# A key was never written, or is deleted: no record has this revision, the first transaction makes revision 1.
+ABSENT = 0
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One key at one moment. `created` is the revision of its first write since it was last absent."""
+
+    key: str
+    value: bytes
+    created: int
+    modified: int
+
+
+class Compare(msgspec.Struct, frozen=True, gc=False):
+    """Holds while the key was last written at exactly this revision; ABSENT means it must not exist."""
+
+    key: str
+    modified: int
+
+
+class Put(msgspec.Struct, frozen=True, gc=False, tag="put"):
+    key: str
+    value: bytes
+
+
+class Delete(msgspec.Struct, frozen=True, gc=False, tag="delete"):
+    """Deleting an absent key is allowed and writes nothing."""
+
+    key: str
+
+
+Write = Put | Delete
+
+
+class Transaction(msgspec.Struct, frozen=True, gc=False):
+    """Compares and writes. A key may appear once among the compares and once among the writes."""
+
+    compares: tuple[Compare, ...]
+    writes: tuple[Write, ...]
+
+    def check(self) -> None:
+        """Refuse what stores disagree about: a key named twice has no single meaning."""
+        for name, keys in (
+            ("compares", [c.key for c in self.compares]),
+            ("writes", [w.key for w in self.writes]),
+        ):
+            invariant(len(set(keys)) == len(keys), f"a transaction's {name} name a key twice: {sorted(keys)}")
+
+
+class Committed(msgspec.Struct, frozen=True, gc=False):
+    """All writes took effect at this revision. Without an effective write it is the current revision."""
+
+    revision: int
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Some compare failed and nothing was written.
+
+    `current` has one entry for each compared key, in the order of the compares, as of `revision`; None means
+    absent.
+    """
+
+    revision: int
+    current: tuple[Record | None, ...]
+
+
+Outcome = Committed | Refused
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One key changed at `revision`. `value` is None when the key was deleted."""
+
+    revision: int
+    key: str
+    value: bytes | None
+    created: int

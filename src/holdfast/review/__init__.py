@@ -1,0 +1,1 @@
+"""Capacity, what-if, commitments, the design-review report; runs as a client."""

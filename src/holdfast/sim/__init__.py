@@ -1,0 +1,1 @@
+"""The virtual shell: time, network, faults, worlds, checkers, scenarios."""
