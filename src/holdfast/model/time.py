@@ -1,0 +1,38 @@
+"""Moments, without a clock.
+
+Pure rooms never ask what time it is; a shell hands them an Instant with each stimulus. It carries two readings
+that must not be mixed: `monotonic_ms` counts on one machine's CLOCK_BOOTTIME and is the only one that fencing,
+takeover and timers may use; `wall_ms` is that machine's idea of the calendar, used for timestamps that people read
+and for administrative deadlines, which allow for a skew.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Instant(msgspec.Struct, frozen=True, gc=False, order=True):
+    """One moment as one machine sees it."""
+
+    monotonic_ms: int
+    wall_ms: int
+
+
+def timestamp(wall_ms: int) -> datetime:
+    """The moment as objects carry it: UTC, to the millisecond."""
+    return _EPOCH + timedelta(milliseconds=wall_ms)
+
+
+def wall_ms(moment: datetime) -> int:
+    """The inverse of `timestamp`, rounding down to a millisecond."""
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def rfc3339(wall_ms: int) -> str:
+    """The moment as text that people read in messages, to the second."""
+    return timestamp(wall_ms).strftime("%Y-%m-%dT%H:%M:%SZ")
