@@ -1,0 +1,49 @@
+"""Lists the benchmarks, or runs those named: `python -m bench [NAME…]`. `make bench` is the usual way in."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+# Modules of this package that are not benchmarks themselves.
+_NOT_BENCHMARKS = frozenset({"__init__", "__main__", "harness"})
+
+
+def names(folder: Path = HERE) -> dict[str, str]:
+    """Every benchmark with the first line of its docstring, read without importing it."""
+    found = {}
+    for path in sorted(folder.glob("*.py")):
+        if path.stem not in _NOT_BENCHMARKS:
+            doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            found[path.stem] = doc.partition("\n")[0]
+    return found
+
+
+def main(arguments: list[str], folder: Path = HERE) -> int:
+    known = names(folder)
+    if not arguments:
+        print(
+            "Name one, for example: make bench NAME=model"
+            if known
+            else "There is no benchmark yet."
+        )
+        for name, doc in known.items():
+            print(f"  {name:<12} {doc}")
+        return 0
+    unknown = [name for name in arguments if name not in known]
+    if unknown:
+        print(
+            f"no benchmark named {', '.join(unknown)}; there are: {', '.join(known)}",
+            file=sys.stderr,
+        )
+        return 2
+    for name in arguments:
+        runpy.run_module(f"bench.{name}", run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
