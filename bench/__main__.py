@@ -1,4 +1,7 @@
-"""Lists the benchmarks, or runs those named: `python -m bench [NAME…]`. `make bench` is the usual way in."""
+"""Lists the benchmarks, or runs those named: `python -m bench [NAME…]`.
+
+`make bench` and `make bench NAME=…` are the usual way in.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
 """What every benchmark has in common: timers, and one JSON line per figure.
 
-A benchmark is a module `bench/NAME.py` whose docstring's first line says what it measures and which ends by
-calling its `main()` under `if __name__ == "__main__"`. `make bench NAME=…` runs it from the root of the
-repository.
+A benchmark is a module `bench/NAME.py` whose docstring's first line says what it measures and which
+ends by calling its `main()` under `if __name__ == "__main__"`. `make bench NAME=…` runs it from the
+root of the repository.
 
-A number alone says little on a machine that others use as well. So each figure stands beside a bound (what the
-disk or the codec can do at all) or a peer (another program doing the same work), taken in the same run; the ratio
-of the two survives a busy machine, the value does not. `side_by_side` interleaves the two for that reason.
+A number alone says little on a machine that others use as well. So each figure stands beside a
+bound (what the disk or the codec can do at all) or a peer (another program doing the same work),
+taken in the same run; the ratio of the two survives a busy machine, the value does not.
+`side_by_side` interleaves the two for that reason.
 
     from bench.harness import figure, side_by_side
 
     ours_s, raw_s = side_by_side(lambda: decode(body), lambda: raw.decode(body))
-    figure("model.decode_us", ours_s * 1e6, "us", goal="<= 10", peer="msgspec", peer_value=raw_s * 1e6)
+    figure("model.decode_us", 1e6 * ours_s, "us", peer="msgspec", peer_value=1e6 * raw_s)
 """
 
 from __future__ import annotations
@@ -36,15 +37,19 @@ _COMPARATORS: dict[str, Callable[[float, float], bool]] = {
 }
 _GOAL = re.compile(r"(?P<subject>ratio )?(?P<comparator><=|>=|<|>) (?P<bound>-?\d[\d_]*(?:\.\d+)?)")
 
-# Below this a timer mostly measures itself; calls are repeated in a loop until one sample lasts as long.
+# Below this a timer mostly measures itself, so calls are repeated until a sample lasts as long.
 SAMPLE_MIN_S = 0.02
-# The best of so few samples still finds a quiet moment on a busy machine, and keeps a benchmark under a minute.
+# The best of so few samples still finds a quiet moment on a busy machine, and keeps a benchmark
+# under a minute.
 REPEAT_DEFAULT = 7
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What a figure should reach: "<= 10" speaks of the value, "ratio >= 0.5" of value / peer_value."""
+    """What a figure should reach.
+
+    "<= 10" speaks of the value, "ratio >= 0.5" of value / peer_value.
+    """
 
     text: str
     of_ratio: bool
@@ -53,7 +58,10 @@ class Goal:
 
     @classmethod
     def parse(cls, text: str) -> Goal:
-        """Read a goal. A typo must not turn into a goal that is never checked, so anything else raises."""
+        """Read a goal.
+
+        A typo must not turn into a goal that is never checked, so anything else raises.
+        """
         match = _GOAL.fullmatch(text)
         if match is None:
             raise ValueError(f'a goal reads like "<= 10" or "ratio >= 0.5", not {text!r}')
@@ -65,7 +73,10 @@ class Goal:
         )
 
     def met_by(self, value: float, ratio: float | None) -> bool:
-        """Whether the figure reaches the goal. A goal on a ratio that does not exist is not reached."""
+        """Whether the figure reaches the goal.
+
+        A goal on a ratio that does not exist is not reached.
+        """
         subject = ratio if self.of_ratio else value
         return subject is not None and _COMPARATORS[self.comparator](subject, self.bound)
 
@@ -85,9 +96,10 @@ def figure(
 ) -> dict[str, Any]:
     """Print one figure as one JSON line and return what was printed.
 
-    `peer` names the bound or the peer and `peer_value` is its value in this very run, in the same unit. `ratio` is
-    value / peer_value unless given. `durability` says what a crash may take: "none" (memory only), "process",
-    "power" (synced to disk), "quorum". Further keywords go into the line as they are.
+    `peer` names the bound or the peer and `peer_value` is its value in this very run, in the same
+    unit. `ratio` is value / peer_value unless given. `durability` says what a crash may take:
+    "none" (memory only), "process", "power" (synced to disk), "quorum". Further keywords go into
+    the line as they are.
     """
     if not math.isfinite(value) or not math.isfinite(peer_value):
         raise ValueError(f"{name}: {value} beside {peer_value} is not a measurement")
@@ -120,7 +132,7 @@ def cores() -> int:
 
 
 def best_of(fn: Callable[[], object], *, repeat: int = REPEAT_DEFAULT, number: int = 0) -> float:
-    """Seconds per call, the best of `repeat` samples of `number` calls each; 0 finds a fitting number.
+    """Seconds per call, the best of `repeat` samples of `number` calls; 0 finds a fitting number.
 
     The best, not the mean: noise of a shared machine only ever adds.
     """
@@ -132,7 +144,7 @@ def best_of(fn: Callable[[], object], *, repeat: int = REPEAT_DEFAULT, number: i
 def side_by_side(
     ours: Callable[[], object], peer: Callable[[], object], *, repeat: int = REPEAT_DEFAULT
 ) -> tuple[float, float]:
-    """Seconds per call of both, samples taken in turn, so that a busy spell of the machine falls on both."""
+    """Seconds per call of both, sampled in turn, so that a busy spell falls on both."""
     timers = (timeit.Timer(ours), timeit.Timer(peer))
     calls = [_calls_per_sample(timer) for timer in timers]
     best = [math.inf, math.inf]
@@ -143,7 +155,10 @@ def side_by_side(
 
 
 def rate(fn: Callable[[], object], *, seconds: float = 1.0) -> float:
-    """Calls per second, one after another, for at least this long. For work that is slow beside the clock."""
+    """Calls per second, one after another, for at least this long.
+
+    For work that is slow beside the clock.
+    """
     calls = 0
     began = time.perf_counter()
     while True:
@@ -162,13 +177,16 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 
 def _calls_per_sample(timer: timeit.Timer) -> int:
-    """How often to call so that one sample lasts SAMPLE_MIN_S. The trial calls warm the caches as well."""
+    """How often to call so that one sample lasts SAMPLE_MIN_S.
+
+    The trial calls warm the caches as well.
+    """
     calls = 1
     while True:
         elapsed = timer.timeit(calls)
         if elapsed >= SAMPLE_MIN_S:
             return calls
-        # Grow at most tenfold at once: the first call is often slow and would mislead a larger leap.
+        # Grow at most tenfold at once: the first call is often slow and misleads a larger leap.
         wanted = calls * 1.2 * SAMPLE_MIN_S / max(elapsed, 1e-9)
         calls = max(calls + 1, min(calls * 10, math.ceil(wanted)))
 
