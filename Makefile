@@ -1,0 +1,57 @@
+# Every target has a `##` comment; `make help` prints them.
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+# Tests run in so many processes at once.
+WORKERS ?= 2
+# Further arguments to pytest: make test ARGS="-k fits"
+ARGS    ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install system check format test test-quick bench requirements lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed ## Make .venv with Holdfast and all that developing it needs, at pinned versions
+
+$(VENV)/.installed: pyproject.toml constraints.txt tools/make-venv
+	@tools/make-venv $(PYTHON) $(VENV)
+	@touch $@
+
+system: $(VENV)/.system ## Install the system packages that live tests use (etcd, strace, iproute2, iptables)
+
+# The stamp is written only when nothing is missing: a machine that lacks a package is told so each time.
+$(VENV)/.system: tools/system-packages | $(VENV)/.installed
+	@if tools/system-packages; then touch $@; fi
+
+check: $(VENV)/.installed ## Lint, format, types, import layers, purity of the pure rooms; changes nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tools.tidy
+
+format: $(VENV)/.installed ## Format the code and mend what the linter can mend by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: check $(VENV)/.system ## Check, then run all tests; on a fresh clone install what is missing first
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+test-quick: $(VENV)/.installed ## Only the tests that need no real processes and take no more than seconds
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not live and not slow" $(ARGS)
+
+bench: $(VENV)/.installed ## Run a benchmark: make bench NAME=model; without NAME list them
+	@$(BIN)/python -m bench $(NAME)
+
+requirements: $(VENV)/.installed ## Rewrite the column of proofs in docs/requirements.md; with ID=C4 list its tests
+	@$(BIN)/python -m tools.requirements $(ID)
+
+lock: ## Rewrite constraints.txt with the newest versions that pyproject.toml allows
+	@tools/lock-versions $(PYTHON)
+
+clean: ## Remove .venv, caches and build products
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
