@@ -1,11 +1,13 @@
 """The words that machines and their shells have in common.
 
-A machine (scheduler, controller, agent, server) is pure: `step(stimulus, now)` changes its own memory and returns
-effects in the order in which they are to be performed. It never waits. `host/` performs effects with real
-sockets, disks and clocks, `sim/` under virtual time with seeded faults; both run the very same machines.
+A machine (scheduler, controller, agent, server) is pure: `step(stimulus, now)` changes its own
+memory and returns effects in the order in which they are to be performed. It never waits. `host/`
+performs effects with real sockets, disks and clocks, `sim/` under virtual time with seeded faults;
+both run the very same machines.
 
-Whatever a machine keeps in memory is lost in a crash. What must survive goes through the store or through
-`Persist`, and a shell performs the effects of one step strictly in order, so that a crash leaves a prefix of them.
+Whatever a machine keeps in memory is lost in a crash. What must survive goes through the store or
+through `Persist`, and a shell performs the effects of one step strictly in order, so that a crash
+leaves a prefix of them. Bodies are immutable values: the simulator hands them over as they are.
 """
 
 from __future__ import annotations
@@ -27,13 +29,18 @@ class Rng(Protocol):
         ...
 
 
-# Stimuli: what happened, in the past tense. ---------------------------------------------------------------------
+# Stimuli: what happened, in the past tense. -------------------------------------------------------
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The first stimulus after every start. `durable` is what earlier lives of this machine persisted."""
+    """The first stimulus after every start, with what earlier lives of this machine persisted.
+
+    `boot` names the current boot of the computer: monotonic readings taken under another boot mean
+    nothing now.
+    """
 
     durable: dict[str, bytes]
+    boot: str = ""
 
 
 class Woken(msgspec.Struct, frozen=True, gc=False):
@@ -43,7 +50,10 @@ class Woken(msgspec.Struct, frozen=True, gc=False):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Somebody sent a request. `sender` is the identity that the shell authenticated, never a claim of the body."""
+    """Somebody sent a request.
+
+    `sender` is the identity that the shell authenticated, never a claim of the body.
+    """
 
     call: int
     sender: str
@@ -53,8 +63,8 @@ class Asked(msgspec.Struct, frozen=True):
 class Answered(msgspec.Struct, frozen=True):
     """An own `Ask`, `Txn`, `Range` or `FateOf` ended. `body` is a value, or an error as a value.
 
-    Unavailable means that it did not happen; OutcomeUnknown that it may have. A shell gives each call exactly one
-    answer unless the machine crashes first.
+    Unavailable means that it did not happen; OutcomeUnknown that it may have. A shell gives each
+    call exactly one answer unless the machine crashes first.
     """
 
     call: int
@@ -62,17 +72,55 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """A watch delivered: the body is a `store.contract.Batch`, or Expired as a value, after which it is closed."""
+    """A watch on the store delivered.
+
+    The body is a `store.contract.Batch`, or Expired as a value, after which the watch is closed.
+    """
 
     watch: int
     body: Any
 
 
-# Effects: what to do, in the imperative. -------------------------------------------------------------------------
+class Opened(msgspec.Struct, frozen=True):
+    """Somebody opened a stream to this machine; `Push` feeds it until `Left` or the own `End`."""
+
+    stream: int
+    sender: str
+    body: Any
+
+
+class Left(msgspec.Struct, frozen=True, gc=False):
+    """The other side of an `Opened` stream is gone, or the way to it is."""
+
+    stream: int
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """An own `Open` stream brought something.
+
+    A stream passes proxies and buffers: whoever reads one must stand items that are missing, old
+    or repeated.
+    """
+
+    stream: int
+    body: Any
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """An own `Open` stream is over. `body` is the server's last word, or an error as a value."""
+
+    stream: int
+    body: Any
+
+
+# Effects: what to do, in the imperative. ----------------------------------------------------------
 
 
 class Wake(msgspec.Struct, frozen=True, gc=False):
-    """Send Woken(name) at this reading of the machine's own monotonic clock. Replaces a wake-up of that name."""
+    """Send Woken(name) at this reading of the machine's own monotonic clock.
+
+    Replaces a wake-up of that name.
+    """
 
     name: str
     at_ms: int
@@ -95,7 +143,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Txn(msgspec.Struct, frozen=True):
-    """Run a transaction on the store. The token is what `FateOf` asks for when the answer is lost."""
+    """Run a transaction on the store. `FateOf` asks by the token when the answer is lost."""
 
     call: int
     transaction: Transaction
@@ -132,6 +180,34 @@ class Watch(msgspec.Struct, frozen=True, gc=False):
 
 class Unwatch(msgspec.Struct, frozen=True, gc=False):
     watch: int
+
+
+class Open(msgspec.Struct, frozen=True):
+    """Open a stream to another machine; Pushed stimuli follow until Leave or Ended."""
+
+    stream: int
+    to: str
+    body: Any
+
+
+class Leave(msgspec.Struct, frozen=True, gc=False):
+    """Close an own `Open` stream. Nothing of it arrives any more."""
+
+    stream: int
+
+
+class Push(msgspec.Struct, frozen=True):
+    """Send an item down the `Opened` stream of this number. One that is gone takes it silently."""
+
+    stream: int
+    body: Any
+
+
+class End(msgspec.Struct, frozen=True):
+    """Close the `Opened` stream of this number after what was pushed before."""
+
+    stream: int
+    body: Any = None
 
 
 class Persist(msgspec.Struct, frozen=True, gc=False):
