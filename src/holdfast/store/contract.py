@@ -1,15 +1,28 @@
 """What every store owes: the few calls that the rest of Holdfast stands on.
 
-`commit/` decides what is written, `host/` carries it here, and one conformance suite holds memory, SQLite and etcd
-to the same words. The promises:
+`commit/` decides what is written, `host/` carries it here, and one conformance suite holds memory,
+SQLite and etcd to the same words. The promises:
 
-- Revisions grow by one with each transaction that writes, and never go back, not even over a restart or restore.
-- `txn` is atomic and, once it has answered Committed, durable (the memory store: as long as the process lives).
-- `txn` raises Unavailable when it certainly did not happen and OutcomeUnknown when it may have. Nothing is retried
-  inside: only the caller knows whether a second try is safe.
-- `range` without `at` is linearizable: it sees every transaction acknowledged before the call was sent.
-- `watch` delivers each change after a revision once, in order, all changes of a revision together, or raises
-  Expired. It never leaves a hole.
+- Revisions grow with each transaction that has an effective write, and never go back, not even over
+  a restart or restore. Memory and SQLite grow by exactly one; a store that keeps its own books
+  beside ours (etcd: tokens) may skip some.
+- `txn` is atomic and, once it has answered Committed, durable (the memory store: as long as the
+  process lives).
+- `txn` raises Unavailable when it certainly did not happen and OutcomeUnknown when it may have.
+  Nothing is retried inside: only the caller knows whether a second try is safe.
+- A token takes effect at most once. `txn` with a token that already took effect answers Committed
+  with the revision of that time and writes nothing; with a token that `fate` called NotApplied it
+  raises Unavailable; with one that is Forgotten it raises OutcomeUnknown. A Refused transaction
+  leaves its token unused.
+- `range` without `at` is linearizable: it sees every transaction acknowledged before the call was
+  sent.
+- `watch` delivers each change after a revision once, in order, all changes of a revision together,
+  or raises Expired. It never leaves a hole. Once it has caught up it sends a bookmark if it has
+  sent nothing yet, and another at least every BOOKMARK_EVERY_S while nothing changes under the
+  prefix. A cancelled `anext` loses nothing: the next one goes on from the same place. A deletion's
+  Change has `created` ABSENT.
+- A revision that the store has not reached raises Expired, in `range` and `watch`: it belongs to a
+  history that was lost, and only a new list brings the caller back.
 """
 
 from __future__ import annotations
@@ -19,14 +32,59 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.model.errors import invariant
 from holdfast.model.transaction import Change, Outcome, Record, Transaction
 
-# One answer carries at most so many records; a caller pages on with `Page.more_from`.
+# One answer carries at most so many records; a caller pages on with `Page.more_from`. A larger
+# limit means this one, a limit below one is Invalid.
 RANGE_LIMIT_MAX = 10_000
+
+# A watch that has nothing to report says so this often, so that its reader knows how old its view
+# is.
+BOOKMARK_EVERY_S = 5.0
+
+# All keys are before this one: the `end` of a range over everything.
+KEY_END = "\U0010ffff"
+
+
+def prefix_end(prefix: str) -> str:
+    """The `end` of a range over all keys that begin with the prefix."""
+    for cut in range(len(prefix), 0, -1):
+        last = ord(prefix[cut - 1])
+        if last < 0x10FFFF:
+            # The surrogates between the two are not text, so no key holds them and none is skipped.
+            return prefix[: cut - 1] + chr(0xE000 if last == 0xD7FF else last + 1)
+    return KEY_END
+
+
+def check(transaction: Transaction) -> None:
+    """Refuse what stores would disagree about.
+
+    Names are validated at the API, so a bad key here is our own bug.
+    """
+    if len(transaction.compares) > 1 or len(transaction.writes) > 1:
+        transaction.check()
+    for part in (transaction.compares, transaction.writes):
+        for item in part:
+            key = item.key
+            if not (key and key.isascii()):
+                invariant(key and key < KEY_END and _is_text(key), f"not a key: {key!r}")
+
+
+def _is_text(key: str) -> bool:
+    """Lone surrogates have no UTF-8 form: etcd and SQLite cannot hold them."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Records in key order, all as of `revision`. `more_from` is the key to go on from, or None at the end."""
+    """Records in key order, all as of `revision`.
+
+    `more_from` is the key to go on from, or None at the end.
+    """
 
     revision: int
     records: tuple[Record, ...]
@@ -34,7 +92,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What a watch delivers: all changes up to and including `revision` that were not delivered before.
+    """All changes up to and including `revision` that a watch had not delivered before.
 
     Without changes it is a bookmark: nothing under the prefix has changed up to `revision`.
     """
@@ -71,7 +129,10 @@ class Store(Protocol):
         limit: int = RANGE_LIMIT_MAX,
         at: int | None = None,
     ) -> Page:
-        """Records with start <= key < end. `at` reads a past revision; Expired when that is compacted."""
+        """Records with start <= key < end.
+
+        `at` reads a past revision; Expired when that is compacted.
+        """
         ...
 
     async def txn(
@@ -85,19 +146,32 @@ class Store(Protocol):
         ...
 
     def new_token(self) -> str:
-        """A fresh operation token for one transaction, to be passed to `txn` and, if need be, to `fate`."""
+        """A fresh token for one transaction, for `txn` and, if need be, for `fate`."""
         ...
 
     async def fate(self, token: str) -> Fate:
-        """Whether the transaction with this token took effect. The answer is final, asking makes it so."""
+        """Whether the transaction with this token took effect.
+
+        The answer is final, asking makes it so. A string that no store like this one issued is
+        Invalid.
+        """
         ...
 
     def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
-        """Batches of changes under the prefix with revision > after, for ever. Expired when compacted past."""
+        """Batches of changes under the prefix with revision > after, for ever.
+
+        Expired when compacted past. It ends (StopAsyncIteration) when the store is closed, and
+        raises Unavailable when the store has failed.
+        """
         ...
 
     async def compact(self, revision: int) -> None:
-        """Forget the history before `revision`: what was current then stays readable, older is Expired."""
+        """Forget the history before `revision`.
+
+        What was current then stays readable, older is Expired. A watch whose `after` is before
+        `revision` has lost its place too. Compacting again to an older revision does nothing;
+        compacting to a revision not yet reached raises Invalid.
+        """
         ...
 
     async def revision(self) -> int:
@@ -105,5 +179,8 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Release files, sockets and threads. Watches end; calls after this raise Unavailable."""
+        """Release files, sockets and threads.
+
+        Watches end; calls after this raise Unavailable.
+        """
         ...
