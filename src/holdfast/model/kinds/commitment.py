@@ -1,0 +1,85 @@
+"""Commitment: a promise to users as an object that is proven again whenever the state changes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdfast.model.meta import Condition, Count, Object, Part, Revision, Seconds, Timestamp
+
+
+class CommitmentState(StrEnum):
+    UNKNOWN = "Unknown"
+    HOLDING = "Holding"
+    AT_RISK = "AtRisk"
+    BROKEN = "Broken"
+
+
+class Given(Part):
+    """The loss that the promise speaks of. At most one of them.
+
+    region_lost: this region is lost.
+    zone_lost: this zone is lost.
+    node_lost: this node is lost.
+    """
+
+    region_lost: str = ""
+    zone_lost: str = ""
+    node_lost: str = ""
+
+
+class Promise(Part):
+    """What shall then be true.
+
+    workload: of this workload, in the commitment's namespace.
+    serving: so many replicas serve.
+    regions: in these regions.
+    within_seconds: so soon after the loss.
+    """
+
+    workload: str
+    serving: Count
+    regions: tuple[str, ...] = ()
+    within_seconds: Seconds = 300
+
+
+class CommitmentSpec(Part):
+    """The promise.
+
+    given: the loss that it speaks of; empty means always.
+    promise: what shall then be true.
+    owner: who answers for it.
+    """
+
+    promise: Promise
+    given: Given = Given()
+    owner: str = ""
+
+
+class CommitmentStatus(Part):
+    """Whether it holds, and how that is known.
+
+    observed_generation: the generation this speaks of.
+    state: Holding, AtRisk, Broken or Unknown.
+    evidence: the run that showed it.
+    proven_at: when.
+    at_revision: on which revision of the live state.
+    conditions: each type has one writer.
+    """
+
+    observed_generation: Revision = 0
+    state: CommitmentState = CommitmentState.UNKNOWN
+    evidence: str = ""
+    proven_at: Timestamp | None = None
+    at_revision: Revision = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Commitment(Object, kw_only=True, tag="Commitment"):
+    """A promise to users that is proven again whenever the state changes.
+
+    spec: the promise.
+    status: whether it holds, and how that is known.
+    """
+
+    spec: CommitmentSpec
+    status: CommitmentStatus = CommitmentStatus()

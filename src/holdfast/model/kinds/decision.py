@@ -1,0 +1,78 @@
+"""Decision: why a scheduler chose as it did, so that the choice can be explained and computed again."""
+
+from __future__ import annotations
+
+from holdfast.model.meta import Count, Int, Millis, Object, Part, Revision, Timestamp
+
+
+class ScoredCandidate(Part):
+    """One of the best candidates, with what each scorer gave it.
+
+    node: the candidate.
+    total: the weighted sum.
+    scores: what each scorer gave.
+    """
+
+    node: str
+    total: Int = 0
+    scores: dict[str, int] = {}
+
+
+class DecisionSpec(Part):
+    """What was decided, on what, and what came of it.
+
+    replica: the replica it is about.
+    replica_uid: that replica's uid.
+    attempt: which attempt this was.
+    operation: the operation id, which joins it to the store's history and to the agent.
+    scheduler: who decided.
+    epoch: under which epoch.
+    generation: of the workload.
+    policy: the SchedulerPolicy revision.
+    snapshot_revision: the revision that was seen.
+    snapshot_age_ms: how old that was.
+    assumed: placements that were assumed but not yet seen.
+    seed: the seed of ties.
+    nodes: how many nodes were looked at.
+    filtered: how many nodes each reason ruled out.
+    best: the best candidates.
+    quota: the state of the quota.
+    chosen: the node that was proposed.
+    result: Accepted, or the reason of the refusal.
+    message: a sentence for people.
+    next_owner: who moves next.
+    queued_at: when the replica entered the queue.
+    decided_at: when this was decided.
+    """
+
+    replica: str
+    replica_uid: str = ""
+    attempt: Count = 0
+    operation: str = ""
+    scheduler: str = ""
+    epoch: Revision = 0
+    generation: Revision = 0
+    policy: str = ""
+    snapshot_revision: Revision = 0
+    snapshot_age_ms: Millis = 0
+    assumed: tuple[str, ...] = ()
+    seed: Int = 0
+    nodes: Count = 0
+    filtered: dict[str, int] = {}
+    best: tuple[ScoredCandidate, ...] = ()
+    quota: str = ""
+    chosen: str = ""
+    result: str = ""
+    message: str = ""
+    next_owner: str = ""
+    queued_at: Timestamp | None = None
+    decided_at: Timestamp | None = None
+
+
+class Decision(Object, kw_only=True, tag="Decision"):
+    """Why a scheduler chose as it did.
+
+    spec: what was decided, on what, and what came of it.
+    """
+
+    spec: DecisionSpec

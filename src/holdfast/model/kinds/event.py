@@ -1,0 +1,71 @@
+"""Event: something happened, told in the shape that `kubectl describe` and `kubectl get events` read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdfast.model.meta import Count, Object, Part, Timestamp
+
+
+class EventType(StrEnum):
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+class ObjectReference(Part):
+    """The object that it happened to.
+
+    api_version: its API version.
+    kind: its kind.
+    namespace: its namespace.
+    name: its name.
+    uid: its uid.
+    resource_version: its version at that moment.
+    field_path: the part of it that is meant.
+    """
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class EventSource(Part):
+    """Who tells it.
+
+    component: the component.
+    host: the node it runs on.
+    """
+
+    component: str = ""
+    host: str = ""
+
+
+class Event(Object, kw_only=True, tag="Event"):
+    """Something happened. Repetitions count up instead of piling up.
+
+    involved_object: the object that it happened to.
+    type: Normal or Warning.
+    reason: one stable word.
+    message: a sentence for people.
+    source: who tells it.
+    first_timestamp: when it was first seen.
+    last_timestamp: when it was last seen.
+    count: how often.
+    reporting_component: who tells it, in the newer field.
+    action: what was done about it.
+    """
+
+    involved_object: ObjectReference
+    type: EventType = EventType.NORMAL
+    reason: str = ""
+    message: str = ""
+    source: EventSource = EventSource()
+    first_timestamp: Timestamp | None = None
+    last_timestamp: Timestamp | None = None
+    count: Count = 1
+    reporting_component: str = ""
+    action: str = ""

@@ -1,0 +1,101 @@
+"""Override: a person's scoped, reasoned word that ends by itself."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdfast.model.meta import Condition, Object, Part, Quantity, Revision, Timestamp
+
+
+class OverrideType(StrEnum):
+    PAUSE = "Pause"
+    AVOID = "Avoid"
+    PRIORITY = "Priority"
+    QUOTA = "Quota"
+    DRAIN = "Drain"
+    REPAIR_APPROVAL = "RepairApproval"
+    FAILOVER = "Failover"
+    BREAK_GLASS = "BreakGlass"
+
+
+class OverrideScope(Part):
+    """What it touches; everything named must match, and something must be named.
+
+    tenants: these tenants.
+    workloads: these workloads.
+    regions: these regions.
+    zones: these zones.
+    nodes: these nodes.
+    controllers: these controllers.
+    """
+
+    tenants: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    controllers: tuple[str, ...] = ()
+
+
+class Postcondition(Part):
+    """What must be true when it has ended.
+
+    commitment: a Commitment that must hold again.
+    condition: a condition of a target that must be True.
+    within_seconds: so soon after the end.
+    """
+
+    commitment: str = ""
+    condition: str = ""
+    within_seconds: Revision = 300
+
+
+class OverrideSpec(Part):
+    """What a person decided, and until when.
+
+    type: what kind of intervention.
+    scope: what it touches.
+    requester: who asked for it; set by the server.
+    reason: why; asked of everybody.
+    expires: when it ends by itself.
+    priority_class: for Priority: the class to use.
+    amounts: for Quota: what to add, by resource.
+    runbook: the runbook that is being followed.
+    postconditions: what must be true afterwards.
+    """
+
+    type: OverrideType
+    scope: OverrideScope
+    reason: str
+    expires: Timestamp
+    requester: str = ""
+    priority_class: str = ""
+    amounts: dict[str, Quantity] = {}
+    runbook: str = ""
+    postconditions: tuple[Postcondition, ...] = ()
+
+
+class OverrideStatus(Part):
+    """What came of it.
+
+    observed_generation: the generation this speaks of.
+    phase: Active, Expired, Undone or Refused.
+    affected: the controllers that act on it.
+    conditions: each type has one writer.
+    """
+
+    observed_generation: Revision = 0
+    phase: str = ""
+    affected: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class Override(Object, kw_only=True, tag="Override"):
+    """A person's scoped, reasoned word that ends by itself.
+
+    spec: what was decided, and until when.
+    status: what came of it.
+    """
+
+    spec: OverrideSpec
+    status: OverrideStatus = OverrideStatus()

@@ -1,0 +1,138 @@
+"""Where a replica may run and where it would rather run.
+
+The hard rules here (regions, zones, residency, expressions, tolerations, pools) are judged by `model/placing.py`, the
+soft ones only ever rank candidates.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.meta import Count, Part, Seconds
+from holdfast.model.selectors import Expression, LabelSelector
+
+Weight = Annotated[int, Meta(ge=1, le=100)]
+
+
+class TaintEffect(StrEnum):
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+class Taint(Part):
+    """A mark on a node that keeps work away unless it tolerates the mark.
+
+    key: the name of the mark.
+    value: an optional value.
+    effect: NoSchedule refuses new work, PreferNoSchedule avoids it, NoExecute also evicts what runs.
+    """
+
+    key: str
+    value: str = ""
+    effect: TaintEffect = TaintEffect.NO_SCHEDULE
+
+
+class TolerationOperator(StrEnum):
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+class Toleration(Part):
+    """A taint that this work puts up with.
+
+    key: the taint's key; empty with Exists means every taint.
+    operator: Equal compares the value, Exists takes any.
+    value: the value to compare with.
+    effect: only this effect; absent means all of them.
+    toleration_seconds: with NoExecute, how long to stay; absent means for ever.
+    """
+
+    key: str = ""
+    operator: TolerationOperator = TolerationOperator.EQUAL
+    value: str = ""
+    effect: TaintEffect | None = None
+    toleration_seconds: Seconds | None = None
+
+
+class Topology(StrEnum):
+    """How far apart two nodes are, from nearest to farthest."""
+
+    NODE = "node"
+    ZONE = "zone"
+    REGION = "region"
+
+
+class Spread(Part):
+    """Keep the replicas of this workload even over places.
+
+    over: node, zone or region.
+    max_skew: how many more replicas one place may have than the emptiest eligible one.
+    required: refuse what would break it; otherwise only rank by it.
+    """
+
+    over: Topology = Topology.ZONE
+    max_skew: Annotated[int, Meta(ge=1, le=1000)] = 1
+    required: bool = False
+
+
+class Affinity(Part):
+    """Be near, or away from, replicas with certain labels.
+
+    selector: which replicas of the same tenant.
+    within: what counts as near: the same node, zone or region.
+    required: refuse what would break it; otherwise only rank by it.
+    weight: how strongly to rank by it.
+    """
+
+    selector: LabelSelector
+    within: Topology = Topology.NODE
+    required: bool = True
+    weight: Weight = 50
+
+
+class Preference(Part):
+    """Nodes this work would rather have, or rather not.
+
+    expressions: which nodes; all must hold.
+    weight: how strongly.
+    avoid: rank such nodes lower instead of higher.
+    """
+
+    expressions: tuple[Expression, ...]
+    weight: Weight = 50
+    avoid: bool = False
+
+
+class Placement(Part):
+    """Where replicas may run.
+
+    regions: only these regions; empty means any that residency allows.
+    zones: only these zones.
+    residency: the jurisdiction that the data must not leave, such as eu.
+    pool: only nodes of this pool.
+    node_selector: labels that the node must have.
+    node_expressions: further conditions on the node's labels; all must hold.
+    tolerations: taints that the work puts up with.
+    spread: how to keep replicas even over places.
+    affinity: replicas to be near.
+    anti_affinity: replicas to be away from.
+    prefer: nodes to rank higher or lower.
+    max_per_node: at most so many replicas of this workload on one node; 0 means no limit.
+    """
+
+    regions: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+    residency: str = ""
+    pool: str = ""
+    node_selector: dict[str, str] = {}
+    node_expressions: tuple[Expression, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    affinity: tuple[Affinity, ...] = ()
+    anti_affinity: tuple[Affinity, ...] = ()
+    prefer: tuple[Preference, ...] = ()
+    max_per_node: Count = 0

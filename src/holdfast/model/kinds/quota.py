@@ -1,0 +1,74 @@
+"""Quota: how much a tenant may have committed at once. Its usage is not here but in the quota ledger."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdfast.model.meta import Condition, Count, Object, Part, Quantity
+
+
+class CapacityClass(StrEnum):
+    """How firm capacity is. Classes are never added to each other.
+
+    HARD is committed and reserved, RECLAIMABLE may be preempted, SOFT is only expected and backs no commitment.
+    """
+
+    HARD = "hard"
+    RECLAIMABLE = "reclaimable"
+    SOFT = "soft"
+
+
+class ObjectCaps(Part):
+    """How many objects the tenant may have; absent means the plane's default.
+
+    workloads: workloads.
+    replicas: replicas in any state but Released.
+    pending: replicas that wait for a place.
+    objects: everything together.
+    """
+
+    workloads: Count | None = None
+    replicas: Count | None = None
+    pending: Count | None = None
+    objects: Count | None = None
+
+
+class QuotaSpec(Part):
+    """Limits. A resource that is not named is not limited.
+
+    cohort: tenants of one cohort lend each other what they do not use; by default a tenant stands alone.
+    hard: nominal amounts of committed capacity, by resource.
+    reclaimable: nominal amounts for work that may be preempted, by resource.
+    borrowing: how much may be borrowed from the cohort on top of the hard nominal amounts, by resource.
+    objects: how many objects the tenant may have.
+    requests_per_second: how many API requests a second the tenant may make.
+    """
+
+    cohort: str = ""
+    hard: dict[str, Quantity] = {}
+    reclaimable: dict[str, Quantity] = {}
+    borrowing: dict[str, Quantity] = {}
+    objects: ObjectCaps = ObjectCaps()
+    requests_per_second: Count | None = None
+
+
+class QuotaStatus(Part):
+    """What the ledger held when this was last written; the ledger itself decides.
+
+    used: by class and resource.
+    conditions: each type has one writer.
+    """
+
+    used: dict[str, dict[str, str]] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Quota(Object, kw_only=True, tag="Quota"):
+    """How much a tenant may have committed at once. One per tenant counts: the one named `default`.
+
+    spec: the limits.
+    status: a copy of the ledger for people.
+    """
+
+    spec: QuotaSpec = QuotaSpec()
+    status: QuotaStatus = QuotaStatus()

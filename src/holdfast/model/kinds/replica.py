@@ -1,0 +1,223 @@
+"""Replica: one unit of work, from pending to released."""
+
+from __future__ import annotations
+
+from holdfast.model.kinds.template import Template
+from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.meta import (
+    Condition,
+    Count,
+    Int,
+    Millis,
+    Object,
+    Part,
+    Revision,
+    Timestamp,
+)
+
+
+class DeviceShare(Part):
+    """A device, or a part of one, that belongs to this replica.
+
+    device: the device's id on its node.
+    device_class: the class of device.
+    milli: how much of it, in thousandths; 1000 is all of it.
+    """
+
+    device: str
+    device_class: str
+    milli: Count
+
+
+class ReplicaSpec(Part):
+    """What this replica is. It never changes; a change is a new replica.
+
+    workload: the workload it belongs to.
+    workload_uid: that workload's uid.
+    ordinal: its place among the workload's replicas.
+    incarnation: how many replicas held this place before.
+    revision: the revision of the template it was made from.
+    priority: the priority that its class had at admission.
+    region: the region whose plane places it; empty where one plane does everything.
+    gang: the gang it starts with, if any.
+    template: what to run.
+    """
+
+    workload: str
+    workload_uid: str
+    template: Template
+    ordinal: Count = 0
+    incarnation: Count = 0
+    revision: str = ""
+    priority: Int = 0
+    region: str = ""
+    gang: str = ""
+
+
+class Binding(Part):
+    """The committed answer to where it runs, with what that answer rested on.
+
+    node: the node.
+    node_uid: that node's uid.
+    node_incarnation: the life of the node's agent that the work belongs to.
+    at: when it was committed.
+    by: the identity that proposed it.
+    scope: the lease scope under which it was proposed.
+    epoch: the epoch of that lease.
+    policy: the SchedulerPolicy revision in force.
+    snapshot_revision: the revision the proposal had seen.
+    snapshot_age_ms: how old that was.
+    charge: what is charged to the node and the tenant, in internal units.
+    devices: the devices it owns.
+    ports: the fixed ports it owns, by name.
+    cohort: the quota cohort that was charged.
+    capacity_class: the quota class that was charged.
+    reservation: the reservation it consumed, if any.
+    token: the fencing token; it grows with every binding of the store.
+    deadline: for temporary placements: when it ends unless confirmed.
+    """
+
+    node: str
+    node_uid: str
+    node_incarnation: Count = 0
+    at: Timestamp | None = None
+    by: str = ""
+    scope: str = ""
+    epoch: Revision = 0
+    policy: str = ""
+    snapshot_revision: Revision = 0
+    snapshot_age_ms: Millis = 0
+    charge: dict[str, int] = {}
+    devices: tuple[DeviceShare, ...] = ()
+    ports: dict[str, int] = {}
+    cohort: str = ""
+    capacity_class: str = ""
+    reservation: str = ""
+    token: Revision = 0
+    deadline: Timestamp | None = None
+
+
+class Process(Part):
+    """The process as its agent sees it.
+
+    id: pid, start time and boot, so that a reused pid is never taken for it.
+    started_at: when it started.
+    restarts: how often it was started again in place.
+    exit_code: the code it ended with.
+    signal: the signal that ended it.
+    oom_killed: whether it ran out of memory.
+    reason: why it ended or could not start.
+    limits: which limits are really enforced, and by what.
+    addresses: where its named ports can be reached.
+    """
+
+    id: str = ""
+    started_at: Timestamp | None = None
+    restarts: Count = 0
+    exit_code: Int | None = None
+    signal: Count | None = None
+    oom_killed: bool = False
+    reason: str = ""
+    limits: dict[str, str] = {}
+    addresses: dict[str, str] = {}
+
+
+class Pending(Part):
+    """Why it waits, for whom, and until when.
+
+    reasons: how many nodes each reason ruled out, or the one reason that is not about nodes.
+    message: a sentence for people.
+    verdict: Never, NotWithThisFleet, Waiting or BlockedBy.
+    nearest_miss: the node that came closest and what it lacked.
+    smallest_change: the smallest change that would let it fit.
+    attempts: how often it was tried.
+    since: since when it waits.
+    next_wake: when it is tried again at the latest.
+    owner: who moves next.
+    """
+
+    reasons: dict[str, int] = {}
+    message: str = ""
+    verdict: str = ""
+    nearest_miss: str = ""
+    smallest_change: str = ""
+    attempts: Count = 0
+    since: Timestamp | None = None
+    next_wake: Timestamp | None = None
+    owner: str = ""
+
+
+class TransitionRecord(Part):
+    """One step of its life: who moved it, when, from which revision and on what evidence.
+
+    from_state: the state it left.
+    to: the state it entered.
+    by: the authenticated identity.
+    at: when, by the authority's clock.
+    revision: the revision of the replica that the decision was taken on.
+    reason: a stable word.
+    evidence: what the decision rested on.
+    """
+
+    to: State
+    by: str
+    at: Timestamp
+    from_state: State | None = None
+    revision: Revision = 0
+    reason: str = ""
+    evidence: str = ""
+
+
+class Operation(Part):
+    """An accepted operation, remembered so that its repetition is answered and not performed again.
+
+    id: identity, uid, transition number and intent.
+    digest: of the request; the same id with another digest is a mistake.
+    at: when it was accepted.
+    result: what was answered.
+    """
+
+    id: str
+    digest: str
+    at: Timestamp
+    result: str = ""
+
+
+class ReplicaStatus(Part):
+    """What was decided and observed.
+
+    state: who owns its fate.
+    stage: how far it has come.
+    transition_number: grows with each transition; an operation names the one it makes.
+    binding: where it runs.
+    reservation: the reservation that holds a place for it.
+    cause: why it is being stopped.
+    process: the process as its agent sees it.
+    pending: why it waits.
+    transitions: the last steps of its life.
+    operations: the last accepted operations.
+    conditions: each type has one writer.
+    """
+
+    state: State = State.PENDING
+    stage: Stage = Stage.ADMITTED
+    transition_number: Revision = 0
+    binding: Binding | None = None
+    reservation: str = ""
+    cause: Cause | None = None
+    process: Process = Process()
+    pending: Pending | None = None
+    transitions: tuple[TransitionRecord, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class Replica(Object, kw_only=True, tag="Replica"):
+    """One unit of work. While it is Pending it is a request to be scheduled; its binding says where it runs.
+
+    spec: what to run.
+    status: what was decided and observed.
+    """
+
+    spec: ReplicaSpec
+    status: ReplicaStatus = ReplicaStatus()

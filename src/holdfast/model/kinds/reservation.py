@@ -1,0 +1,114 @@
+"""Reservation: capacity or quota held for a stated intent, with an owner and a deadline."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdfast.model.kinds.quota import CapacityClass
+from holdfast.model.kinds.replica import DeviceShare, Operation
+from holdfast.model.meta import Condition, Count, Object, Part, Revision, Timestamp
+
+
+class Intent(StrEnum):
+    """Why capacity is held. There is at most one active reservation per owner, generation and intent."""
+
+    BIND = "bind"
+    GANG = "gang"
+    RECOVERY = "recovery"
+    PREEMPTION = "preemption"
+    REBALANCE = "rebalance"
+    TEMPORARY = "temporary"
+
+
+class ReservationPhase(StrEnum):
+    HELD = "Held"
+    COMMITTED = "Committed"
+    CONSUMED = "Consumed"
+    RELEASED = "Released"
+
+
+class ReservationOwner(Part):
+    """Whom the capacity is held for.
+
+    kind: the owner's kind.
+    name: the owner's name, in the reservation's namespace.
+    uid: the owner's uid.
+    generation: the owner's generation when it asked.
+    """
+
+    kind: str
+    name: str
+    uid: str
+    generation: Revision = 0
+
+
+class Claim(Part):
+    """What is held on one node.
+
+    node: the node; empty for quota alone.
+    replica: the replica it is meant for; empty for any of the owner's.
+    charge: amounts by resource, in internal units.
+    devices: the devices that are held.
+    ports: the fixed ports that are held.
+    consumed: whether a binding has taken its place.
+    """
+
+    node: str = ""
+    replica: str = ""
+    charge: dict[str, int] = {}
+    devices: tuple[DeviceShare, ...] = ()
+    ports: dict[str, int] = {}
+    consumed: bool = False
+
+
+class ReservationSpec(Part):
+    """What is held and until when. It never changes.
+
+    owner: whom it is held for.
+    intent: why.
+    deadline: after this it is released, by the authority's clock.
+    capacity_class: the quota class that is charged.
+    quota: whether the tenant's quota is charged, or only the nodes.
+    min_available: for gangs: how many claims must stand before it is committed.
+    """
+
+    owner: ReservationOwner
+    intent: Intent
+    deadline: Timestamp
+    capacity_class: CapacityClass = CapacityClass.HARD
+    quota: bool = True
+    min_available: Count = 0
+
+
+class ReservationStatus(Part):
+    """What is held right now.
+
+    phase: Held, Committed (a gang that may start), Consumed or Released.
+    claims: what is held on which node.
+    cohort: the quota cohort that was charged.
+    by: the identity that made it.
+    epoch: the epoch it was made under.
+    reason: why it ended.
+    operations: the last accepted operations.
+    conditions: each type has one writer.
+    """
+
+    phase: ReservationPhase = ReservationPhase.HELD
+    claims: tuple[Claim, ...] = ()
+    cohort: str = ""
+    by: str = ""
+    epoch: Revision = 0
+    reason: str = ""
+    operations: tuple[Operation, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class Reservation(Object, kw_only=True, tag="Reservation"):
+    """Capacity or quota held for a stated intent.
+
+    spec: what is held and until when.
+    status: what is held right now.
+    """
+
+    spec: ReservationSpec
+    status: ReservationStatus = ReservationStatus()

@@ -1,0 +1,79 @@
+"""SchedulerPolicy: one immutable revision of how places are chosen."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.meta import Condition, Object, Part, Revision, Seconds
+
+ScoreWeight = Annotated[int, Meta(ge=0, le=100)]
+
+
+class PolicyStage(StrEnum):
+    """How much of the work a policy decides for."""
+
+    INACTIVE = "Inactive"
+    SHADOW = "Shadow"
+    CANARY = "Canary"
+    CELL = "Cell"
+    REGION = "Region"
+    ACTIVE = "Active"
+
+
+class PolicyScope(Part):
+    """For what part of the work a canary decides.
+
+    tenants: only these tenants.
+    regions: only these regions.
+    percent: of the rest, so many per cent by a stable hash of the workload.
+    """
+
+    tenants: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    percent: Annotated[int, Meta(ge=0, le=100)] = 5
+
+
+class SchedulerPolicySpec(Part):
+    """The revision. Filters and weights never change once it exists; its stage does.
+
+    filters: filters to apply besides the hard rules, by name.
+    weights: how much each scorer counts.
+    stage: how much of the work it decides for.
+    scope: for which part, while it is a canary.
+    fallback: the policy to go back to.
+    hold_seconds: how long each stage must look well before the next.
+    """
+
+    filters: tuple[str, ...] = ()
+    weights: dict[str, ScoreWeight] = {}
+    stage: PolicyStage = PolicyStage.INACTIVE
+    scope: PolicyScope = PolicyScope()
+    fallback: str = ""
+    hold_seconds: Seconds = 600
+
+
+class SchedulerPolicyStatus(Part):
+    """What was observed.
+
+    observed_generation: the generation this speaks of.
+    stage: the stage that is in force.
+    conditions: each type has one writer.
+    """
+
+    observed_generation: Revision = 0
+    stage: PolicyStage = PolicyStage.INACTIVE
+    conditions: tuple[Condition, ...] = ()
+
+
+class SchedulerPolicy(Object, kw_only=True, tag="SchedulerPolicy"):
+    """One immutable revision of how places are chosen.
+
+    spec: the revision and its stage.
+    status: what was observed.
+    """
+
+    spec: SchedulerPolicySpec = SchedulerPolicySpec()
+    status: SchedulerPolicyStatus = SchedulerPolicyStatus()

@@ -1,0 +1,49 @@
+"""Tenant: who runs work here. Each tenant is a namespace."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdfast.model.meta import Condition, Object, Part
+
+
+class TenantPhase(StrEnum):
+    ACTIVE = "Active"
+    TERMINATING = "Terminating"
+
+
+class TenantSpec(Part):
+    """Rules that hold for all of a tenant's work.
+
+    display_name: for people.
+    residency: the jurisdiction that none of its data may leave.
+    regions: the only regions it may use; empty means all.
+    suspended: accept no new work.
+    """
+
+    display_name: str = ""
+    residency: str = ""
+    regions: tuple[str, ...] = ()
+    suspended: bool = False
+
+
+class TenantStatus(Part):
+    """What was observed.
+
+    phase: Active, or Terminating while its objects go away.
+    conditions: each type has one writer.
+    """
+
+    phase: TenantPhase = TenantPhase.ACTIVE
+    conditions: tuple[Condition, ...] = ()
+
+
+class Tenant(Object, kw_only=True, tag="Tenant"):
+    """Who runs work here; its name is the namespace of all its objects.
+
+    spec: rules for all of its work.
+    status: what was observed.
+    """
+
+    spec: TenantSpec = TenantSpec()
+    status: TenantStatus = TenantStatus()

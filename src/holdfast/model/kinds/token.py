@@ -1,0 +1,55 @@
+"""Token: a bearer token or a node's join token. Only its hash is ever stored."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdfast.model.meta import Object, Part, Timestamp
+
+
+class TokenPurpose(StrEnum):
+    BEARER = "Bearer"
+    JOIN = "Join"
+
+
+class TokenSpec(Part):
+    """What the token is good for.
+
+    purpose: Bearer identifies a person or service, Join admits one node.
+    user: who the bearer is.
+    groups: the groups that the bearer is in.
+    hash: of the secret part; the secret itself is shown once and never stored.
+    expires: when it ends.
+    single_use: whether the first use ends it.
+    revoked: whether it was taken back.
+    """
+
+    purpose: TokenPurpose = TokenPurpose.BEARER
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    hash: str = ""
+    expires: Timestamp | None = None
+    single_use: bool = False
+    revoked: bool = False
+
+
+class TokenStatus(Part):
+    """What became of it.
+
+    used_at: when it was first used.
+    used_by: the node that joined with it.
+    """
+
+    used_at: Timestamp | None = None
+    used_by: str = ""
+
+
+class Token(Object, kw_only=True, tag="Token"):
+    """A bearer token or a node's join token.
+
+    spec: what it is good for.
+    status: what became of it.
+    """
+
+    spec: TokenSpec = TokenSpec()
+    status: TokenStatus = TokenStatus()

@@ -1,0 +1,348 @@
+"""Workload: what a user wants to run, and how far that has come."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.kinds.template import Template
+from holdfast.model.meta import (
+    Condition,
+    Count,
+    Int,
+    Millis,
+    Object,
+    Part,
+    Revision,
+    Seconds,
+    Timestamp,
+)
+
+# "25%" or a whole number, as in Kubernetes.
+Portion = int | str
+
+
+class WorkloadType(StrEnum):
+    SERVICE = "Service"
+    JOB = "Job"
+    CRON = "Cron"
+    PER_NODE = "PerNode"
+
+
+class FailureAction(StrEnum):
+    FAIL_JOB = "FailJob"
+    IGNORE = "Ignore"
+    COUNT = "Count"
+
+
+class FailureRule(Part):
+    """What a failure with one of these exit codes means for the job.
+
+    exit_codes: the codes; a signal counts as 128 plus its number.
+    action: FailJob ends the job, Ignore starts again for free, Count uses up one retry.
+    """
+
+    exit_codes: tuple[Annotated[int, Meta(ge=0, le=255)], ...]
+    action: FailureAction
+
+
+class Job(Part):
+    """Work that ends.
+
+    completions: how many replicas must succeed; absent means as many as `replicas`.
+    parallelism: how many may run at once; absent means all of them.
+    indexed: each completion has its own index, given as HOLDFAST_INDEX.
+    retries: how many failures the job survives.
+    failure_policy: what certain exit codes mean; the first rule that names the code decides.
+    deadline_seconds: how long the whole job may take.
+    ttl_seconds_after_finished: remove the job so long after its end; absent means keep it.
+    """
+
+    completions: Count | None = None
+    parallelism: Count | None = None
+    indexed: bool = False
+    retries: Count = 6
+    failure_policy: tuple[FailureRule, ...] = ()
+    deadline_seconds: Seconds | None = None
+    ttl_seconds_after_finished: Seconds | None = None
+
+
+class Concurrency(StrEnum):
+    FORBID = "Forbid"
+    ALLOW = "Allow"
+    REPLACE = "Replace"
+
+
+class MissedRuns(StrEnum):
+    SKIP = "Skip"
+    RUN_LAST = "RunLast"
+
+
+class Cron(Part):
+    """When to start a job again and again.
+
+    schedule: five fields as in crontab, or @hourly and the like.
+    time_zone: an IANA name; UTC by default.
+    concurrency: what to do when the last run is still going: Forbid skips, Replace stops it, Allow runs both.
+    missed: after a time without a controller, Skip what was missed or RunLast once.
+    starting_deadline_seconds: a run that is later than this counts as missed.
+    suspend: start no more runs.
+    history: how many finished runs to keep.
+    """
+
+    schedule: str
+    time_zone: str = "UTC"
+    concurrency: Concurrency = Concurrency.FORBID
+    missed: MissedRuns = MissedRuns.RUN_LAST
+    starting_deadline_seconds: Seconds | None = None
+    suspend: bool = False
+    history: Count = 3
+
+
+class RolloutStrategy(StrEnum):
+    ROLLING = "Rolling"
+    CANARY = "Canary"
+    RECREATE = "Recreate"
+
+
+class CanaryStep(Part):
+    """One step of a canary: so much of the new revision, for so long, before the next one.
+
+    portion: how many replicas, or per cent of them, run the new revision.
+    hold_seconds: how long they must stay ready.
+    """
+
+    portion: Portion
+    hold_seconds: Seconds = 60
+
+
+class Rollout(Part):
+    """How a new template replaces the old one.
+
+    strategy: Rolling a few at a time, Canary in stated steps, Recreate all at once.
+    max_unavailable: how many, or per cent, may be missing meanwhile.
+    max_surge: how many, or per cent, may be too many meanwhile.
+    canary: the steps of a canary.
+    paused: do not go on.
+    progress_deadline_seconds: without progress for so long the expansion pauses; nothing is deleted.
+    auto_revert: go back to the last good revision when the deadline passes.
+    history: how many old revisions to keep.
+    """
+
+    strategy: RolloutStrategy = RolloutStrategy.ROLLING
+    max_unavailable: Portion = "25%"
+    max_surge: Portion = "25%"
+    canary: tuple[CanaryStep, ...] = ()
+    paused: bool = False
+    progress_deadline_seconds: Seconds = 600
+    auto_revert: bool = False
+    history: Count = 10
+
+
+class Disruption(Part):
+    """How much of it may be taken away on purpose at the same time, for all causes together.
+
+    max_unavailable: how many, or per cent, may be missing.
+    min_available: how many, or per cent, must stay; give one of the two.
+    """
+
+    max_unavailable: Portion | None = None
+    min_available: Portion | None = None
+
+
+class Gang(Part):
+    """Replicas that start together or not at all.
+
+    min_available: so many must be placed before any starts.
+    timeout_seconds: how long places are held for the rest.
+    """
+
+    min_available: Annotated[int, Meta(ge=1, le=1_000_000)]
+    timeout_seconds: Seconds = 300
+
+
+class Recovery(Part):
+    """What happens when the region of this work is lost.
+
+    eligible: whether it may run elsewhere at all.
+    regions: where to recover, in this order.
+    within_seconds: the promise: so soon it serves again.
+    replicas: how many must be back by then; absent means all.
+    reserve: hold capacity for this ahead of time.
+    """
+
+    eligible: bool = True
+    regions: tuple[str, ...] = ()
+    within_seconds: Seconds = 300
+    replicas: Count | None = None
+    reserve: bool = False
+
+
+class Autoscale(Part):
+    """Let the count follow the load.
+
+    min: never fewer.
+    max: never more.
+    metric: what to follow, such as cpu or requests.
+    target: the value per replica to aim for.
+    max_step: how many to add or remove at a time.
+    cooldown_seconds: how long to wait after a change.
+    scale_down_delay_seconds: how long the load must stay low before removing any.
+    """
+
+    max: Count
+    min: Count = 1
+    metric: str = "cpu"
+    target: Annotated[int, Meta(ge=1)] = 70
+    max_step: Annotated[int, Meta(ge=1, le=10_000)] = 4
+    cooldown_seconds: Seconds = 60
+    scale_down_delay_seconds: Seconds = 300
+
+
+class WorkloadSpec(Part):
+    """What is wanted.
+
+    type: Service runs on, Job ends, Cron starts jobs by the clock, PerNode runs once on every fitting node.
+    replicas: how many, for services and jobs.
+    template: what one replica is.
+    job: for jobs and cron.
+    cron: for cron.
+    rollout: how a new template replaces the old one.
+    disruption: how much may be taken away on purpose at once.
+    gang: start together or not at all.
+    recovery: what happens when its region is lost.
+    autoscale: let the count follow the load.
+    latency_target_ms: the latency its users expect; shown, and used to rank places.
+    """
+
+    template: Template
+    type: WorkloadType = WorkloadType.SERVICE
+    replicas: Count = 1
+    job: Job = Job()
+    cron: Cron | None = None
+    rollout: Rollout = Rollout()
+    disruption: Disruption | None = None
+    gang: Gang | None = None
+    recovery: Recovery | None = None
+    autoscale: Autoscale | None = None
+    latency_target_ms: Millis | None = None
+
+
+class Progress(Part):
+    """How many replicas have come how far; each stage counts those that reached it and still hold it.
+
+    desired: how many are wanted.
+    admitted: accepted and existing.
+    queued: waiting for a place.
+    scheduled: a place is chosen, not yet committed.
+    bound: a place is committed.
+    starting: the process is being started.
+    ready: it answers its readiness probe.
+    serving: its address is published.
+    stopping: it is being stopped.
+    unknown: its node is out of contact.
+    failed: it ended in failure and is not replaced yet.
+    succeeded: it ended well.
+    updated: of the current template.
+    pending_reasons: how many wait for each reason.
+    last_action: what was last tried for this workload.
+    last_error: what last went wrong.
+    deadline: the deadline that is running, if any.
+    deadline_state: None, Running, Met or Missed.
+    """
+
+    desired: Count = 0
+    admitted: Count = 0
+    queued: Count = 0
+    scheduled: Count = 0
+    bound: Count = 0
+    starting: Count = 0
+    ready: Count = 0
+    serving: Count = 0
+    stopping: Count = 0
+    unknown: Count = 0
+    failed: Count = 0
+    succeeded: Count = 0
+    updated: Count = 0
+    pending_reasons: dict[str, int] = {}
+    last_action: str = ""
+    last_error: str = ""
+    deadline: Timestamp | None = None
+    deadline_state: str = ""
+
+
+class RolloutStatus(Part):
+    """Where a rollout stands; written by the rollout controller only.
+
+    current: the revision that everything should reach.
+    stable: the last revision that was wholly ready.
+    step: the canary step that is under way.
+    phase: Idle, Progressing, Paused, Reverting or Failed.
+    since: when this phase began.
+    observed_generation: the generation this speaks of.
+    """
+
+    current: str = ""
+    stable: str = ""
+    step: Count = 0
+    phase: str = ""
+    since: Timestamp | None = None
+    observed_generation: Revision = 0
+
+
+class AutoscaleStatus(Part):
+    """What the autoscaler last decided and why; written by the autoscale controller only.
+
+    desired: the count it asks for.
+    reason: why it moved, or why not.
+    last_change: when it last changed the count.
+    """
+
+    desired: Int = 0
+    reason: str = ""
+    last_change: Timestamp | None = None
+
+
+class CronStatus(Part):
+    """What the clock has started; written by the workload controller only.
+
+    last_schedule: the last time for which a run was started.
+    next_schedule: the next one.
+    active: the runs that are still going.
+    """
+
+    last_schedule: Timestamp | None = None
+    next_schedule: Timestamp | None = None
+    active: tuple[str, ...] = ()
+
+
+class WorkloadStatus(Part):
+    """What was observed. Each part has one writer.
+
+    observed_generation: the generation of the spec that the counts speak of.
+    progress: counts by stage and reason; written by the status controller.
+    rollout: where a rollout stands.
+    autoscale: what the autoscaler decided.
+    cron: what the clock has started.
+    conditions: each type has one writer.
+    """
+
+    observed_generation: Revision = 0
+    progress: Progress = Progress()
+    rollout: RolloutStatus = RolloutStatus()
+    autoscale: AutoscaleStatus = AutoscaleStatus()
+    cron: CronStatus = CronStatus()
+    conditions: tuple[Condition, ...] = ()
+
+
+class Workload(Object, kw_only=True, tag="Workload"):
+    """A service, a job, a cron job, or one replica per node: what a user wants to run.
+
+    spec: what is wanted.
+    status: what was observed.
+    """
+
+    spec: WorkloadSpec
+    status: WorkloadStatus = WorkloadStatus()

@@ -1,0 +1,134 @@
+"""Every kind, once: its struct, its names on the wire, its scope, and which fields never change.
+
+The server's routes, the decoder, the schema, storage keys and the command line are all derived from this table; a kind
+that is not here does not exist, and a kind that is here exists everywhere.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.errors import Missing
+from holdfast.model.kinds.commitment import Commitment
+from holdfast.model.kinds.decision import Decision
+from holdfast.model.kinds.endpoints import Endpoints
+from holdfast.model.kinds.event import Event
+from holdfast.model.kinds.grant import Grant
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.override import Override
+from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.quota import Quota
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.role import Role, RoleBinding
+from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.token import Token
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.kinds.workloadrevision import WorkloadRevision
+from holdfast.model.meta import Object
+
+# Objects that concern the whole cluster but are of a namespaced kind live here: cluster-wide roles, for one.
+SYSTEM_NAMESPACE = "holdfast-system"
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One kind.
+
+    `namespaced` kinds belong to a tenant. `dotted` kinds may have dots in their names. `immutable` fields are
+    refused by any update that changes them. `status` says whether there is a status subresource.
+    """
+
+    struct: type[Object]
+    plural: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    dotted: bool = False
+    status: bool = True
+    scale: bool = False
+    immutable: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.struct.__name__
+
+    @property
+    def singular(self) -> str:
+        return self.name.lower()
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind(Workload, "workloads", short_names=("wl",), scale=True, immutable=("spec.type",)),
+    Kind(Replica, "replicas", short_names=("rep",), immutable=("spec",)),
+    Kind(
+        Node,
+        "nodes",
+        namespaced=False,
+        short_names=("no",),
+        dotted=True,
+        immutable=("spec.region", "spec.zone"),
+    ),
+    Kind(Reservation, "reservations", short_names=("rsv",), immutable=("spec",)),
+    Kind(Quota, "quotas", short_names=("quota",)),
+    Kind(Tenant, "tenants", namespaced=False, short_names=("tn",)),
+    Kind(
+        PriorityClass,
+        "priorityclasses",
+        namespaced=False,
+        short_names=("pc",),
+        status=False,
+        immutable=("spec.value",),
+    ),
+    Kind(Region, "regions", namespaced=False, short_names=("rg",)),
+    Kind(
+        SchedulerPolicy,
+        "schedulerpolicies",
+        namespaced=False,
+        short_names=("sp",),
+        immutable=("spec.filters", "spec.weights", "spec.fallback"),
+    ),
+    Kind(
+        Grant, "grants", namespaced=False, short_names=("gr",), immutable=("spec.tenant", "spec.region")
+    ),
+    Kind(Override, "overrides", short_names=("ov",), immutable=("spec.type", "spec.requester")),
+    Kind(Lease, "leases", namespaced=False, status=False, immutable=("spec.scope",)),
+    Kind(Commitment, "commitments", short_names=("cm",)),
+    Kind(Event, "events", short_names=("ev",), dotted=True, status=False),
+    Kind(Decision, "decisions", short_names=("dec",), status=False, immutable=("spec",)),
+    Kind(Role, "roles", status=False),
+    Kind(RoleBinding, "rolebindings", status=False, immutable=("roleRef",)),
+    Kind(Token, "tokens", immutable=("spec.purpose", "spec.hash")),
+    Kind(Secret, "secrets", status=False),
+    Kind(
+        WorkloadRevision, "workloadrevisions", short_names=("wr",), status=False, immutable=("spec",)
+    ),
+    Kind(Endpoints, "endpoints", short_names=("ep",), status=False),
+)
+
+_BY_NAME = {kind.name: kind for kind in KINDS}
+_BY_PLURAL = {kind.plural: kind for kind in KINDS}
+_BY_STRUCT = {kind.struct: kind for kind in KINDS}
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of this name, as in the `kind` field of an object."""
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        raise Missing(f"no kind {name!r} in holdfast.dev/v1; there are {', '.join(_BY_NAME)}") from None
+
+
+def kind_of_plural(plural: str) -> Kind:
+    """The kind of this plural, as in a path."""
+    try:
+        return _BY_PLURAL[plural]
+    except KeyError:
+        raise Missing(f"no resource {plural!r} in holdfast.dev/v1") from None
+
+
+def kind_of(obj: Object) -> Kind:
+    """The kind of an object."""
+    return _BY_STRUCT[type(obj)]
