@@ -1,1 +1,1 @@
-"""A revisioned key-value store with compare-and-swap and watch: memory, SQLite, etcd. Start at contract.py."""
+"""A revisioned key-value store with compare-and-swap and watch. Start at contract.py."""

@@ -1,0 +1,230 @@
+"""Watches over a store in this process: memory and SQLite publish here, readers iterate.
+
+A watch owns a place in the history and no buffer. A reader that keeps up waits in a group with all
+others of its prefix, and one batch object serves the whole group, so that whoever encodes it
+encodes it once. A reader that falls behind reads the history again from its place; when that is
+compacted it gets Expired. So a slow reader costs no memory, and nothing can be lost between a
+buffer and the history.
+
+Under load changes are handed out at most every WAKE_EVERY_S: waking two hundred readers costs more
+than the changes themselves. The first change after a pause goes out at once.
+
+Everything here runs on one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from holdfast.model.errors import HoldfastError, invariant
+from holdfast.model.transaction import Change
+from holdfast.store.contract import BOOKMARK_EVERY_S, Batch
+
+WAKE_EVERY_S = 0.01
+
+# A batch read from the history ends with the revision that reaches so many changes, so that a
+# reader far behind is served in pieces.
+BATCH_CHANGES_MAX = 1_000
+
+# Reads the changes under a prefix after one revision and up to another from the history.
+ReadHistory = Callable[[str, int, int], Awaitable[Batch]]
+
+
+class WatchHub:
+    """Hands published changes to the watches that wait for them."""
+
+    def __init__(
+        self,
+        read_history: ReadHistory,
+        *,
+        position: int,
+        bookmark_every_s: float = BOOKMARK_EVERY_S,
+        wake_every_s: float = WAKE_EVERY_S,
+    ) -> None:
+        self._read_history = read_history
+        self._bookmark_every_s = bookmark_every_s
+        self._wake_every_s = wake_every_s
+        # Everything up to the position has been handed out; the pending changes are those after it.
+        self._position = position
+        self._published = position
+        self._pending: list[Change] = []
+        # The watches of a group have received everything up to the position. Dicts serve as sets
+        # that keep the order of arrival.
+        self._groups: dict[str, dict[Watch, None]] = {}
+        # Watches that know of later revisions than the position, from a list or from the history.
+        self._ahead: dict[Watch, None] = {}
+        self._timer: asyncio.Handle | None = None
+        self._bookmarks: asyncio.Handle | None = None
+        self._handed_out_at = float("-inf")
+        self._closed = False
+        self._failure: HoldfastError | None = None
+
+    def watch(self, prefix: str, *, after: int) -> Watch:
+        return Watch(self, prefix, after)
+
+    def publish(self, revision: int, changes: tuple[Change, ...] | list[Change]) -> None:
+        """Take in all changes after the last published revision and up to this one."""
+        invariant(revision > self._published, "revisions are published in order")
+        self._published = revision
+        if not self._groups and not self._ahead:
+            # Nobody waits: whoever comes next reads the history. Changes still pending were for
+            # watches that have left, and must not reach one that joins at the new position.
+            self._pending = []
+            self._position = revision
+            return
+        self._pending += changes
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            wait_s = self._handed_out_at + self._wake_every_s - loop.time()
+            if wait_s <= 0:
+                self._timer = loop.call_soon(self._hand_out)
+            else:
+                self._timer = loop.call_later(wait_s, self._hand_out)
+
+    def close(self) -> None:
+        """End every watch."""
+        self._closed = True
+        self._stop()
+
+    def fail(self, error: HoldfastError) -> None:
+        """Let every watch, and every later one, raise this error."""
+        self._failure = error
+        self._stop()
+
+    def _stop(self) -> None:
+        for handle in (self._timer, self._bookmarks):
+            if handle is not None:
+                handle.cancel()
+        for group in (*self._groups.values(), self._ahead):
+            for watch in group:
+                watch._wake(None)
+        self._groups.clear()
+        self._ahead.clear()
+
+    def _hand_out(self) -> None:
+        self._timer = None
+        self._handed_out_at = asyncio.get_running_loop().time()
+        matched = self._matched()
+        self._pending = []
+        self._position = self._published
+        for prefix, changes in matched.items():
+            batch = Batch(self._position, tuple(changes))
+            for watch in self._groups.pop(prefix):
+                watch._wake(batch)
+        ahead, self._ahead = self._ahead, {}
+        for watch in ahead:
+            watch._wake(None)
+
+    def _matched(self) -> dict[str, list[Change]]:
+        """The pending changes by waiting prefix.
+
+        There are many prefixes but few lengths, so each change is looked up once for each length.
+        """
+        lengths = sorted({len(prefix) for prefix in self._groups})
+        matched: dict[str, list[Change]] = {}
+        for change in self._pending:
+            key = change.key
+            for length in lengths:
+                if length > len(key):
+                    break
+                prefix = key[:length]
+                if prefix in self._groups:
+                    matched.setdefault(prefix, []).append(change)
+        return matched
+
+    def _join(self, watch: Watch) -> None:
+        """Let a watch that has everything up to the position, or more, wait."""
+        if watch._after > self._position:
+            self._ahead[watch] = None
+        else:
+            self._groups.setdefault(watch._prefix, {})[watch] = None
+        if self._bookmarks is None:
+            loop = asyncio.get_running_loop()
+            self._bookmarks = loop.call_later(self._bookmark_every_s, self._send_bookmarks)
+
+    def _leave(self, watch: Watch) -> None:
+        """Stop waiting without having been woken: nothing has changed up to the position."""
+        self._ahead.pop(watch, None)
+        group = self._groups.get(watch._prefix)
+        if group is not None and watch in group:
+            watch._after = self._position
+            del group[watch]
+            if not group:
+                del self._groups[watch._prefix]
+
+    def _send_bookmarks(self) -> None:
+        self._bookmarks = None
+        if self._pending:
+            # Whoever waits may have changes among the pending ones; a bookmark must not pass them.
+            if self._timer is not None:
+                self._timer.cancel()
+            self._hand_out()
+        bookmark = Batch(self._position)
+        groups, self._groups = self._groups, {}
+        for group in groups.values():
+            for watch in group:
+                watch._wake(bookmark)
+
+
+class Watch:
+    """One reader's place. Iterating waits; a cancelled wait loses nothing."""
+
+    __slots__ = ("_after", "_begun", "_hub", "_kept", "_prefix", "_waiter")
+
+    def __init__(self, hub: WatchHub, prefix: str, after: int) -> None:
+        self._hub = hub
+        self._prefix = prefix
+        self._after = after
+        self._begun = False
+        # A batch that was handed over but not yet returned, because the wait was cancelled.
+        self._kept: Batch | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> Batch:
+        hub = self._hub
+        while True:
+            if hub._failure is not None:
+                raise hub._failure
+            if hub._closed:
+                raise StopAsyncIteration
+            if self._kept is not None:
+                batch, self._kept = self._kept, None
+                return self._returned(batch)
+            if self._after < hub._position or not self._begun:
+                batch = await self._history()
+                if batch.changes or not self._begun:
+                    return self._returned(batch)
+                self._after = batch.revision
+            else:
+                await self._wait()
+
+    async def _history(self) -> Batch:
+        hub = self._hub
+        # Reading on to beyond the position would bring this watch ahead of its group for good.
+        upto = max(hub._position, self._after)
+        return await hub._read_history(self._prefix, self._after, upto)
+
+    async def _wait(self) -> None:
+        invariant(self._waiter is None, "two tasks iterate over one watch")
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._hub._join(self)
+        try:
+            await self._waiter
+        finally:
+            self._hub._leave(self)
+            self._waiter = None
+
+    def _wake(self, batch: Batch | None) -> None:
+        """End the wait. Called after this watch was taken out of its group."""
+        self._kept = batch
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _returned(self, batch: Batch) -> Batch:
+        self._begun = True
+        self._after = batch.revision
+        return batch
