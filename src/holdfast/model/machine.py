@@ -29,6 +29,14 @@ class Rng(Protocol):
         ...
 
 
+class Tokens(Protocol):
+    """Operation tokens handed in by the shell, from the store that it runs transactions on."""
+
+    def new_token(self) -> str:
+        """A fresh token for one `Txn` and, if its answer is lost, for `FateOf`."""
+        ...
+
+
 # Stimuli: what happened, in the past tense. -------------------------------------------------------
 
 
