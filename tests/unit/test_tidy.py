@@ -1,0 +1,216 @@
+"""Each house rule finds a planted violation, and lets pass what only looks like one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.tidy import check_text, check_tree
+from tools.tidy.finding import Finding
+from tools.tidy.purity import PURE_ROOMS
+
+DOC = '"""Who calls this."""\n'
+
+# rule, code that breaks it, code that looks much the same and does not
+PURE = [
+    ("async", "async def f(): ...", "def f(): return 'async def'"),
+    ("async", "async def f():\n    async with g(): ...", "def f():\n    with g(): ..."),
+    ("async", "async def f(): return [x async for x in y]", "def f(): return [x for x in y]"),
+    ("import", "import asyncio", "import itertools"),
+    ("import", "import time", "from holdfast.model.time import Instant"),
+    ("import", "import time", "from holdfast.model import time"),
+    ("import", "from time import monotonic", "from . import time"),
+    ("import", "import random", "from holdfast.model.machine import Rng"),
+    ("import", "import os.path", "import operator"),
+    ("import", "import socket", "import struct"),
+    ("import", "import threading", "import types"),
+    ("import", "import subprocess", "import string"),
+    ("import", "import logging", "import textwrap"),
+    ("import", "from pathlib import Path", "from urllib.parse import quote"),
+    ("import", "import urllib.request", "import urllib.parse"),
+    ("import", "from urllib import request", "from urllib import parse"),
+    ("import", "def f():\n    import secrets", "def f():\n    import hashlib"),
+    ("import", "import apsw", "import msgspec"),
+    ("import", "import sys", "import re"),
+    (
+        "impure-member",
+        "from datetime import datetime\nx = datetime.now()",
+        "from datetime import datetime\ndef f(at: datetime, now: int): return at.replace(day=now)",
+    ),
+    ("impure-member", "import datetime\nx = datetime.datetime.utcnow()", "x = clock.utcnow()"),
+    ("impure-member", "from datetime import date as d\nx = d.today()", "x = date.today"),
+    ("impure-member", "import datetime as dt\nf = dt.datetime.now", "def f(dt): return dt.now"),
+    ("impure-member", "from uuid import uuid4\nx = uuid4()", "from uuid import UUID, uuid5"),
+    ("impure-member", "import uuid\nx = uuid.uuid1()", "import uuid\nx = uuid.UUID(int=1)"),
+    (
+        "impure-member",
+        "import numpy as np\nx = np.random.rand()",
+        "def f(rng): return rng.random()",
+    ),
+    ("impure-member", "from numpy import random", "from numpy import array"),
+    ("impure-builtin", "x = open('f')", "def f(door): return door.open('f')"),
+    ("impure-builtin", "print(1)", "def f(ink): return ink.print(1)"),
+    ("impure-builtin", "x = input()", "def f(g): return g(input=1)"),
+    ("impure-builtin", "x = eval('1')", "x = 'eval'"),
+    ("unstable-builtin", "x = hash('a') % 8", "class A:\n    def __hash__(self): return hash(1)"),
+    ("unstable-builtin", "x = id(y)", "x = y.id"),
+    ("global-state", "def f():\n    global n\n    n = 1", "def f():\n    n = 1\n    return n"),
+    ("catches-bugs", "try: f()\nexcept Exception: raise", "try: f()\nexcept ValueError: raise"),
+    (
+        "catches-bugs",
+        "from holdfast.model import errors\ntry: f()\nexcept errors.InvariantBroken: raise",
+        "from holdfast.model import errors\ntry: f()\nexcept errors.Conflict: raise",
+    ),
+    ("set-order", "for x in {1, 2}: f(x)", "for x in sorted({1, 2}): f(x)"),
+    ("set-order", "for x in set(y): f(x)", "for x in {1: 2}: f(x)"),
+    ("set-order", "z = [x for x in frozenset(y)]", "z = {x for x in frozenset(y)}"),
+    ("set-order", "z = {x: 1 for x in {*y}}", "z = x in {*y}"),
+    ("set-order", "z = list({x for x in y})", "z = len({x for x in y})"),
+    ("set-order", "z = [*set(y)]", "z = [*sorted(set(y))]"),
+    ("set-order", "z = next(iter(set(y)))", "z = min(set(y))"),
+    ("set-order", "z = set(y).pop()", "z = dict(y).popitem()"),
+    ("set-order", "z = ','.join({'a', 'b'})", "z = ','.join(('a', 'b'))"),
+    ("set-order", "z = min(set(y), key=cost)", "z = min(sorted(set(y)), key=cost)"),
+    ("set-order", "z = tuple(set(y) | set(w))", "z = tuple(y | w)"),
+    ("set-order", "z = tuple(set(y).union(w))", "z = tuple(y.union(w))"),
+    ("set-order", "for k in a.keys() & b.keys(): f(k)", "for k in a.keys(): f(k)"),
+    ("set-order", "z = f(x for x in set(y))", "z = any(x for x in set(y))"),
+    ("set-order", "def f(): yield from set(y)", "def f(): yield from dict.fromkeys(y)"),
+    ("set-order", "def f(): return (x for x in set(y))", "def f(): return (x for x in list(y))"),
+    ("set-order", "z = dict.fromkeys(set(y))", "z = set(dict.fromkeys(y))"),
+    (
+        "set-order",
+        "def f():\n    s = set()\n    for x in s: g(x)",
+        "def f():\n    s = set()\n    return 1 in s",
+    ),
+    (
+        "set-order",
+        "def f(s: set[int]):\n    return list(s)",
+        "def f(s: list[int]):\n    return list(s)",
+    ),
+    (
+        "set-order",
+        "def f(s: set[int] | None):\n    return list(s)",
+        "def f(s: int | None): return [s]",
+    ),
+    (
+        "set-order",
+        "S = frozenset({1})\ndef f():\n    return [x for x in S]",
+        "S = frozenset({1})\ndef f(S):\n    return [x for x in S]",
+    ),
+    (
+        "set-order",
+        "class A:\n    def g(self): self.s: set[int] = set()\n    def f(self): return [*self.s]",
+        "class A:\n    def g(self): self.s: set[int] = set()\n    def f(self): return len(self.s)",
+    ),
+    (
+        "set-order",
+        "class A:\n    s: frozenset[int]\n    def f(self): return [x for x in self.s]",
+        "class A:\n    s: frozenset[int]\n    def f(self, s): return [x for x in s]",
+    ),
+]
+
+HOUSE = [
+    ("reminder", "x = 1  # TODO: later", "x = 1  # TODO(#12): later"),
+    ("reminder", "# FIXME when it rains", "# FIXME when it rains, see #7"),
+    ("reminder", "def f():\n    '''Does.\n\n    TODO more.\n    '''", "x = 'TODO'"),
+    ("bare-except", "try: f()\nexcept: raise", "try: f()\nexcept KeyError: raise"),
+    ("swallowed", "try: f()\nexcept Exception: pass", "try: f()\nexcept KeyError: pass"),
+    (
+        "swallowed",
+        "try: f()\nexcept (KeyError, Exception): ...",
+        "try: f()\nexcept Exception: raise",
+    ),
+    (
+        "swallowed",
+        "from contextlib import suppress\nwith suppress(Exception): f()",
+        "from contextlib import suppress\nwith suppress(KeyError): f()",
+    ),
+    ("assert", "assert f()", "from holdfast.model.errors import invariant\ninvariant(f(), 'f')"),
+]
+
+UNIT_TESTS = [
+    ("sleep", "import time\ntime.sleep(1)", "import time\ntime.monotonic()"),
+    ("sleep", "from time import sleep as nap\nnap(1)", "def f(sleep): sleep(1)"),
+    ("sleep", "import asyncio\nasync def f(): await asyncio.sleep(1)",
+     "import asyncio\nasync def f(): await asyncio.sleep(0)"),
+    ("mock", "from unittest import mock", "import unittest"),
+    ("mock", "import unittest.mock", "from fleet import mock"),
+    ("mock", "from unittest.mock import patch", "from holdfast.model.patch import patch"),
+]  # fmt: skip
+
+
+def rules(found: list[Finding]) -> set[str]:
+    return {finding.rule for finding in found}
+
+
+@pytest.mark.parametrize("rule, broken, fine", PURE)
+def test_a_pure_room_asks_the_machine_for_nothing(rule: str, broken: str, fine: str) -> None:
+    """Each rule of the pure rooms finds its violation and not the look-alike. [C1, N6]"""
+    assert rule in rules(check_text("src/holdfast/propose/x.py", DOC + broken))
+    assert not check_text("src/holdfast/propose/x.py", DOC + fine)
+
+
+@pytest.mark.parametrize("room", PURE_ROOMS)
+def test_every_pure_room_is_held_to_it(room: str) -> None:
+    """The rules reach all rooms below the store, however deep a file lies. [C1, N6]"""
+    assert rules(check_text(f"src/holdfast/{room}/a/b.py", DOC + "import time")) == {"import"}
+
+
+@pytest.mark.parametrize("room", ["store", "host", "sim", "review", "cli"])
+def test_shells_may_do_what_machines_may_not(room: str) -> None:
+    """A rule that forbade clocks everywhere would forbid the shells."""
+    code = DOC + "import asyncio, time\nasync def f(): print({x for x in set(open('a'))})"
+    assert not check_text(f"src/holdfast/{room}/x.py", code)
+
+
+@pytest.mark.parametrize("rule, broken, fine", HOUSE)
+def test_a_house_rule_holds_in_every_room(rule: str, broken: str, fine: str) -> None:
+    """Rules of the house bind the shells as well."""
+    assert rule in rules(check_text("src/holdfast/host/x.py", DOC + broken))
+    assert rule not in rules(check_text("src/holdfast/host/x.py", DOC + fine))
+
+
+@pytest.mark.parametrize("rule, broken, fine", UNIT_TESTS)
+def test_unit_tests_neither_sleep_nor_mock(rule: str, broken: str, fine: str) -> None:
+    """A unit test that sleeps is slow or flaky; one that mocks us passes when we are broken."""
+    assert rules(check_text("tests/unit/test_x.py", broken)) == {rule}
+    assert not check_text("tests/unit/test_x.py", fine)
+    assert not check_text("tests/live/test_x.py", broken)
+
+
+@pytest.mark.parametrize("name", ["utils", "helpers", "common", "manager", "base", "node_manager"])
+def test_a_module_is_named_after_what_it_holds(name: str) -> None:
+    """Both a file and a package of a refused name are found."""
+    assert rules(check_text(f"src/holdfast/host/{name}.py", DOC)) == {"module-name"}
+    assert rules(check_text(f"src/holdfast/host/{name}/x.py", DOC)) == {"module-name"}
+    assert not check_text(f"src/holdfast/host/{name}_of_nodes.py", DOC)
+
+
+def test_a_module_says_what_it_is_for() -> None:
+    """A file without a docstring is found, an empty package's file too."""
+    assert rules(check_text("src/holdfast/host/x.py", "x = 1")) == {"module-docstring"}
+    assert not check_text("src/holdfast/host/x.py", DOC + "x = 1")
+
+
+def test_a_finding_names_file_line_and_reason() -> None:
+    """A person can go straight to the place."""
+    [finding] = check_text("src/holdfast/model/x.py", DOC + "\nimport time\n")
+    assert str(finding).startswith("src/holdfast/model/x.py:3: import: time ")
+
+
+def test_the_tree_is_searched_and_a_planted_file_found(tmp_path: Path) -> None:
+    """The walk over the repository reaches src and tests/unit."""
+    for path in ("src/holdfast/commit/bind.py", "tests/unit/commit/test_bind.py"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(DOC + "import time\ntime.sleep(1)\n")
+    assert [(f.path, f.rule) for f in check_tree(tmp_path)] == [
+        ("src/holdfast/commit/bind.py", "import"),
+        ("tests/unit/commit/test_bind.py", "sleep"),
+    ]
+
+
+def test_this_house_is_tidy() -> None:
+    """No file of ours breaks a rule. [C1, N6]"""
+    assert [str(finding) for finding in check_tree()] == []

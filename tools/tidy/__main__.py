@@ -1,0 +1,13 @@
+"""Prints every finding, one a line, and fails when there is one: `python -m tools.tidy`."""
+
+from __future__ import annotations
+
+import sys
+
+from tools.tidy import check_tree
+
+found = check_tree()
+for finding in found:
+    print(finding)
+print(f"tidy: {len(found)} findings" if found else "tidy: nothing to mend")
+sys.exit(bool(found))

@@ -1,0 +1,125 @@
+"""Rules for the whole house: what no linter in use here checks, or not in these words."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from tools.tidy.finding import Finding, Source, full_name, origins
+
+# Names that say nothing about what a file holds, so that anything ends up in it.
+NAMES_REFUSED = frozenset(
+    {"base", "common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
+)
+_REMINDER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+_ISSUE = re.compile(r"#\d+")
+
+
+def findings(source: Source) -> Iterator[Finding]:
+    """What holds for every file under src."""
+    yield from module_name(source)
+    yield from module_docstring(source)
+    yield from reminders(source)
+    yield from swallowed_errors(source)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assert):
+            yield source.finding(node, "assert", "-O switches it off; use invariant()")
+
+
+def module_name(source: Source) -> Iterator[Finding]:
+    """A file, and a package, is named after the thing it holds."""
+    path = PurePosixPath(source.path)
+    for part in (path.stem, path.parent.name):
+        words = part.split("_")
+        if part in NAMES_REFUSED or words[-1] in NAMES_REFUSED:
+            yield source.finding(source.tree, "module-name", f"{part!r} does not say what it holds")
+
+
+def module_docstring(source: Source) -> Iterator[Finding]:
+    if not ast.get_docstring(source.tree):
+        yield source.finding(
+            source.tree, "module-docstring", "say who calls this module, and what it is for"
+        )
+
+
+def reminders(source: Source) -> Iterator[Finding]:
+    """A reminder without a number is read by nobody."""
+    for line, text in [*_comments(source.text), *_docstrings(source.tree)]:
+        for offset, part in enumerate(text.splitlines()):
+            if _REMINDER.search(part) and not _ISSUE.search(part):
+                yield Finding(
+                    source.path,
+                    line + offset,
+                    "reminder",
+                    "name the issue: TODO(#12), or do it now",
+                )
+
+
+def swallowed_errors(source: Source) -> Iterator[Finding]:
+    """An error that nobody sees was decided about by nobody."""
+    meaning = origins(source.tree)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler):
+            if node.type is None:
+                yield source.finding(node, "bare-except", "name the errors that are meant")
+            elif _catches_all(node.type) and all(_does_nothing(s) for s in node.body):
+                yield source.finding(node, "swallowed", "every error ends here unseen")
+        elif (
+            isinstance(node, ast.Call)
+            and full_name(node.func, meaning) == "contextlib.suppress"
+            and any(_catches_all(argument) for argument in node.args)
+        ):
+            yield source.finding(node, "swallowed", "every error ends here unseen")
+
+
+def unit_test_findings(source: Source) -> Iterator[Finding]:
+    """What holds for tests/unit: no sleep, no mocks, which pass when the real thing is broken."""
+    meaning = origins(source.tree)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call):
+            name = full_name(node.func, meaning)
+            zero = (
+                bool(node.args)
+                and isinstance(node.args[0], ast.Constant)
+                and not node.args[0].value
+            )
+            # asyncio.sleep(0) only lets the other coroutines run.
+            if name == "time.sleep" or (name == "asyncio.sleep" and not zero):
+                yield source.finding(node, "sleep", "a unit test waits for events, not for time")
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, "module", None) or ""
+            imported = [f"{module}.{a.name}".lstrip(".") for a in node.names]
+            if any(f"{name}.".startswith("unittest.mock.") for name in imported):
+                yield source.finding(
+                    node, "mock", "test against the real part or its simulated twin"
+                )
+
+
+def _catches_all(kind: ast.expr) -> bool:
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(isinstance(k, ast.Name) and k.id in {"Exception", "BaseException"} for k in kinds)
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.Pass | ast.Continue | ast.Break)
+
+
+def _comments(text: str) -> list[tuple[int, str]]:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+
+
+def _docstrings(tree: ast.Module) -> list[tuple[int, str]]:
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node, clean=False)
+            if text is not None:
+                found.append((node.body[0].lineno, text))
+    return found

@@ -1,0 +1,201 @@
+"""Rules for the pure rooms: no waiting, no clock, no chance, no I/O, no state between worlds.
+
+The simulator proves something about what ships only because both run the same machines, and a
+machine that asks the operating system anything behaves differently in the two. Imports are held to
+a list of what is allowed rather than of what is not, since nobody can list every module that does
+I/O. `set_order` holds the one rule that needs more than a look at single nodes.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+
+from tools.tidy.finding import Finding, Source, full_name, origins
+
+PURE_ROOMS = ("model", "observe", "propose", "commit", "correct", "agent", "explain")
+
+# Standard modules that compute and nothing else. Add one only after making sure that it has no
+# clock, no randomness, no I/O and no threads; `datetime`, `uuid` and `asyncio` show the difference.
+STDLIB_ALLOWED = frozenset(
+    {
+        "__future__",
+        "abc",
+        "array",
+        "base64",
+        "binascii",
+        "bisect",
+        "calendar",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "datetime",
+        "decimal",
+        "difflib",
+        "enum",
+        "fractions",
+        "functools",
+        "graphlib",
+        "hashlib",
+        "heapq",
+        "hmac",
+        "ipaddress",
+        "itertools",
+        "json",
+        "keyword",
+        "math",
+        "numbers",
+        "operator",
+        "re",
+        "statistics",
+        "string",
+        "struct",
+        "textwrap",
+        "types",
+        "typing",
+        "unicodedata",
+        "uuid",
+        "zlib",
+    }
+)
+# urllib itself reaches the network, this part of it only cuts strings.
+SUBMODULES_ALLOWED = frozenset({"urllib.parse"})
+# Libraries without I/O of their own. `numpy.random` is refused below.
+THIRD_PARTY_ALLOWED = frozenset({"holdfast", "msgspec", "numpy", "typing_extensions"})
+
+# Members of allowed modules that ask the machine for something.
+MEMBERS_REFUSED = {
+    "datetime.datetime.now": "a clock",
+    "datetime.datetime.utcnow": "a clock",
+    "datetime.datetime.today": "a clock",
+    "datetime.date.today": "a clock",
+    "uuid.uuid1": "chance and a clock",
+    "uuid.uuid4": "chance",
+    "uuid.uuid6": "chance and a clock",
+    "uuid.uuid7": "chance and a clock",
+    "uuid.uuid8": "chance",
+    "uuid.getnode": "this machine's address",
+    "numpy.random": "chance",
+    "numpy.fromfile": "a file",
+    "numpy.load": "a file",
+    "numpy.save": "a file",
+    "numpy.savez": "a file",
+    "numpy.memmap": "a file",
+}
+BUILTINS_REFUSED = {
+    "open": "a file",
+    "print": "the terminal",
+    "input": "the terminal",
+    "breakpoint": "the terminal",
+    "exec": "code that no rule has read",
+    "eval": "code that no rule has read",
+    "__import__": "a module that no rule has read",
+}
+# Both differ from one process to the next, so a replayed seed would take another path.
+BUILTINS_UNSTABLE = frozenset({"hash", "id"})
+
+
+def findings(source: Source) -> Iterator[Finding]:
+    """Everything in one file of a pure room that its room rules out, sets aside."""
+    meaning = origins(source.tree)
+    for node in ast.walk(source.tree):
+        yield from _suspends(source, node)
+        yield from _imports(source, node)
+        yield from _members(source, node, meaning)
+        yield from _catches_bugs(source, node, meaning)
+        if isinstance(node, ast.Global):
+            yield source.finding(
+                node,
+                "global-state",
+                "two worlds in one process would share it; keep it in a machine",
+            )
+    yield from _unstable(source)
+
+
+def _suspends(source: Source, node: ast.AST) -> Iterator[Finding]:
+    waits = isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
+    if waits or (isinstance(node, ast.comprehension) and node.is_async):
+        # A comprehension has no line of its own; its iterable does.
+        where = node.iter if isinstance(node, ast.comprehension) else node
+        yield source.finding(where, "async", "a machine never waits; return an effect instead")
+
+
+def _imports(source: Source, node: ast.AST) -> Iterator[Finding]:
+    names: list[str] = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        # `from urllib import parse` and `import urllib.parse` are the same to us.
+        names = [
+            full if (full := f"{node.module}.{alias.name}") in SUBMODULES_ALLOWED else node.module
+            for alias in node.names
+        ]
+    for name in dict.fromkeys(names):
+        why = _import_refused(name)
+        if why:
+            yield source.finding(node, "import", f"{name} {why}")
+
+
+def _import_refused(name: str) -> str:
+    """Why a pure room may not import this module; "" when it may."""
+    top = name.partition(".")[0]
+    if name in SUBMODULES_ALLOWED or top in STDLIB_ALLOWED or top in THIRD_PARTY_ALLOWED:
+        return ""
+    if top in sys.stdlib_module_names:
+        return "is not on the list of standard modules without I/O, clock or chance (tools/tidy)"
+    return "is not among the libraries that pure rooms may use (tools/tidy)"
+
+
+def _members(source: Source, node: ast.AST, meaning: dict[str, str]) -> Iterator[Finding]:
+    """Uses of refused members, by whatever name they were imported, and of refused builtins."""
+    if isinstance(node, ast.ImportFrom) and node.module == "numpy":
+        # Seen here because `from numpy import random` may never be used by that name again.
+        for alias in node.names:
+            if f"numpy.{alias.name}" in MEMBERS_REFUSED:
+                yield source.finding(
+                    node, "impure-member", f"numpy.{alias.name} is chance or a file"
+                )
+    if isinstance(node, ast.Attribute | ast.Name):
+        name = full_name(node, meaning)
+        if name in MEMBERS_REFUSED:
+            why = f"{name} asks for {MEMBERS_REFUSED[name]}; take `now` or `rng` as an argument"
+            yield source.finding(node, "impure-member", why)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        builtin = node.func.id
+        if builtin in BUILTINS_REFUSED and builtin not in meaning:
+            yield source.finding(
+                node, "impure-builtin", f"{builtin}() reaches for {BUILTINS_REFUSED[builtin]}"
+            )
+
+
+def _catches_bugs(source: Source, node: ast.AST, meaning: dict[str, str]) -> Iterator[Finding]:
+    """InvariantBroken must stop the process: a machine that catches it decides on broken state."""
+    if not isinstance(node, ast.ExceptHandler) or node.type is None:
+        return
+    caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+    for kind in caught:
+        name = full_name(kind, meaning).rpartition(".")[2]
+        if name in {"Exception", "BaseException", "InvariantBroken", "AssertionError"}:
+            yield source.finding(
+                node, "catches-bugs", f"`except {name}` would hide a broken invariant"
+            )
+
+
+def _unstable(source: Source) -> Iterator[Finding]:
+    """hash() and id(), except where a class defines its own hash for use in a dict."""
+    exempt: set[int] = set()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "__hash__":
+            exempt.update(id(inner) for inner in ast.walk(node))
+    for node in ast.walk(source.tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in BUILTINS_UNSTABLE
+            and id(node) not in exempt
+        ):
+            yield source.finding(
+                node, "unstable-builtin", f"{node.func.id}() differs between processes; use hashlib"
+            )
