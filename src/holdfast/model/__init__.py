@@ -1,1 +1,1 @@
-"""Nouns and rules, pure: kinds, quantities, lifecycle, what fits where, transactions, errors, wire format."""
+"""Nouns and rules, pure: kinds, quantities, lifecycle, what fits where, errors, wire format."""

@@ -1,7 +1,7 @@
 """The one place for errors, sorted by what the caller does next.
 
-Every room raises or returns these and no others of its own, so that a caller decides by class and a person reads
-a sentence. The tree:
+Every room raises or returns these and no others of its own, so that a caller decides by class and
+a person reads a sentence. The tree:
 
     HoldfastError            stable .code; the message names kind, name, revision
       Rejected               did not happen, by decision
@@ -10,7 +10,7 @@ a sentence. The tree:
         Invalid              malformed                   -> tell the caller: field, value, rule
         Missing              no such object              -> often: already done
       Unavailable            did not happen, by fault    -> back off, retry within the budget
-      OutcomeUnknown         may have happened           -> read by operation id or token, then decide
+      OutcomeUnknown         may have happened           -> read by operation id, then decide
       Expired                lease or watch gone         -> step down, or relist
     InvariantBroken          our bug; never caught       -> stop, print the story
 
@@ -33,7 +33,8 @@ class HoldfastError(Exception):
         super().__init__(message)
         self.message = message
         if code is not None:
-            # An instance may be more precise than its class: Forbidden("...", code="QuotaExceeded").
+            # An instance may be more precise than its class: Forbidden("...",
+            # code="QuotaExceeded").
             self.__dict__["code"] = code
 
 
@@ -63,7 +64,7 @@ class FieldError(msgspec.Struct, frozen=True, gc=False):
     rule: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.value}: {self.rule}" if self.value else f"{self.path}: {self.rule}"
+        return ": ".join(part for part in (self.path, self.value, self.rule) if part)
 
 
 class Invalid(Rejected):

@@ -1,8 +1,9 @@
 """The life of a replica: its states, and who may move it from one to the next.
 
-The table below is the law. `commit/` refuses whatever it does not list or lists for somebody else; controllers,
-`explain`, the simulator's checkers and the documentation read the same rows. Each row also says by when it is due and
-what happens when it is overdue, so that no state is left without a way out.
+The table below is the law. `commit/` refuses whatever it does not list or lists for somebody else;
+controllers, `explain`, the simulator's checkers and the documentation read the same rows. Each row
+also says by when it is due and what happens when it is overdue, so that no state is left without a
+way out.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ class State(StrEnum):
 
 
 class Stage(StrEnum):
-    """How far a replica has come, for people and other controllers. Each is completed on its own."""
+    """How far a replica has come, for people and other controllers.
+
+    Each is completed on its own.
+    """
 
     ADMITTED = "Admitted"
     QUEUED = "Queued"
@@ -42,7 +46,10 @@ STAGES = tuple(Stage)
 
 
 class Actor(StrEnum):
-    """Who proposes. AGENT means the agent of the very node that the replica is bound to, same incarnation."""
+    """Who proposes.
+
+    AGENT means the agent of the very node that the replica is bound to, same incarnation.
+    """
 
     SCHEDULER = "scheduler"
     WORKLOAD = "controller:workload"
@@ -87,15 +94,16 @@ CAUSE_OWNER: dict[Cause, Actor] = {
     Cause.USER_DELETE: Actor.USER,
 }
 
-# Whoever may stop running work, through one door: evict, with the disruption ledger in the transaction.
+# Whoever may stop running work, through one door: evict, with the disruption ledger in the
+# transaction.
 EVICTORS = tuple(dict.fromkeys(CAUSE_OWNER.values()))
 
 
 class Transition(msgspec.Struct, frozen=True):
     """One row of the law.
 
-    `within` names the time in which a replica should have left `source` by this row; `overdue` says who notices and
-    what then happens.
+    `within` names the time in which a replica should have left `source` by this row; `overdue`
+    says who notices and what then happens.
     """
 
     source: State | None
@@ -106,78 +114,155 @@ class Transition(msgspec.Struct, frozen=True):
     overdue: str
 
 
-# fmt: off
-def _rows() -> tuple[Transition, ...]:
-    s, a = State, Actor
-    agent_return = "the node's inventory, due with its first renewal"
-    fence = "fenceAfter, counted by controller:nodes"
-    row = Transition
-    return (
-        row(None, s.PENDING, (a.WORKLOAD,), "workload generation",
-            "one reconcile", "controller:workload finds it missing at its next resync"),
-        row(s.PENDING, s.RESERVED, (a.SCHEDULER,), "reservation and ledger revision",
-            "queue bound of its class", "the scheduler publishes the pending reason and the next wake-up"),
-        row(s.PENDING, s.BOUND, (a.SCHEDULER,), "compares of the bind, snapshot revision and age",
-            "queue bound of its class", "the scheduler publishes the pending reason and the next wake-up"),
-        row(s.RESERVED, s.BOUND, (a.SCHEDULER,), "compares of the bind, snapshot revision and age",
-            "the reservation's deadline", "controller:repair returns it to Pending past the deadline"),
-        row(s.RESERVED, s.PENDING, (a.SCHEDULER, a.REPAIR), "the conflict, or the deadline; the charge is released",
-            "the reservation's deadline", "controller:repair scans for reservations past their deadline"),
-        row(s.PENDING, s.RELEASED, (a.WORKLOAD,), "deletion or scale-down",
-            "one reconcile", "controller:garbage finds replicas whose owner is gone"),
-        row(s.RESERVED, s.RELEASED, (a.WORKLOAD,), "deletion or scale-down; the charge is released",
-            "one reconcile", "controller:repair scans for reservations past their deadline"),
-        row(s.PENDING, s.FAILED, (a.WORKLOAD,), "job deadline",
-            "the job's deadline", "controller:workload finds it at its next resync"),
-        row(s.BOUND, s.RUNNING, (a.AGENT,), "process identity",
-            "startupDeadlineSeconds", "controller:repair evicts it and it is placed anew"),
-        row(s.BOUND, s.FAILED, (a.AGENT,), "the start failed, or the exit",
-            "startupDeadlineSeconds", "controller:repair evicts it and it is placed anew"),
-        row(s.BOUND, s.SUCCEEDED, (a.AGENT,), "the exit",
-            "startupDeadlineSeconds", "controller:repair evicts it and it is placed anew"),
-        row(s.RUNNING, s.FAILED, (a.AGENT,), "the exit",
-            "no bound: it may run for ever", "controller:nodes marks the node when its agent is silent"),
-        row(s.RUNNING, s.SUCCEEDED, (a.AGENT,), "the exit",
-            "no bound: it may run for ever", "controller:nodes marks the node when its agent is silent"),
-        row(s.RUNNING, s.RUNNING, (a.AGENT,), "restart policy and exit; restarts + 1, stage back to Starting",
-            "the restart backoff", "the agent reports the crash loop with its next try"),
-        row(s.BOUND, s.STOPPING, EVICTORS, "cause and disruption ledger",
-            "one reconcile", "the cause's owner finds it again at its next resync"),
-        row(s.RUNNING, s.STOPPING, EVICTORS, "cause and disruption ledger",
-            "one reconcile", "the cause's owner finds it again at its next resync"),
-        row(s.BOUND, s.UNKNOWN, (a.NODES,), "the node's mark",
-            "unknownAfter without a renewal", "controller:nodes finds it when it lists the marked node's replicas"),
-        row(s.RUNNING, s.UNKNOWN, (a.NODES,), "the node's mark",
-            "unknownAfter without a renewal", "controller:nodes finds it when it lists the marked node's replicas"),
-        row(s.STOPPING, s.UNKNOWN, (a.NODES,), "the node's mark",
-            "unknownAfter without a renewal", "controller:nodes finds it when it lists the marked node's replicas"),
-        row(s.UNKNOWN, s.RUNNING, (a.AGENT,), "the mark is cleared and the process is still there",
-            agent_return, "controller:repair fails it once the fence has passed"),
-        row(s.UNKNOWN, s.STOPPING, (a.AGENT,), "the mark is cleared and it was being stopped",
-            agent_return, "controller:repair fails it once the fence has passed"),
-        row(s.UNKNOWN, s.SUCCEEDED, (a.AGENT,), "the persisted exit",
-            agent_return, "controller:repair fails it once the fence has passed"),
-        row(s.UNKNOWN, s.FAILED, (a.AGENT, a.REPAIR, a.OPERATOR),
-            "the persisted exit; or the fence, or replaceAfter for keep work; or an operator's word",
-            fence, "controller:repair waits and says for which node and until when"),
-        row(s.FAILED, s.RELEASED, (a.AGENT, a.REPAIR), "proof of stop, or the fence, or that it was never bound",
-            "one renewal", "controller:repair releases it once the node is fenced"),
-        row(s.SUCCEEDED, s.RELEASED, (a.AGENT, a.REPAIR), "proof of stop, or the fence",
-            "one renewal", "controller:repair releases it once the node is fenced"),
-        row(s.STOPPING, s.RELEASED, (a.AGENT, a.REPAIR), "proof of stop, or the fence",
-            "graceSeconds and the kill bound", "controller:repair releases it once the node is fenced"),
+def _rows(
+    sources: tuple[State | None, ...],
+    targets: tuple[State, ...],
+    actors: tuple[Actor, ...],
+    evidence: str,
+    within: str,
+    overdue: str,
+) -> tuple[Transition, ...]:
+    return tuple(
+        Transition(source, target, actors, evidence, within, overdue)
+        for source in sources
+        for target in targets
     )
 
 
-# fmt: on
-TRANSITIONS: tuple[Transition, ...] = _rows()
+_NEXT_RESYNC = "its owner finds it at the next resync"
+_SAYS_WHY = "the scheduler publishes the pending reason and the next wake-up"
+_FENCE = "controller:repair fails it once the fence has passed"
+_ON_NODE = (State.BOUND, State.RUNNING)
+
+TRANSITIONS: tuple[Transition, ...] = (
+    *_rows(
+        (None,),
+        (State.PENDING,),
+        (Actor.WORKLOAD,),
+        evidence="workload generation",
+        within="one reconcile",
+        overdue=_NEXT_RESYNC,
+    ),
+    *_rows(
+        (State.PENDING,),
+        (State.RESERVED,),
+        (Actor.SCHEDULER,),
+        evidence="reservation and ledger revision",
+        within="the queue bound of its class",
+        overdue=_SAYS_WHY,
+    ),
+    *_rows(
+        (State.PENDING, State.RESERVED),
+        (State.BOUND,),
+        (Actor.SCHEDULER,),
+        evidence="what the bind compares; snapshot revision and age",
+        within="the queue bound of its class, or the reservation's deadline",
+        overdue=_SAYS_WHY,
+    ),
+    *_rows(
+        (State.RESERVED,),
+        (State.PENDING,),
+        (Actor.SCHEDULER, Actor.REPAIR),
+        evidence="the conflict, or the deadline; the charge is released",
+        within="the reservation's deadline",
+        overdue="controller:repair scans for reservations past their deadline",
+    ),
+    *_rows(
+        (State.PENDING, State.RESERVED),
+        (State.RELEASED,),
+        (Actor.WORKLOAD,),
+        evidence="deletion or scale-down; the charge is released",
+        within="one reconcile",
+        overdue=_NEXT_RESYNC,
+    ),
+    *_rows(
+        (State.PENDING,),
+        (State.FAILED,),
+        (Actor.WORKLOAD,),
+        evidence="job deadline",
+        within="the job's deadline",
+        overdue=_NEXT_RESYNC,
+    ),
+    *_rows(
+        (State.BOUND,),
+        (State.RUNNING,),
+        (Actor.AGENT,),
+        evidence="process identity",
+        within="startupDeadlineSeconds",
+        overdue="controller:repair evicts it and it is placed anew",
+    ),
+    *_rows(
+        _ON_NODE,
+        (State.FAILED, State.SUCCEEDED),
+        (Actor.AGENT,),
+        evidence="the exit, or why it could not start",
+        within="startupDeadlineSeconds while it starts; then it may run for ever",
+        overdue="controller:repair evicts what does not start; controller:nodes marks a silent node",
+    ),
+    *_rows(
+        (State.RUNNING,),
+        (State.RUNNING,),
+        (Actor.AGENT,),
+        evidence="restart policy and exit; restarts + 1, stage back to Starting",
+        within="the restart backoff",
+        overdue="the agent reports the crash loop with its next try",
+    ),
+    *_rows(
+        _ON_NODE,
+        (State.STOPPING,),
+        EVICTORS,
+        evidence="cause and disruption ledger",
+        within="one reconcile",
+        overdue=_NEXT_RESYNC,
+    ),
+    *_rows(
+        (*_ON_NODE, State.STOPPING),
+        (State.UNKNOWN,),
+        (Actor.NODES,),
+        evidence="the node's mark",
+        within="unknownAfter without a renewal",
+        overdue="controller:nodes finds it when it lists the marked node's replicas",
+    ),
+    *_rows(
+        (State.UNKNOWN,),
+        (State.RUNNING, State.STOPPING, State.SUCCEEDED),
+        (Actor.AGENT,),
+        evidence="mark cleared; the process, or its persisted exit",
+        within="the first renewal of the returning node",
+        overdue=_FENCE,
+    ),
+    *_rows(
+        (State.UNKNOWN,),
+        (State.FAILED,),
+        (Actor.AGENT, Actor.REPAIR, Actor.OPERATOR),
+        evidence="persisted exit; the fence; replaceAfter for keep work; an operator's word",
+        within="fenceAfter, counted by controller:nodes",
+        overdue="controller:repair says for which node it waits and until when",
+    ),
+    *_rows(
+        (State.FAILED, State.SUCCEEDED, State.STOPPING),
+        (State.RELEASED,),
+        (Actor.AGENT, Actor.REPAIR),
+        evidence="proof of stop; the fence; that it was never bound",
+        within="graceSeconds and the kill bound",
+        overdue="controller:repair releases it once the node is fenced",
+    ),
+)
 
 _BY_MOVE = {(row.source, row.target): row for row in TRANSITIONS}
 
 TERMINAL = frozenset({State.RELEASED})
 # In these states the replica's resources are charged to its node and tenant.
 CHARGED = frozenset(
-    {State.RESERVED, State.BOUND, State.RUNNING, State.STOPPING, State.UNKNOWN, State.FAILED, State.SUCCEEDED}
+    {
+        State.RESERVED,
+        State.BOUND,
+        State.RUNNING,
+        State.STOPPING,
+        State.UNKNOWN,
+        State.FAILED,
+        State.SUCCEEDED,
+    }
 )
 # In these states a process may exist on the node, whatever status says.
 MAY_RUN = frozenset(

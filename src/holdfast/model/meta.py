@@ -1,8 +1,9 @@
 """What all objects have in common: metadata, conditions, owners, and how parts are declared.
 
-Every struct of the wire is a `Part`: frozen, so that caches, snapshots and the simulator share it without copies;
-camelCase on the wire; fields that hold their default are left out. A part's docstring explains each field on a line
-`field: sentence`; `schema.py` carries these sentences into the JSON schema, from where `kubectl explain` shows them.
+Every struct of the wire is a `Part`: frozen, so that caches, snapshots and the simulator share it
+without copies; camelCase on the wire; fields that hold their default are left out. A part's
+docstring explains each field on a line `field: sentence`; `schema.py` carries these sentences into
+the JSON schema, from where `kubectl explain` shows them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Part(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=
     """Any struct inside an object."""
 
 
-class OwnerReference(Part):
+class OwnerReference(Part, frozen=True):
     """The object this one belongs to and goes away with.
 
     api_version: the owner's API version.
@@ -55,7 +56,7 @@ class OwnerReference(Part):
     block_owner_deletion: bool = False
 
 
-class ManagedFields(Part):
+class ManagedFields(Part, frozen=True):
     """Who last set which fields, for server-side apply.
 
     manager: the name the client gave itself.
@@ -76,7 +77,7 @@ class ManagedFields(Part):
     subresource: str = ""
 
 
-class ObjectMeta(Part):
+class ObjectMeta(Part, frozen=True):
     """Name, version, owners and life of an object.
 
     name: unique among the objects of its kind and namespace; it never changes.
@@ -117,7 +118,7 @@ class ConditionStatus(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Condition(Part):
+class Condition(Part, frozen=True):
     """One aspect of an object's state, as one owner last saw it.
 
     type: the aspect, for example Ready.
@@ -161,10 +162,12 @@ AnyObject = TypeVar("AnyObject", bound=Object)
 def with_condition(
     conditions: tuple[Condition, ...], new: Condition, at: datetime
 ) -> tuple[Condition, ...]:
-    """The conditions with `new` in place of the one of its type. Its time moves only when its status changes.
+    """The conditions with `new` in place of the one of its type.
 
-    Returning the same tuple when nothing changed lets a caller skip the write, which is what keeps a converged
-    system silent.
+    Its time moves only when its status changes.
+
+    Returning the same tuple when nothing changed lets a caller skip the write, which is what keeps
+    a converged system silent.
     """
     for index, old in enumerate(conditions):
         if old.type != new.type:

@@ -1,8 +1,9 @@
 """Amounts as users of Kubernetes write them, exact integers inside.
 
-`parse` reads "500m", "1.5Gi", "2e3", 2 or 1.5 without ever going through binary floating point. Inside Holdfast an
-amount is an integer in the unit of its resource: thousandths for cpu and devices, bytes for memory and disk, pieces
-for the rest. A demand is rounded up and a capacity down, so that rounding never promises what is not there.
+`parse` reads "500m", "1.5Gi", "2e3", 2 or 1.5 without ever going through binary floating point.
+Inside Holdfast an amount is an integer in the unit of its resource: thousandths for cpu and
+devices, bytes for memory and disk, pieces for the rest. A demand is rounded up and a capacity
+down, so that rounding never promises what is not there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 class Resource(StrEnum):
-    """Resources with a meaning of their own. Any other name counts pieces, such as a device class."""
+    """Resources with a meaning of their own.
+
+    Any other name counts pieces, such as a device class.
+    """
 
     CPU = "cpu"
     MEMORY = "memory"
@@ -43,7 +47,10 @@ _UNITS_PER_ONE = {Resource.CPU: MILLI, Resource.MEMORY: 1, Resource.DISK: 1, Res
 
 
 def units_per_one(resource: str) -> int:
-    """How many internal units make 1 of this resource. Device classes count in thousandths, for fractions."""
+    """How many internal units make 1 of this resource.
+
+    Device classes count in thousandths, for fractions.
+    """
     return _UNITS_PER_ONE.get(resource, MILLI)  # type: ignore[call-overload, no-any-return]
 
 
@@ -100,7 +107,7 @@ def _bounded(value: Quantity, units: int) -> int:
 
 
 def render(resource: str, units: int) -> str:
-    """Internal units as a person would write them: exact, in the largest unit that loses nothing."""
+    """Internal units as a person writes them: exact, in the largest unit that loses nothing."""
     per_one = units_per_one(resource)
     if per_one != 1:
         whole, rest = divmod(units, per_one)

@@ -1,7 +1,7 @@
 """Every kind, once: its struct, its names on the wire, its scope, and which fields never change.
 
-The server's routes, the decoder, the schema, storage keys and the command line are all derived from this table; a kind
-that is not here does not exist, and a kind that is here exists everywhere.
+The server's routes, the decoder, the schema, storage keys and the command line are all derived
+from this table; a kind that is not here does not exist, and a kind that is here exists everywhere.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.kinds.workloadrevision import WorkloadRevision
 from holdfast.model.meta import Object
 
-# Objects that concern the whole cluster but are of a namespaced kind live here: cluster-wide roles, for one.
+# Objects that concern the whole cluster but are of a namespaced kind live here: cluster-wide
+# roles, for one.
 SYSTEM_NAMESPACE = "holdfast-system"
 
 
 class Kind(msgspec.Struct, frozen=True):
     """One kind.
 
-    `namespaced` kinds belong to a tenant. `dotted` kinds may have dots in their names. `immutable` fields are
-    refused by any update that changes them. `status` says whether there is a status subresource.
+    `namespaced` kinds belong to a tenant. `dotted` kinds may have dots in their names. `immutable`
+    fields are refused by any update that changes them. `status` says whether there is a status
+    subresource.
     """
 
     struct: type[Object]
@@ -91,7 +93,11 @@ KINDS: tuple[Kind, ...] = (
         immutable=("spec.filters", "spec.weights", "spec.fallback"),
     ),
     Kind(
-        Grant, "grants", namespaced=False, short_names=("gr",), immutable=("spec.tenant", "spec.region")
+        Grant,
+        "grants",
+        namespaced=False,
+        short_names=("gr",),
+        immutable=("spec.tenant", "spec.region"),
     ),
     Kind(Override, "overrides", short_names=("ov",), immutable=("spec.type", "spec.requester")),
     Kind(Lease, "leases", namespaced=False, status=False, immutable=("spec.scope",)),
@@ -103,7 +109,11 @@ KINDS: tuple[Kind, ...] = (
     Kind(Token, "tokens", immutable=("spec.purpose", "spec.hash")),
     Kind(Secret, "secrets", status=False),
     Kind(
-        WorkloadRevision, "workloadrevisions", short_names=("wr",), status=False, immutable=("spec",)
+        WorkloadRevision,
+        "workloadrevisions",
+        short_names=("wr",),
+        status=False,
+        immutable=("spec",),
     ),
     Kind(Endpoints, "endpoints", short_names=("ep",), status=False),
 )
@@ -118,7 +128,9 @@ def kind_named(name: str) -> Kind:
     try:
         return _BY_NAME[name]
     except KeyError:
-        raise Missing(f"no kind {name!r} in holdfast.dev/v1; there are {', '.join(_BY_NAME)}") from None
+        raise Missing(
+            f"no kind {name!r} in holdfast.dev/v1; there are {', '.join(_BY_NAME)}"
+        ) from None
 
 
 def kind_of_plural(plural: str) -> Kind:

@@ -1,7 +1,7 @@
 """Selecting objects by labels, and nodes by expressions.
 
-One implementation serves list and watch requests, endpoints, spread and affinity, node placement and explain. All
-functions are total: any label map and any valid selector give an answer.
+One implementation serves list and watch requests, endpoints, spread and affinity, node placement
+and explain. All functions are total: any label map and any valid selector give an answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Operator(StrEnum):
     LT = "Lt"
 
 
-class Expression(Part):
+class Expression(Part, frozen=True):
     """One condition on one label.
 
     key: the label.
@@ -34,7 +34,7 @@ class Expression(Part):
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(Part):
+class LabelSelector(Part, frozen=True):
     """Holds when every label and every expression does; an empty selector holds for everything.
 
     match_labels: labels that must have exactly these values.
@@ -46,13 +46,17 @@ class LabelSelector(Part):
 
 
 def _as_int(text: str) -> int | None:
-    # int() would also take " 1", "1_000" and digits of other scripts, which no label means as a number.
+    # int() would also take " 1", "1_000" and digits of other scripts, which no label means as a
+    # number.
     digits = text[1:] if text[:1] == "-" else text
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
 
 
 def holds(expression: Expression, labels: Mapping[str, str]) -> bool:
-    """Whether one expression holds. As in Kubernetes, NotIn also holds where the label is absent."""
+    """Whether one expression holds.
+
+    As in Kubernetes, NotIn also holds where the label is absent.
+    """
     value = labels.get(expression.key)
     match expression.operator:
         case Operator.EXISTS:

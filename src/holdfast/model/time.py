@@ -1,9 +1,10 @@
 """Moments, without a clock.
 
-Pure rooms never ask what time it is; a shell hands them an Instant with each stimulus. It carries two readings
-that must not be mixed: `monotonic_ms` counts on one machine's CLOCK_BOOTTIME and is the only one that fencing,
-takeover and timers may use; `wall_ms` is that machine's idea of the calendar, used for timestamps that people read
-and for administrative deadlines, which allow for a skew.
+Pure rooms never ask what time it is; a shell hands them an Instant with each stimulus. It carries
+two readings that must not be mixed: `monotonic_ms` counts on one machine's CLOCK_BOOTTIME and is
+the only one that fencing, takeover and timers may use; `wall_ms` is that machine's idea of the
+calendar, used for timestamps that people read and for administrative deadlines, which allow for a
+skew.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """What the store understands: records with revisions, and transactions guarded by compares.
 
-`commit/` builds transactions, every store in `store/` runs them, the simulator's checkers read them. A
-transaction is all or nothing: when each compare holds, all writes take effect at one new revision; otherwise
-nothing is written and the answer brings the current records of all compared keys, so that the caller can decide
-again without a second read.
+`commit/` builds transactions, every store in `store/` runs them, the simulator's checkers read
+them. A transaction is all or nothing: when each compare holds, all writes take effect at one new
+revision; otherwise nothing is written and the answer brings the current records of all compared
+keys, so that the caller can decide again without a second read.
 
-Keys are strings ordered by code point, which is the byte order of their UTF-8 form. Values are bytes that the
-store never looks into.
+Keys are strings ordered by code point, which is the byte order of their UTF-8 form. Values are
+bytes that the store never looks into.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ import msgspec
 
 from holdfast.model.errors import invariant
 
-# A key was never written, or is deleted: no record has this revision, the first transaction makes revision 1.
+# A key was never written, or is deleted: no record has this revision, the first transaction makes
+# revision 1.
 ABSENT = 0
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One key at one moment. `created` is the revision of its first write since it was last absent."""
+    """One key at one moment.
+
+    `created` is the revision of its first write since it was last absent.
+    """
 
     key: str
     value: bytes
@@ -29,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Compare(msgspec.Struct, frozen=True, gc=False):
-    """Holds while the key was last written at exactly this revision; ABSENT means it must not exist."""
+    """Holds while the key was last written at this revision; ABSENT: while it does not exist."""
 
     key: str
     modified: int
@@ -61,11 +65,15 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
             ("compares", [c.key for c in self.compares]),
             ("writes", [w.key for w in self.writes]),
         ):
-            invariant(len(set(keys)) == len(keys), f"a transaction's {name} name a key twice: {sorted(keys)}")
+            twice = len(set(keys)) != len(keys)
+            invariant(not twice, f"a transaction's {name} name a key twice: {sorted(keys)}")
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
-    """All writes took effect at this revision. Without an effective write it is the current revision."""
+    """All writes took effect at this revision.
+
+    Without an effective write it is the current revision.
+    """
 
     revision: int
 
@@ -73,8 +81,8 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 class Refused(msgspec.Struct, frozen=True):
     """Some compare failed and nothing was written.
 
-    `current` has one entry for each compared key, in the order of the compares, as of `revision`; None means
-    absent.
+    `current` has one entry for each compared key, in the order of the compares, as of `revision`;
+    None means absent.
     """
 
     revision: int

@@ -14,7 +14,7 @@ class CommitmentState(StrEnum):
     BROKEN = "Broken"
 
 
-class Given(Part):
+class Given(Part, frozen=True):
     """The loss that the promise speaks of. At most one of them.
 
     region_lost: this region is lost.
@@ -27,7 +27,7 @@ class Given(Part):
     node_lost: str = ""
 
 
-class Promise(Part):
+class Promise(Part, frozen=True):
     """What shall then be true.
 
     workload: of this workload, in the commitment's namespace.
@@ -42,7 +42,7 @@ class Promise(Part):
     within_seconds: Seconds = 300
 
 
-class CommitmentSpec(Part):
+class CommitmentSpec(Part, frozen=True):
     """The promise.
 
     given: the loss that it speaks of; empty means always.
@@ -55,7 +55,7 @@ class CommitmentSpec(Part):
     owner: str = ""
 
 
-class CommitmentStatus(Part):
+class CommitmentStatus(Part, frozen=True):
     """Whether it holds, and how that is known.
 
     observed_generation: the generation this speaks of.
@@ -74,7 +74,7 @@ class CommitmentStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class Commitment(Object, kw_only=True, tag="Commitment"):
+class Commitment(Object, frozen=True, kw_only=True, tag="Commitment"):
     """A promise to users that is proven again whenever the state changes.
 
     spec: the promise.

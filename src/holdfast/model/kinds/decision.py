@@ -1,11 +1,11 @@
-"""Decision: why a scheduler chose as it did, so that the choice can be explained and computed again."""
+"""Decision: why a scheduler chose as it did, so that it can be explained and computed again."""
 
 from __future__ import annotations
 
 from holdfast.model.meta import Count, Int, Millis, Object, Part, Revision, Timestamp
 
 
-class ScoredCandidate(Part):
+class ScoredCandidate(Part, frozen=True):
     """One of the best candidates, with what each scorer gave it.
 
     node: the candidate.
@@ -18,7 +18,7 @@ class ScoredCandidate(Part):
     scores: dict[str, int] = {}
 
 
-class DecisionSpec(Part):
+class DecisionSpec(Part, frozen=True):
     """What was decided, on what, and what came of it.
 
     replica: the replica it is about.
@@ -69,7 +69,7 @@ class DecisionSpec(Part):
     decided_at: Timestamp | None = None
 
 
-class Decision(Object, kw_only=True, tag="Decision"):
+class Decision(Object, frozen=True, kw_only=True, tag="Decision"):
     """Why a scheduler chose as it did.
 
     spec: what was decided, on what, and what came of it.

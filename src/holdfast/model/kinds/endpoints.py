@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.meta import Object, Part
 
 
-class Endpoint(Part):
+class Endpoint(Part, frozen=True):
     """One replica that serves.
 
     replica: the replica.
@@ -20,7 +20,7 @@ class Endpoint(Part):
     ports: dict[str, str] = {}
 
 
-class Endpoints(Object, kw_only=True, tag="Endpoints"):
+class Endpoints(Object, frozen=True, kw_only=True, tag="Endpoints"):
     """The addresses of a workload's ready replicas; its name is the workload's.
 
     endpoints: the replicas that serve, by name.

@@ -1,4 +1,4 @@
-"""Event: something happened, told in the shape that `kubectl describe` and `kubectl get events` read."""
+"""Event: something happened, told in the shape that kubectl reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-class ObjectReference(Part):
+class ObjectReference(Part, frozen=True):
     """The object that it happened to.
 
     api_version: its API version.
@@ -33,7 +33,7 @@ class ObjectReference(Part):
     field_path: str = ""
 
 
-class EventSource(Part):
+class EventSource(Part, frozen=True):
     """Who tells it.
 
     component: the component.
@@ -44,7 +44,7 @@ class EventSource(Part):
     host: str = ""
 
 
-class Event(Object, kw_only=True, tag="Event"):
+class Event(Object, frozen=True, kw_only=True, tag="Event"):
     """Something happened. Repetitions count up instead of piling up.
 
     involved_object: the object that it happened to.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.meta import Condition, Object, Part, Quantity, Revision, Timestamp
 
 
-class GrantSpec(Part):
+class GrantSpec(Part, frozen=True):
     """The budget. The sum of all outstanding grants never exceeds the quota.
 
     tenant: whose quota it is cut from.
@@ -26,7 +26,7 @@ class GrantSpec(Part):
     serial: Revision = 0
 
 
-class GrantStatus(Part):
+class GrantStatus(Part, frozen=True):
     """What the region says of it.
 
     accepted_serial: the serial that the region acts under.
@@ -39,7 +39,7 @@ class GrantStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class Grant(Object, kw_only=True, tag="Grant"):
+class Grant(Object, frozen=True, kw_only=True, tag="Grant"):
     """A region's budget for one tenant.
 
     spec: the budget.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.meta import Millis, Object, Part, Revision, Timestamp
 
 
-class LeaseSpec(Part):
+class LeaseSpec(Part, frozen=True):
     """The lease.
 
     scope: what the holder may act on.
@@ -14,7 +14,8 @@ class LeaseSpec(Part):
     duration_ms: others may take over so long after they saw the last renewal, by their own clocks.
     acquired: when this holder took it.
     renewed: when it was last renewed.
-    renewals: how often it was renewed; an observer sees life in this number changing, not in a clock.
+    renewals: how often it was renewed; an observer sees life in this number changing, not in a
+        clock.
     """
 
     scope: str
@@ -26,7 +27,7 @@ class LeaseSpec(Part):
     renewals: Revision = 0
 
 
-class Lease(Object, kw_only=True, tag="Lease"):
+class Lease(Object, frozen=True, kw_only=True, tag="Lease"):
     """Who may act for a scope, under which epoch.
 
     spec: scope, holder and epoch.

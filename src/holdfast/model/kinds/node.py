@@ -18,7 +18,7 @@ class NodePhase(StrEnum):
     LOST = "Lost"
 
 
-class Device(Part):
+class Device(Part, frozen=True):
     """One device of a node.
 
     id: unique on the node.
@@ -35,7 +35,7 @@ class Device(Part):
     numa: Count = 0
 
 
-class Protection(Part):
+class Protection(Part, frozen=True):
     """Whom a protected node or pool is for; work must match every list that is not empty.
 
     tenants: only these tenants.
@@ -46,7 +46,7 @@ class Protection(Part):
     priority_classes: tuple[str, ...] = ()
 
 
-class NodeDrain(Part):
+class NodeDrain(Part, frozen=True):
     """Take all work off the node.
 
     reason: why, for people.
@@ -57,7 +57,7 @@ class NodeDrain(Part):
     deadline: Timestamp | None = None
 
 
-class NodeSpec(Part):
+class NodeSpec(Part, frozen=True):
     """What the machine is, and what its operator wants of it.
 
     region: where it is; set at registration.
@@ -66,7 +66,8 @@ class NodeSpec(Part):
     capacity: what it has, by resource.
     reserved: what is kept for the system.
     devices: its devices.
-    overcommit: by resource, how many per cent of the capacity may be set aside; only cpu may exceed 100.
+    overcommit: by resource, how many per cent of the capacity may be set aside; only cpu may
+        exceed 100.
     cordoned: take no new work.
     taints: marks that keep work away unless it tolerates them.
     drain: take all work off.
@@ -88,8 +89,10 @@ class NodeSpec(Part):
     cost_per_hour: Quantity = 0
 
 
-class Mark(Part):
-    """The committed word that a node is out of contact. Fencing it, or clearing it, compares this very mark.
+class Mark(Part, frozen=True):
+    """The committed word that a node is out of contact.
+
+    Fencing it, or clearing it, compares this very mark.
 
     number: grows with every mark of this node.
     at: when it was committed, by the authority's clock.
@@ -105,7 +108,7 @@ class Mark(Part):
     reason: str = ""
 
 
-class NodeStatus(Part):
+class NodeStatus(Part, frozen=True):
     """What was observed.
 
     phase: what may be believed about the node.
@@ -132,7 +135,7 @@ class NodeStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class Node(Object, kw_only=True, tag="Node"):
+class Node(Object, frozen=True, kw_only=True, tag="Node"):
     """A machine that runs work.
 
     spec: what it is and what its operator wants of it.

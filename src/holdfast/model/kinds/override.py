@@ -18,7 +18,7 @@ class OverrideType(StrEnum):
     BREAK_GLASS = "BreakGlass"
 
 
-class OverrideScope(Part):
+class OverrideScope(Part, frozen=True):
     """What it touches; everything named must match, and something must be named.
 
     tenants: these tenants.
@@ -37,7 +37,7 @@ class OverrideScope(Part):
     controllers: tuple[str, ...] = ()
 
 
-class Postcondition(Part):
+class Postcondition(Part, frozen=True):
     """What must be true when it has ended.
 
     commitment: a Commitment that must hold again.
@@ -50,7 +50,7 @@ class Postcondition(Part):
     within_seconds: Revision = 300
 
 
-class OverrideSpec(Part):
+class OverrideSpec(Part, frozen=True):
     """What a person decided, and until when.
 
     type: what kind of intervention.
@@ -75,7 +75,7 @@ class OverrideSpec(Part):
     postconditions: tuple[Postcondition, ...] = ()
 
 
-class OverrideStatus(Part):
+class OverrideStatus(Part, frozen=True):
     """What came of it.
 
     observed_generation: the generation this speaks of.
@@ -90,7 +90,7 @@ class OverrideStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class Override(Object, kw_only=True, tag="Override"):
+class Override(Object, frozen=True, kw_only=True, tag="Override"):
     """A person's scoped, reasoned word that ends by itself.
 
     spec: what was decided, and until when.

@@ -1,7 +1,7 @@
 """Where a replica may run and where it would rather run.
 
-The hard rules here (regions, zones, residency, expressions, tolerations, pools) are judged by `model/placing.py`, the
-soft ones only ever rank candidates.
+The hard rules here (regions, zones, residency, expressions, tolerations, pools) are judged by
+`model/placing.py`, the soft ones only ever rank candidates.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ class TaintEffect(StrEnum):
     NO_EXECUTE = "NoExecute"
 
 
-class Taint(Part):
+class Taint(Part, frozen=True):
     """A mark on a node that keeps work away unless it tolerates the mark.
 
     key: the name of the mark.
     value: an optional value.
-    effect: NoSchedule refuses new work, PreferNoSchedule avoids it, NoExecute also evicts what runs.
+    effect: NoSchedule refuses new work, PreferNoSchedule avoids it, NoExecute also evicts what
+        runs.
     """
 
     key: str
@@ -41,7 +42,7 @@ class TolerationOperator(StrEnum):
     EXISTS = "Exists"
 
 
-class Toleration(Part):
+class Toleration(Part, frozen=True):
     """A taint that this work puts up with.
 
     key: the taint's key; empty with Exists means every taint.
@@ -66,7 +67,7 @@ class Topology(StrEnum):
     REGION = "region"
 
 
-class Spread(Part):
+class Spread(Part, frozen=True):
     """Keep the replicas of this workload even over places.
 
     over: node, zone or region.
@@ -79,7 +80,7 @@ class Spread(Part):
     required: bool = False
 
 
-class Affinity(Part):
+class Affinity(Part, frozen=True):
     """Be near, or away from, replicas with certain labels.
 
     selector: which replicas of the same tenant.
@@ -94,7 +95,7 @@ class Affinity(Part):
     weight: Weight = 50
 
 
-class Preference(Part):
+class Preference(Part, frozen=True):
     """Nodes this work would rather have, or rather not.
 
     expressions: which nodes; all must hold.
@@ -107,7 +108,7 @@ class Preference(Part):
     avoid: bool = False
 
 
-class Placement(Part):
+class Placement(Part, frozen=True):
     """Where replicas may run.
 
     regions: only these regions; empty means any that residency allows.

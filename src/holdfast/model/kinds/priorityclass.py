@@ -10,7 +10,7 @@ from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.meta import Object, Part
 
 
-class PriorityClassSpec(Part):
+class PriorityClassSpec(Part, frozen=True):
     """What the class means.
 
     value: higher goes first.
@@ -31,7 +31,7 @@ class PriorityClassSpec(Part):
     description: str = ""
 
 
-class PriorityClass(Object, kw_only=True, tag="PriorityClass"):
+class PriorityClass(Object, frozen=True, kw_only=True, tag="PriorityClass"):
     """How urgent work is, and who may say so.
 
     spec: what the class means.

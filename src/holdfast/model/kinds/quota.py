@@ -1,4 +1,7 @@
-"""Quota: how much a tenant may have committed at once. Its usage is not here but in the quota ledger."""
+"""Quota: how much a tenant may have committed at once.
+
+Its usage is not here but in the quota ledger.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from holdfast.model.meta import Condition, Count, Object, Part, Quantity
 class CapacityClass(StrEnum):
     """How firm capacity is. Classes are never added to each other.
 
-    HARD is committed and reserved, RECLAIMABLE may be preempted, SOFT is only expected and backs no commitment.
+    HARD is committed and reserved, RECLAIMABLE may be preempted, SOFT is only expected and backs
+    no commitment.
     """
 
     HARD = "hard"
@@ -18,7 +22,7 @@ class CapacityClass(StrEnum):
     SOFT = "soft"
 
 
-class ObjectCaps(Part):
+class ObjectCaps(Part, frozen=True):
     """How many objects the tenant may have; absent means the plane's default.
 
     workloads: workloads.
@@ -33,13 +37,15 @@ class ObjectCaps(Part):
     objects: Count | None = None
 
 
-class QuotaSpec(Part):
+class QuotaSpec(Part, frozen=True):
     """Limits. A resource that is not named is not limited.
 
-    cohort: tenants of one cohort lend each other what they do not use; by default a tenant stands alone.
+    cohort: tenants of one cohort lend each other what they do not use; by default a tenant stands
+        alone.
     hard: nominal amounts of committed capacity, by resource.
     reclaimable: nominal amounts for work that may be preempted, by resource.
-    borrowing: how much may be borrowed from the cohort on top of the hard nominal amounts, by resource.
+    borrowing: how much may be borrowed from the cohort on top of the hard nominal amounts, by
+        resource.
     objects: how many objects the tenant may have.
     requests_per_second: how many API requests a second the tenant may make.
     """
@@ -52,7 +58,7 @@ class QuotaSpec(Part):
     requests_per_second: Count | None = None
 
 
-class QuotaStatus(Part):
+class QuotaStatus(Part, frozen=True):
     """What the ledger held when this was last written; the ledger itself decides.
 
     used: by class and resource.
@@ -63,7 +69,7 @@ class QuotaStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class Quota(Object, kw_only=True, tag="Quota"):
+class Quota(Object, frozen=True, kw_only=True, tag="Quota"):
     """How much a tenant may have committed at once. One per tenant counts: the one named `default`.
 
     spec: the limits.

@@ -6,7 +6,7 @@ from holdfast.model.kinds.node import Protection
 from holdfast.model.meta import Condition, Object, Part
 
 
-class Pool(Part):
+class Pool(Part, frozen=True):
     """A named set of nodes of a region.
 
     name: the pool.
@@ -17,7 +17,7 @@ class Pool(Part):
     protected_for: Protection | None = None
 
 
-class RegionSpec(Part):
+class RegionSpec(Part, frozen=True):
     """What the region is.
 
     jurisdictions: the residencies it satisfies, such as eu.
@@ -32,7 +32,7 @@ class RegionSpec(Part):
     endpoint: str = ""
 
 
-class RegionStatus(Part):
+class RegionStatus(Part, frozen=True):
     """What was observed.
 
     phase: Healthy, Degraded, Lost or Unknown.
@@ -43,7 +43,7 @@ class RegionStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class Region(Object, kw_only=True, tag="Region"):
+class Region(Object, frozen=True, kw_only=True, tag="Region"):
     """Where work can run, and under which law.
 
     spec: what it is.

@@ -16,7 +16,7 @@ from holdfast.model.meta import (
 )
 
 
-class DeviceShare(Part):
+class DeviceShare(Part, frozen=True):
     """A device, or a part of one, that belongs to this replica.
 
     device: the device's id on its node.
@@ -29,7 +29,7 @@ class DeviceShare(Part):
     milli: Count
 
 
-class ReplicaSpec(Part):
+class ReplicaSpec(Part, frozen=True):
     """What this replica is. It never changes; a change is a new replica.
 
     workload: the workload it belongs to.
@@ -54,7 +54,7 @@ class ReplicaSpec(Part):
     gang: str = ""
 
 
-class Binding(Part):
+class Binding(Part, frozen=True):
     """The committed answer to where it runs, with what that answer rested on.
 
     node: the node.
@@ -69,7 +69,7 @@ class Binding(Part):
     snapshot_age_ms: how old that was.
     charge: what is charged to the node and the tenant, in internal units.
     devices: the devices it owns.
-    ports: the fixed ports it owns, by name.
+    ports: the fixed ports it owns, such as TCP/8080.
     cohort: the quota cohort that was charged.
     capacity_class: the quota class that was charged.
     reservation: the reservation it consumed, if any.
@@ -89,7 +89,7 @@ class Binding(Part):
     snapshot_age_ms: Millis = 0
     charge: dict[str, int] = {}
     devices: tuple[DeviceShare, ...] = ()
-    ports: dict[str, int] = {}
+    ports: tuple[str, ...] = ()
     cohort: str = ""
     capacity_class: str = ""
     reservation: str = ""
@@ -97,7 +97,7 @@ class Binding(Part):
     deadline: Timestamp | None = None
 
 
-class Process(Part):
+class Process(Part, frozen=True):
     """The process as its agent sees it.
 
     id: pid, start time and boot, so that a reused pid is never taken for it.
@@ -122,7 +122,7 @@ class Process(Part):
     addresses: dict[str, str] = {}
 
 
-class Pending(Part):
+class Pending(Part, frozen=True):
     """Why it waits, for whom, and until when.
 
     reasons: how many nodes each reason ruled out, or the one reason that is not about nodes.
@@ -147,7 +147,7 @@ class Pending(Part):
     owner: str = ""
 
 
-class TransitionRecord(Part):
+class TransitionRecord(Part, frozen=True):
     """One step of its life: who moved it, when, from which revision and on what evidence.
 
     from_state: the state it left.
@@ -168,7 +168,7 @@ class TransitionRecord(Part):
     evidence: str = ""
 
 
-class Operation(Part):
+class Operation(Part, frozen=True):
     """An accepted operation, remembered so that its repetition is answered and not performed again.
 
     id: identity, uid, transition number and intent.
@@ -183,7 +183,7 @@ class Operation(Part):
     result: str = ""
 
 
-class ReplicaStatus(Part):
+class ReplicaStatus(Part, frozen=True):
     """What was decided and observed.
 
     state: who owns its fate.
@@ -212,8 +212,10 @@ class ReplicaStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class Replica(Object, kw_only=True, tag="Replica"):
-    """One unit of work. While it is Pending it is a request to be scheduled; its binding says where it runs.
+class Replica(Object, frozen=True, kw_only=True, tag="Replica"):
+    """One unit of work.
+
+    While it is Pending it is a request to be scheduled; its binding says where it runs.
 
     spec: what to run.
     status: what was decided and observed.

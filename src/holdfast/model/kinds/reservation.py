@@ -10,7 +10,10 @@ from holdfast.model.meta import Condition, Count, Object, Part, Revision, Timest
 
 
 class Intent(StrEnum):
-    """Why capacity is held. There is at most one active reservation per owner, generation and intent."""
+    """Why capacity is held.
+
+    There is at most one active reservation per owner, generation and intent.
+    """
 
     BIND = "bind"
     GANG = "gang"
@@ -27,7 +30,7 @@ class ReservationPhase(StrEnum):
     RELEASED = "Released"
 
 
-class ReservationOwner(Part):
+class ReservationOwner(Part, frozen=True):
     """Whom the capacity is held for.
 
     kind: the owner's kind.
@@ -42,14 +45,14 @@ class ReservationOwner(Part):
     generation: Revision = 0
 
 
-class Claim(Part):
+class Claim(Part, frozen=True):
     """What is held on one node.
 
     node: the node; empty for quota alone.
     replica: the replica it is meant for; empty for any of the owner's.
     charge: amounts by resource, in internal units.
     devices: the devices that are held.
-    ports: the fixed ports that are held.
+    ports: the fixed ports that are held, such as TCP/8080.
     consumed: whether a binding has taken its place.
     """
 
@@ -57,11 +60,11 @@ class Claim(Part):
     replica: str = ""
     charge: dict[str, int] = {}
     devices: tuple[DeviceShare, ...] = ()
-    ports: dict[str, int] = {}
+    ports: tuple[str, ...] = ()
     consumed: bool = False
 
 
-class ReservationSpec(Part):
+class ReservationSpec(Part, frozen=True):
     """What is held and until when. It never changes.
 
     owner: whom it is held for.
@@ -80,7 +83,7 @@ class ReservationSpec(Part):
     min_available: Count = 0
 
 
-class ReservationStatus(Part):
+class ReservationStatus(Part, frozen=True):
     """What is held right now.
 
     phase: Held, Committed (a gang that may start), Consumed or Released.
@@ -103,7 +106,7 @@ class ReservationStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class Reservation(Object, kw_only=True, tag="Reservation"):
+class Reservation(Object, frozen=True, kw_only=True, tag="Reservation"):
     """Capacity or quota held for a stated intent.
 
     spec: what is held and until when.

@@ -1,11 +1,14 @@
-"""Role and RoleBinding: who may do what. Those of the system namespace hold for the whole cluster."""
+"""Role and RoleBinding: who may do what.
+
+Those of the system namespace hold for the whole cluster.
+"""
 
 from __future__ import annotations
 
 from holdfast.model.meta import Object, Part
 
 
-class Rule(Part):
+class Rule(Part, frozen=True):
     """What may be done to what; `*` means all.
 
     api_groups: the API groups; empty means holdfast.dev.
@@ -20,7 +23,7 @@ class Rule(Part):
     resource_names: tuple[str, ...] = ()
 
 
-class Role(Object, kw_only=True, tag="Role"):
+class Role(Object, frozen=True, kw_only=True, tag="Role"):
     """A set of permissions.
 
     rules: what may be done to what.
@@ -29,7 +32,7 @@ class Role(Object, kw_only=True, tag="Role"):
     rules: tuple[Rule, ...] = ()
 
 
-class Subject(Part):
+class Subject(Part, frozen=True):
     """Who is meant.
 
     kind: User or Group.
@@ -40,7 +43,7 @@ class Subject(Part):
     name: str
 
 
-class RoleRef(Part):
+class RoleRef(Part, frozen=True):
     """The role that is given.
 
     name: the Role, in the binding's namespace or in the system namespace.
@@ -51,7 +54,7 @@ class RoleRef(Part):
     namespace: str = ""
 
 
-class RoleBinding(Object, kw_only=True, tag="RoleBinding"):
+class RoleBinding(Object, frozen=True, kw_only=True, tag="RoleBinding"):
     """Gives a role to people or services.
 
     subjects: who gets it.

@@ -23,7 +23,7 @@ class PolicyStage(StrEnum):
     ACTIVE = "Active"
 
 
-class PolicyScope(Part):
+class PolicyScope(Part, frozen=True):
     """For what part of the work a canary decides.
 
     tenants: only these tenants.
@@ -36,7 +36,7 @@ class PolicyScope(Part):
     percent: Annotated[int, Meta(ge=0, le=100)] = 5
 
 
-class SchedulerPolicySpec(Part):
+class SchedulerPolicySpec(Part, frozen=True):
     """The revision. Filters and weights never change once it exists; its stage does.
 
     filters: filters to apply besides the hard rules, by name.
@@ -55,7 +55,7 @@ class SchedulerPolicySpec(Part):
     hold_seconds: Seconds = 600
 
 
-class SchedulerPolicyStatus(Part):
+class SchedulerPolicyStatus(Part, frozen=True):
     """What was observed.
 
     observed_generation: the generation this speaks of.
@@ -68,7 +68,7 @@ class SchedulerPolicyStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class SchedulerPolicy(Object, kw_only=True, tag="SchedulerPolicy"):
+class SchedulerPolicy(Object, frozen=True, kw_only=True, tag="SchedulerPolicy"):
     """One immutable revision of how places are chosen.
 
     spec: the revision and its stage.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.meta import Object
 
 
-class Secret(Object, kw_only=True, tag="Secret"):
+class Secret(Object, frozen=True, kw_only=True, tag="Secret"):
     """Values that work may read. They never reach a log, an event, an error or a metric.
 
     data: values by key, in base64.

@@ -1,6 +1,7 @@
 """What one replica is: the command, its surroundings, its needs and its manners.
 
-A Workload holds one template, each Replica a copy of it, and an agent runs a replica from that copy alone.
+A Workload holds one template, each Replica a copy of it, and an agent runs a replica from that
+copy alone.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Protocol(StrEnum):
     UDP = "UDP"
 
 
-class SecretRef(Part):
+class SecretRef(Part, frozen=True):
     """One key of a Secret of the same tenant.
 
     name: the Secret.
@@ -50,7 +51,7 @@ class SecretRef(Part):
     key: str
 
 
-class EnvVar(Part):
+class EnvVar(Part, frozen=True):
     """One environment variable; `value` may refer to earlier ones and to ports as $(NAME).
 
     name: the variable.
@@ -63,7 +64,7 @@ class EnvVar(Part):
     secret: SecretRef | None = None
 
 
-class File(Part):
+class File(Part, frozen=True):
     """A file put into the replica's directory before it starts.
 
     path: relative to the replica's directory, without `..`.
@@ -78,7 +79,7 @@ class File(Part):
     mode: str = "0644"
 
 
-class Port(Part):
+class Port(Part, frozen=True):
     """A port that the work listens on, given to it as PORT_<NAME>.
 
     name: how probes, endpoints and the environment refer to it.
@@ -91,7 +92,7 @@ class Port(Part):
     protocol: Protocol = Protocol.TCP
 
 
-class Resources(Part):
+class Resources(Part, frozen=True):
     """Amounts, as Kubernetes writes them.
 
     cpu: cores, such as 500m or 2.
@@ -104,7 +105,7 @@ class Resources(Part):
     disk: Quantity = 0
 
 
-class DeviceRequest(Part):
+class DeviceRequest(Part, frozen=True):
     """Devices for this replica alone, or a share of one.
 
     device_class: the class of device, such as gpu.
@@ -123,7 +124,7 @@ class DeviceRequest(Part):
     same_numa: bool = False
 
 
-class ExecAction(Part):
+class ExecAction(Part, frozen=True):
     """Run a command beside the work; success is exit code 0.
 
     command: the program and its arguments.
@@ -132,7 +133,7 @@ class ExecAction(Part):
     command: tuple[str, ...]
 
 
-class HttpAction(Part):
+class HttpAction(Part, frozen=True):
     """GET a path; success is a status from 200 to 399.
 
     port: a named port of the template, or a number.
@@ -143,7 +144,7 @@ class HttpAction(Part):
     path: str = "/"
 
 
-class TcpAction(Part):
+class TcpAction(Part, frozen=True):
     """Connect to a port; success is a connection.
 
     port: a named port of the template, or a number.
@@ -152,7 +153,7 @@ class TcpAction(Part):
     port: str | int
 
 
-class Probe(Part):
+class Probe(Part, frozen=True):
     """A question that the agent asks again and again. Exactly one of exec, http, tcp.
 
     exec: run a command.
@@ -175,7 +176,7 @@ class Probe(Part):
     failure_threshold: Annotated[int, Meta(ge=1, le=100)] = 3
 
 
-class Probes(Part):
+class Probes(Part, frozen=True):
     """How the agent knows how the work is doing.
 
     startup: until it succeeds once, the others wait and the work counts as starting.
@@ -188,7 +189,7 @@ class Probes(Part):
     liveness: Probe | None = None
 
 
-class PreStop(Part):
+class PreStop(Part, frozen=True):
     """What to do before the stop signal, inside the grace period. Exactly one of exec, http.
 
     exec: run a command.
@@ -199,7 +200,7 @@ class PreStop(Part):
     http: HttpAction | None = None
 
 
-class TemplateMeta(Part):
+class TemplateMeta(Part, frozen=True):
     """Labels and annotations that each replica gets.
 
     labels: short values to select by.
@@ -210,7 +211,7 @@ class TemplateMeta(Part):
     annotations: dict[str, str] = {}
 
 
-class Template(Part):
+class Template(Part, frozen=True):
     """One replica of a workload.
 
     metadata: labels and annotations that each replica gets.
@@ -231,8 +232,10 @@ class Template(Part):
     pre_stop: what to do before the stop signal.
     grace_seconds: how long it may take to stop before it is killed.
     restart: whether the agent starts it again in place when it ends.
-    on_disconnect: stop ends it when its node is cut off, so that a replacement is safe; keep lets it run on.
-    replace_after_seconds: for keep, start a replacement after so long without contact; absent means never.
+    on_disconnect: stop ends it when its node is cut off, so that a replacement is safe; keep lets
+        it run on.
+    replace_after_seconds: for keep, start a replacement after so long without contact; absent
+        means never.
     startup_deadline_seconds: how long it may take from bound to ready before it counts as stuck.
     """
 

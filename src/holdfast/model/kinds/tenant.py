@@ -12,7 +12,7 @@ class TenantPhase(StrEnum):
     TERMINATING = "Terminating"
 
 
-class TenantSpec(Part):
+class TenantSpec(Part, frozen=True):
     """Rules that hold for all of a tenant's work.
 
     display_name: for people.
@@ -27,7 +27,7 @@ class TenantSpec(Part):
     suspended: bool = False
 
 
-class TenantStatus(Part):
+class TenantStatus(Part, frozen=True):
     """What was observed.
 
     phase: Active, or Terminating while its objects go away.
@@ -38,7 +38,7 @@ class TenantStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class Tenant(Object, kw_only=True, tag="Tenant"):
+class Tenant(Object, frozen=True, kw_only=True, tag="Tenant"):
     """Who runs work here; its name is the namespace of all its objects.
 
     spec: rules for all of its work.

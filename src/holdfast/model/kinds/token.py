@@ -12,7 +12,7 @@ class TokenPurpose(StrEnum):
     JOIN = "Join"
 
 
-class TokenSpec(Part):
+class TokenSpec(Part, frozen=True):
     """What the token is good for.
 
     purpose: Bearer identifies a person or service, Join admits one node.
@@ -33,7 +33,7 @@ class TokenSpec(Part):
     revoked: bool = False
 
 
-class TokenStatus(Part):
+class TokenStatus(Part, frozen=True):
     """What became of it.
 
     used_at: when it was first used.
@@ -44,7 +44,7 @@ class TokenStatus(Part):
     used_by: str = ""
 
 
-class Token(Object, kw_only=True, tag="Token"):
+class Token(Object, frozen=True, kw_only=True, tag="Token"):
     """A bearer token or a node's join token.
 
     spec: what it is good for.

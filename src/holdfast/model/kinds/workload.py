@@ -37,7 +37,7 @@ class FailureAction(StrEnum):
     COUNT = "Count"
 
 
-class FailureRule(Part):
+class FailureRule(Part, frozen=True):
     """What a failure with one of these exit codes means for the job.
 
     exit_codes: the codes; a signal counts as 128 plus its number.
@@ -48,7 +48,7 @@ class FailureRule(Part):
     action: FailureAction
 
 
-class Job(Part):
+class Job(Part, frozen=True):
     """Work that ends.
 
     completions: how many replicas must succeed; absent means as many as `replicas`.
@@ -80,12 +80,13 @@ class MissedRuns(StrEnum):
     RUN_LAST = "RunLast"
 
 
-class Cron(Part):
+class Cron(Part, frozen=True):
     """When to start a job again and again.
 
     schedule: five fields as in crontab, or @hourly and the like.
     time_zone: an IANA name; UTC by default.
-    concurrency: what to do when the last run is still going: Forbid skips, Replace stops it, Allow runs both.
+    concurrency: what to do when the last run is still going: Forbid skips, Replace stops it, Allow
+        runs both.
     missed: after a time without a controller, Skip what was missed or RunLast once.
     starting_deadline_seconds: a run that is later than this counts as missed.
     suspend: start no more runs.
@@ -107,7 +108,7 @@ class RolloutStrategy(StrEnum):
     RECREATE = "Recreate"
 
 
-class CanaryStep(Part):
+class CanaryStep(Part, frozen=True):
     """One step of a canary: so much of the new revision, for so long, before the next one.
 
     portion: how many replicas, or per cent of them, run the new revision.
@@ -118,7 +119,7 @@ class CanaryStep(Part):
     hold_seconds: Seconds = 60
 
 
-class Rollout(Part):
+class Rollout(Part, frozen=True):
     """How a new template replaces the old one.
 
     strategy: Rolling a few at a time, Canary in stated steps, Recreate all at once.
@@ -126,7 +127,8 @@ class Rollout(Part):
     max_surge: how many, or per cent, may be too many meanwhile.
     canary: the steps of a canary.
     paused: do not go on.
-    progress_deadline_seconds: without progress for so long the expansion pauses; nothing is deleted.
+    progress_deadline_seconds: without progress for so long the expansion pauses; nothing is
+        deleted.
     auto_revert: go back to the last good revision when the deadline passes.
     history: how many old revisions to keep.
     """
@@ -141,7 +143,7 @@ class Rollout(Part):
     history: Count = 10
 
 
-class Disruption(Part):
+class Disruption(Part, frozen=True):
     """How much of it may be taken away on purpose at the same time, for all causes together.
 
     max_unavailable: how many, or per cent, may be missing.
@@ -152,7 +154,7 @@ class Disruption(Part):
     min_available: Portion | None = None
 
 
-class Gang(Part):
+class Gang(Part, frozen=True):
     """Replicas that start together or not at all.
 
     min_available: so many must be placed before any starts.
@@ -163,7 +165,7 @@ class Gang(Part):
     timeout_seconds: Seconds = 300
 
 
-class Recovery(Part):
+class Recovery(Part, frozen=True):
     """What happens when the region of this work is lost.
 
     eligible: whether it may run elsewhere at all.
@@ -180,7 +182,7 @@ class Recovery(Part):
     reserve: bool = False
 
 
-class Autoscale(Part):
+class Autoscale(Part, frozen=True):
     """Let the count follow the load.
 
     min: never fewer.
@@ -201,10 +203,11 @@ class Autoscale(Part):
     scale_down_delay_seconds: Seconds = 300
 
 
-class WorkloadSpec(Part):
+class WorkloadSpec(Part, frozen=True):
     """What is wanted.
 
-    type: Service runs on, Job ends, Cron starts jobs by the clock, PerNode runs once on every fitting node.
+    type: Service runs on, Job ends, Cron starts jobs by the clock, PerNode runs once on every
+        fitting node.
     replicas: how many, for services and jobs.
     template: what one replica is.
     job: for jobs and cron.
@@ -230,8 +233,10 @@ class WorkloadSpec(Part):
     latency_target_ms: Millis | None = None
 
 
-class Progress(Part):
-    """How many replicas have come how far; each stage counts those that reached it and still hold it.
+class Progress(Part, frozen=True):
+    """How many replicas have come how far.
+
+    Each stage counts those that reached it and still hold it.
 
     desired: how many are wanted.
     admitted: accepted and existing.
@@ -273,7 +278,7 @@ class Progress(Part):
     deadline_state: str = ""
 
 
-class RolloutStatus(Part):
+class RolloutStatus(Part, frozen=True):
     """Where a rollout stands; written by the rollout controller only.
 
     current: the revision that everything should reach.
@@ -292,7 +297,7 @@ class RolloutStatus(Part):
     observed_generation: Revision = 0
 
 
-class AutoscaleStatus(Part):
+class AutoscaleStatus(Part, frozen=True):
     """What the autoscaler last decided and why; written by the autoscale controller only.
 
     desired: the count it asks for.
@@ -305,7 +310,7 @@ class AutoscaleStatus(Part):
     last_change: Timestamp | None = None
 
 
-class CronStatus(Part):
+class CronStatus(Part, frozen=True):
     """What the clock has started; written by the workload controller only.
 
     last_schedule: the last time for which a run was started.
@@ -318,7 +323,7 @@ class CronStatus(Part):
     active: tuple[str, ...] = ()
 
 
-class WorkloadStatus(Part):
+class WorkloadStatus(Part, frozen=True):
     """What was observed. Each part has one writer.
 
     observed_generation: the generation of the spec that the counts speak of.
@@ -337,7 +342,7 @@ class WorkloadStatus(Part):
     conditions: tuple[Condition, ...] = ()
 
 
-class Workload(Object, kw_only=True, tag="Workload"):
+class Workload(Object, frozen=True, kw_only=True, tag="Workload"):
     """A service, a job, a cron job, or one replica per node: what a user wants to run.
 
     spec: what is wanted.

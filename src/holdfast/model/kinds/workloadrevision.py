@@ -6,7 +6,7 @@ from holdfast.model.kinds.template import Template
 from holdfast.model.meta import Object, Part, Revision
 
 
-class WorkloadRevisionSpec(Part):
+class WorkloadRevisionSpec(Part, frozen=True):
     """The template as it was. It never changes.
 
     workload: whose template.
@@ -21,7 +21,7 @@ class WorkloadRevisionSpec(Part):
     template: Template
 
 
-class WorkloadRevision(Object, kw_only=True, tag="WorkloadRevision"):
+class WorkloadRevision(Object, frozen=True, kw_only=True, tag="WorkloadRevision"):
     """One template that a workload once had.
 
     spec: the template as it was.

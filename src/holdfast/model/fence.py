@@ -1,0 +1,38 @@
+"""The fencing inequality: how long to wait until work on a silent node has surely stopped.
+
+A server acknowledges a renewal only if a linearizable read that it sent within `ack_window_ms`
+showed no mark on the node. An agent counts `self_stop_after_ms` from the moment it sent the last
+acknowledged renewal; then its work gets `grace_ms` to stop and is killed within `kill_bound_ms`.
+The controller counts `fence_after_ms` on its own clock from when it saw its mark committed. Both
+clocks may run wrong by up to `drift_ppm`, in opposite directions.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+PPM = 1_000_000
+
+
+class FenceTiming(msgspec.Struct, frozen=True, gc=False):
+    """The times that belong together; `short_of` says whether they are safe. The defaults are."""
+
+    ack_window_ms: int = 2_000
+    self_stop_after_ms: int = 15_000
+    grace_ms: int = 10_000
+    kill_bound_ms: int = 2_000
+    drift_ppm: int = 200
+    margin_ms: int = 1_000
+    fence_after_ms: int = 31_000
+
+
+def fence_after_min_ms(timing: FenceTiming) -> int:
+    """The smallest safe wait: (ack + selfStop + grace)(1+ρ)/(1-ρ) + κ(1+ρ) + margin, rounded up."""
+    fast, slow = PPM + timing.drift_ppm, PPM - timing.drift_ppm
+    running = timing.ack_window_ms + timing.self_stop_after_ms + timing.grace_ms
+    return -(-running * fast // slow) + -(-timing.kill_bound_ms * fast // PPM) + timing.margin_ms
+
+
+def short_of_fence_ms(timing: FenceTiming) -> int:
+    """By how much the configured wait is too short; 0 when it is safe."""
+    return max(0, fence_after_min_ms(timing) - timing.fence_after_ms)

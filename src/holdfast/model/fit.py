@@ -1,0 +1,277 @@
+"""What fits a node: the one answer for proposal, commit, explain, what-if and the checkers.
+
+A demand is computed once from a template. `claim` either finds devices and says what will be
+taken, or refuses with the reason; `taken` and `returned` are the only functions that change a
+node's sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from holdfast.model.errors import invariant
+from holdfast.model.kinds.replica import DeviceShare
+from holdfast.model.kinds.template import DeviceRequest, Template
+from holdfast.model.ledger import Amounts, DeviceSlot, NodeLedger, add, subtract
+from holdfast.model.quantity import MILLI, Resource, demand, render
+from holdfast.model.refusal import Reason, Refusal
+
+Change = Callable[[Amounts, Amounts], Amounts]
+
+
+class DeviceDemand(msgspec.Struct, frozen=True):
+    """Devices of one class: `count` whole ones, or `milli` of a single one."""
+
+    device_class: str
+    count: int
+    milli: int
+    models: tuple[str, ...] = ()
+    memory: int = 0
+    same_numa: bool = False
+
+    @property
+    def total(self) -> int:
+        return self.count * self.milli
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a replica takes of a node and of its tenant's quota, in internal units."""
+
+    amounts: Amounts
+    devices: tuple[DeviceDemand, ...] = ()
+    ports: tuple[str, ...] = ()
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What exactly is taken: sums, devices and ports.
+
+    A binding and a claim of a reservation carry it.
+    """
+
+    charge: Amounts
+    devices: tuple[DeviceShare, ...] = ()
+    ports: tuple[str, ...] = ()
+
+
+def _device_demand(request: DeviceRequest) -> DeviceDemand:
+    whole = request.share is None
+    return DeviceDemand(
+        device_class=request.device_class,
+        count=request.count if whole else 1,
+        milli=MILLI if request.share is None else demand(request.device_class, request.share),
+        models=request.models,
+        memory=demand(Resource.MEMORY, request.memory),
+        same_numa=request.same_numa,
+    )
+
+
+def demand_of(template: Template) -> Demand:
+    """What one replica of this template takes.
+
+    Device classes count towards quota like any resource.
+    """
+    wanted = template.resources
+    amounts = {Resource.REPLICAS.value: 1}
+    for resource, value in (
+        (Resource.CPU, wanted.cpu),
+        (Resource.MEMORY, wanted.memory),
+        (Resource.DISK, wanted.disk),
+    ):
+        units = demand(resource, value)
+        if units:
+            amounts[resource.value] = units
+    devices = tuple(_device_demand(request) for request in template.devices)
+    for device in devices:
+        amounts[device.device_class] = amounts.get(device.device_class, 0) + device.total
+    ports = tuple(f"{p.protocol.value}/{p.port}" for p in template.ports if p.port)
+    return Demand(amounts=amounts, devices=devices, ports=ports)
+
+
+def shortage(ledger: NodeLedger, wanted: Demand) -> Refusal | None:
+    """The first plain resource or port of which there is too little, or None.
+
+    Device choice comes after.
+    """
+    devices = {device.device_class for device in wanted.devices}
+    for resource, units in wanted.amounts.items():
+        if resource in devices or units <= ledger.free(resource):
+            continue
+        lacking = render(resource, units), render(resource, max(0, ledger.free(resource)))
+        return Refusal(
+            Reason.NODE_FULL,
+            f"needs {lacking[0]} {resource}, {lacking[1]} is free",
+            {"resource": resource, "needed": lacking[0], "free": lacking[1]},
+        )
+    for port in wanted.ports:
+        owner = ledger.ports.get(port)
+        if owner is not None:
+            return Refusal(
+                Reason.PORT_TAKEN, f"port {port} is taken", {"port": port, "owner": owner}
+            )
+    return None
+
+
+def suits(slot: DeviceSlot, wanted: DeviceDemand) -> bool:
+    """Whether this device is of the right kind, whoever owns it now."""
+    return (
+        slot.device_class == wanted.device_class
+        and (not wanted.models or slot.model in wanted.models)
+        and slot.memory >= wanted.memory
+    )
+
+
+def _choose(ledger: NodeLedger, wanted: DeviceDemand, gone: set[str]) -> tuple[str, ...] | None:
+    """Devices for one request: whole ones lowest first, a share on the fullest with room."""
+    open_ = [
+        (name, slot)
+        for name, slot in ledger.devices.items()
+        if name not in gone and suits(slot, wanted) and slot.free >= wanted.milli
+    ]
+    if wanted.same_numa and wanted.count > 1:
+        groups: dict[int, list[str]] = {}
+        for name, slot in open_:
+            groups.setdefault(slot.numa, []).append(name)
+        whole = [names for _, names in sorted(groups.items()) if len(names) >= wanted.count]
+        return tuple(whole[0][: wanted.count]) if whole else None
+    if len(open_) < wanted.count:
+        return None
+    if wanted.milli < MILLI:
+        return (min(open_, key=lambda entry: entry[1].free)[0],)
+    return tuple(name for name, _ in open_[: wanted.count])
+
+
+def choose_devices(ledger: NodeLedger, wanted: Demand) -> tuple[DeviceShare, ...] | Refusal:
+    """The default choice of devices, or why there is none. A scheduler may propose a better one."""
+    chosen: list[DeviceShare] = []
+    gone: set[str] = set()
+    for request in wanted.devices:
+        names = _choose(ledger, request, gone)
+        if names is None:
+            return _no_device(ledger, request)
+        gone.update(names)
+        chosen.extend(
+            DeviceShare(device=name, device_class=request.device_class, milli=request.milli)
+            for name in names
+        )
+    return tuple(chosen)
+
+
+def _no_device(ledger: NodeLedger, wanted: DeviceDemand) -> Refusal:
+    suitable = sum(1 for slot in ledger.devices.values() if suits(slot, wanted))
+    enough = suitable >= wanted.count
+    what = (
+        f"{wanted.count} {wanted.device_class}"
+        if wanted.milli == MILLI
+        else (f"{wanted.milli}m of a {wanted.device_class}")
+    )
+    return Refusal(
+        Reason.DEVICE_TAKEN if enough else Reason.DEVICE_MISSING,
+        f"needs {what}, " + ("others own them" if enough else f"the node has {suitable} that suit"),
+        {"deviceClass": wanted.device_class, "suitable": str(suitable)},
+    )
+
+
+def _match(shares: list[DeviceShare], ledger: NodeLedger, request: DeviceDemand) -> Refusal | None:
+    """Take the shares for one request off the front of the list and judge them."""
+    mine = [s for s in shares if s.device_class == request.device_class][: request.count]
+    if len(mine) < request.count:
+        return Refusal(
+            Reason.DEVICE_MISSING, f"the proposal names too few {request.device_class} devices"
+        )
+    for share in mine:
+        shares.remove(share)
+        slot = ledger.devices.get(share.device)
+        if slot is None or not suits(slot, request) or share.milli != request.milli:
+            return Refusal(
+                Reason.DEVICE_MISSING,
+                f"device {share.device} does not suit the request",
+                {"device": share.device},
+            )
+        if slot.free < share.milli:
+            return Refusal(
+                Reason.DEVICE_TAKEN,
+                f"device {share.device} has {slot.free}m left, {share.milli}m are needed",
+                {"device": share.device, "owner": ",".join(sorted(slot.owners))},
+            )
+    if request.same_numa and len({ledger.devices[s.device].numa for s in mine}) > 1:
+        return Refusal(Reason.DEVICE_MISSING, "the devices must hang on one NUMA node")
+    return None
+
+
+def judge_devices(
+    ledger: NodeLedger, wanted: Demand, proposed: Iterable[DeviceShare]
+) -> Refusal | None:
+    """Whether exactly these devices answer the demand and are free.
+
+    This is what the commit calls.
+    """
+    shares = list(proposed)
+    if len({s.device for s in shares}) != len(shares):
+        return Refusal(Reason.DEVICE_TAKEN, "the proposal names a device twice")
+    for request in wanted.devices:
+        refusal = _match(shares, ledger, request)
+        if refusal is not None:
+            return refusal
+    if shares:
+        return Refusal(Reason.DEVICE_MISSING, f"nobody asked for device {shares[0].device}")
+    return None
+
+
+def claim(
+    ledger: NodeLedger, wanted: Demand, proposed: tuple[DeviceShare, ...] | None = None
+) -> Held | Refusal:
+    """Whether the demand fits, and what exactly would be taken.
+
+    Without a proposal, devices are chosen here.
+    """
+    refusal = shortage(ledger, wanted)
+    if refusal is not None:
+        return refusal
+    devices = proposed if proposed is not None else choose_devices(ledger, wanted)
+    if isinstance(devices, Refusal):
+        return devices
+    refusal = judge_devices(ledger, wanted, devices)
+    if refusal is not None:
+        return refusal
+    return Held(charge=wanted.amounts, devices=devices, ports=wanted.ports)
+
+
+def _moved(ledger: NodeLedger, held: Held, owner: str, change: Change) -> NodeLedger:
+    """The ledger with devices and sums changed for one owner; ports are left to the caller."""
+    devices = ledger.devices
+    if held.devices:
+        devices = dict(devices)
+        for share in held.devices:
+            slot = devices[share.device]
+            owners = change(slot.owners, {owner: share.milli})
+            devices[share.device] = msgspec.structs.replace(slot, owners=owners)
+    owned = [share.device_class for share in held.devices]
+    sums = {r: units for r, units in held.charge.items() if r not in owned}
+    return msgspec.structs.replace(ledger, used=change(ledger.used, sums), devices=devices)
+
+
+def taken(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
+    """The ledger after `owner` took this."""
+    after = _moved(ledger, held, owner, add)
+    if not held.ports:
+        return after
+    ports = {**ledger.ports, **dict.fromkeys(held.ports, owner)}
+    return msgspec.structs.replace(after, ports=ports)
+
+
+def returned(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
+    """The ledger after `owner` gave this back. Giving back what was never taken is our own bug."""
+    after = _moved(ledger, held, owner, subtract)
+    for key in held.ports:
+        invariant(
+            ledger.ports.get(key) == owner, f"{owner} returned port {key}, which it does not own"
+        )
+    slots = [after.devices[share.device].owners for share in held.devices]
+    negative = any(units < 0 for owners in (after.used, *slots) for units in owners.values())
+    invariant(not negative, f"{owner} returned more than the node's ledger holds")
+    if not held.ports:
+        return after
+    ports = {key: who for key, who in ledger.ports.items() if key not in held.ports}
+    return msgspec.structs.replace(after, ports=ports)

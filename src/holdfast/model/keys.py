@@ -1,0 +1,65 @@
+"""Where things lie in the store.
+
+One prefix per sort of record, so that a watch of objects never sees a ledger and a list of one
+kind is one range. Names cannot contain `/`, which keeps every key unambiguous.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.meta import Object
+from holdfast.model.registry import Kind, kind_of
+
+OBJECTS = "objects/"
+LEDGERS = "ledgers/"
+EPOCHS = "epochs/"
+OPERATIONS = "operations/"
+
+
+def object_key(kind: Kind, namespace: str, name: str) -> str:
+    """The key of one object."""
+    return f"{kind_prefix(kind, namespace)}{name}"
+
+
+def key_of(obj: Object) -> str:
+    """The key of this object."""
+    return object_key(kind_of(obj), obj.metadata.namespace, obj.metadata.name)
+
+
+def kind_prefix(kind: Kind, namespace: str = "") -> str:
+    """The prefix of all objects of a kind, or of those of one namespace."""
+    if kind.namespaced and namespace:
+        return f"{OBJECTS}{kind.plural}/{namespace}/"
+    return f"{OBJECTS}{kind.plural}/"
+
+
+def node_ledger(node: str) -> str:
+    return f"{LEDGERS}node/{node}"
+
+
+def quota_ledger(cohort: str) -> str:
+    return f"{LEDGERS}quota/{cohort}"
+
+
+def objects_ledger(tenant: str) -> str:
+    return f"{LEDGERS}objects/{tenant}"
+
+
+def disruption_ledger(namespace: str, workload: str) -> str:
+    return f"{LEDGERS}disruption/{namespace}/{workload}"
+
+
+def grant_ledger(tenant: str) -> str:
+    return f"{LEDGERS}grant/{tenant}"
+
+
+def epoch(scope: str) -> str:
+    return f"{EPOCHS}{scope}"
+
+
+def operation(operation_id: str) -> str:
+    return f"{OPERATIONS}{operation_id}"
+
+
+def after_prefix(prefix: str) -> str:
+    """The smallest key that is larger than every key with this prefix: the end of its range."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)

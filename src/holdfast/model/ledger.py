@@ -1,0 +1,207 @@
+"""Ledgers: the few sums that decide whether something is still free.
+
+A ledger is its own record in the store. Every transaction that takes or returns something compares
+and writes the ledger, so two of them can never both take the last unit. Ledgers hold sums and
+owners only; the proof of a charge is the replica or reservation that carries it, and a checker can
+always add those up again.
+
+What a decision needs to know about a node or a tenant besides sums (the *gate*, the limits) is
+mirrored here by the very transaction that changes it, so that ordinary status writes never get in
+the way of a bind.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.kinds.node import Node, NodePhase, Protection
+from holdfast.model.kinds.placement import Taint
+from holdfast.model.kinds.quota import CapacityClass, Quota
+from holdfast.model.lifecycle import Cause
+from holdfast.model.meta import Part, Timestamp
+from holdfast.model.quantity import MILLI, Resource, capacity
+
+# A node's slots for replicas when it does not state them itself; Kubernetes' own default.
+REPLICAS_PER_NODE = 110
+
+Amounts = dict[str, int]
+
+
+class Gate(Part, frozen=True):
+    """What the ledger knows of its node: whether it takes work, and in which life of its agent."""
+
+    uid: str
+    phase: NodePhase = NodePhase.READY
+    cordoned: bool = False
+    draining: bool = False
+    taints: tuple[Taint, ...] = ()
+    incarnation: int = 0
+    mark: int = 0
+    region: str = ""
+    zone: str = ""
+    pool: str = ""
+    protected_for: Protection | None = None
+
+
+class DeviceSlot(Part, frozen=True):
+    """A device: what it is, and how much of it belongs to whom, in thousandths."""
+
+    device_class: str
+    model: str = ""
+    memory: int = 0
+    numa: int = 0
+    owners: Amounts = {}
+
+    @property
+    def free(self) -> int:
+        return MILLI - sum(self.owners.values())
+
+
+class NodeLedger(Part, frozen=True):
+    """What a node has, and what is taken of it."""
+
+    gate: Gate
+    allocatable: Amounts = {}
+    used: Amounts = {}
+    devices: dict[str, DeviceSlot] = {}
+    ports: dict[str, str] = {}
+
+    def free(self, resource: str) -> int:
+        return self.allocatable.get(resource, 0) - self.used.get(resource, 0)
+
+
+class TenantLimits(Part, frozen=True):
+    """A tenant's limits inside its cohort's ledger, in internal units.
+
+    What is not named is not limited.
+    """
+
+    hard: Amounts = {}
+    reclaimable: Amounts = {}
+    borrowing: Amounts = {}
+
+
+class TenantUse(Part, frozen=True):
+    """What a tenant has charged, by class."""
+
+    hard: Amounts = {}
+    reclaimable: Amounts = {}
+
+
+class QuotaLedger(Part, frozen=True):
+    """Limits and sums of all tenants of one cohort."""
+
+    limits: dict[str, TenantLimits] = {}
+    used: dict[str, TenantUse] = {}
+
+
+class ObjectsLedger(Part, frozen=True):
+    """How many objects a tenant has, by plural, for its caps."""
+
+    counts: Amounts = {}
+
+
+class DisruptionLedger(Part, frozen=True):
+    """What was taken away on purpose from one workload, and how many may be missing.
+
+    `out` holds the uids of replicas that were evicted and whose loss is not made up for yet;
+    `missing` those that controller:disruption saw missing for other reasons. `allowed` is None
+    where the workload states no budget.
+    """
+
+    allowed: int | None = None
+    out: dict[str, Cause] = {}
+    missing: tuple[str, ...] = ()
+
+
+class GrantLedger(Part, frozen=True):
+    """What the global plane lets this region spend for a tenant, and until when."""
+
+    serial: int = 0
+    expires: Timestamp | None = None
+    budgets: dict[str, Amounts] = {}
+    used: dict[str, Amounts] = {}
+
+
+def add(left: Amounts, right: Amounts) -> Amounts:
+    """The sum of two amounts."""
+    total = dict(left)
+    for resource, units in right.items():
+        total[resource] = total.get(resource, 0) + units
+    return total
+
+
+def subtract(left: Amounts, right: Amounts) -> Amounts:
+    """What is left. What comes to nothing disappears, so that an emptied ledger equals a new one."""
+    rest = dict(left)
+    for resource, units in right.items():
+        rest[resource] = rest.get(resource, 0) - units
+    return {resource: units for resource, units in rest.items() if units != 0}
+
+
+def gate_of(node: Node) -> Gate:
+    """The gate that mirrors this node."""
+    spec, status = node.spec, node.status
+    return Gate(
+        uid=node.metadata.uid,
+        phase=status.phase,
+        cordoned=spec.cordoned,
+        draining=spec.drain is not None,
+        taints=spec.taints,
+        incarnation=status.incarnation,
+        mark=status.mark.number if status.mark is not None else 0,
+        region=spec.region,
+        zone=spec.zone,
+        pool=spec.pool,
+        protected_for=spec.protected_for,
+    )
+
+
+def allocatable_of(node: Node) -> Amounts:
+    """What may be set aside here: capacity less what the system keeps, times the overcommit."""
+    total = {Resource.REPLICAS.value: REPLICAS_PER_NODE}
+    for resource, value in node.spec.capacity.items():
+        kept = capacity(resource, node.spec.reserved.get(resource, 0))
+        percent = node.spec.overcommit.get(resource, 100)
+        total[resource] = max(0, capacity(resource, value) - kept) * percent // 100
+    return total
+
+
+def mirrored(node: Node, ledger: NodeLedger | None) -> NodeLedger:
+    """The node's ledger after a change of the node: new gate and capacity, the same use and owners.
+
+    A device that disappears while it has an owner keeps its slot: its owner is charged until proof
+    of stop.
+    """
+    before = ledger if ledger is not None else NodeLedger(gate=gate_of(node))
+    devices = {
+        d.id: DeviceSlot(
+            device_class=d.device_class,
+            model=d.model,
+            memory=capacity(Resource.MEMORY, d.memory),
+            numa=d.numa,
+            owners=before.devices[d.id].owners if d.id in before.devices else {},
+        )
+        for d in node.spec.devices
+    }
+    for device, slot in before.devices.items():
+        if device not in devices and slot.owners:
+            devices[device] = slot
+    return msgspec.structs.replace(
+        before, gate=gate_of(node), allocatable=allocatable_of(node), devices=devices
+    )
+
+
+def limits_of(quota: Quota) -> TenantLimits:
+    """The limits that mirror this quota."""
+    spec = quota.spec
+    hard, reclaimable, borrowing = (
+        {resource: capacity(resource, value) for resource, value in table.items()}
+        for table in (spec.hard, spec.reclaimable, spec.borrowing)
+    )
+    return TenantLimits(hard=hard, reclaimable=reclaimable, borrowing=borrowing)
+
+
+def use_of(use: TenantUse, of: CapacityClass) -> Amounts:
+    """The sums of one class. Soft capacity is only expected, so nothing is ever charged to it."""
+    return use.hard if of is CapacityClass.HARD else use.reclaimable

@@ -1,0 +1,113 @@
+"""Why something was not done: stable reason codes, and refusals as values.
+
+The codes appear in API answers, pending reasons, decisions, metrics and dashboards. They may be
+added to, but an existing code is never renamed or given another meaning.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.model.errors import Conflict, Forbidden, Missing, Rejected
+
+
+class Reason(StrEnum):
+    """Every reason for which the authority refuses or a proposal finds no place."""
+
+    # The node.
+    NODE_MISSING = "NodeMissing"
+    NODE_NOT_READY = "NodeNotReady"
+    NODE_CORDONED = "NodeCordoned"
+    NODE_DRAINING = "NodeDraining"
+    NODE_CHANGED = "NodeChanged"
+    HEARTBEAT_LATE = "HeartbeatLate"
+    NODE_FULL = "NodeFull"
+    DEVICE_TAKEN = "DeviceTaken"
+    DEVICE_MISSING = "DeviceMissing"
+    PORT_TAKEN = "PortTaken"
+    TAINTED = "Tainted"
+    # Where it may run.
+    REGION_MISMATCH = "RegionMismatch"
+    ZONE_MISMATCH = "ZoneMismatch"
+    POOL_MISMATCH = "PoolMismatch"
+    SELECTOR_MISMATCH = "SelectorMismatch"
+    RESIDENCY_FORBIDDEN = "ResidencyForbidden"
+    RESIDENCY_UNKNOWN = "ResidencyUnknown"
+    TENANCY_FORBIDDEN = "TenancyForbidden"
+    PROTECTED_CAPACITY = "ProtectedCapacity"
+    SPREAD_VIOLATED = "SpreadViolated"
+    AFFINITY_UNMET = "AffinityUnmet"
+    ANTI_AFFINITY_VIOLATED = "AntiAffinityViolated"
+    TOO_MANY_PER_NODE = "TooManyPerNode"
+    # What it may use.
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    QUOTA_UNKNOWN = "QuotaUnknown"
+    COHORT_EXHAUSTED = "CohortExhausted"
+    GRANT_EXPIRED = "GrantExpired"
+    GRANT_EXCEEDED = "GrantExceeded"
+    OBJECT_CAP = "ObjectCapReached"
+    DISRUPTION_BUDGET = "DisruptionBudget"
+    RESERVATION_MISSING = "ReservationMissing"
+    RESERVATION_EXPIRED = "ReservationExpired"
+    RESERVATION_EXISTS = "ReservationExists"
+    GANG_INCOMPLETE = "GangIncomplete"
+    # Who may, and on what it rested.
+    NOT_OWNER = "NotOwner"
+    NOT_ALLOWED = "NotAllowed"
+    WRONG_STATE = "WrongState"
+    STALE_REPLICA = "StaleReplica"
+    STALE_OBJECT = "StaleObject"
+    STALE_EPOCH = "StaleEpoch"
+    EPOCH_REQUIRED = "EpochRequired"
+    STALE_MARK = "StaleMark"
+    NOT_FENCED = "NotFenced"
+    STALE_INCARNATION = "StaleIncarnation"
+    POLICY_CHANGED = "PolicyChanged"
+    LEASE_HELD = "LeaseHeld"
+    OPERATION_REUSED = "OperationReused"
+    TENANT_SUSPENDED = "TenantSuspended"
+    TERMINATING = "Terminating"
+    MISSING = "Missing"
+    EXISTS = "AlreadyExists"
+    CONTENTION = "Contention"
+    TOO_OLD = "ObservationTooOld"
+
+
+_CONFLICTS = frozenset(
+    {
+        Reason.STALE_REPLICA,
+        Reason.STALE_OBJECT,
+        Reason.STALE_EPOCH,
+        Reason.STALE_MARK,
+        Reason.STALE_INCARNATION,
+        Reason.POLICY_CHANGED,
+        Reason.NODE_CHANGED,
+        Reason.EXISTS,
+        Reason.CONTENTION,
+        Reason.LEASE_HELD,
+        Reason.WRONG_STATE,
+        Reason.OPERATION_REUSED,
+        Reason.TOO_OLD,
+    }
+)
+_MISSING = frozenset({Reason.MISSING, Reason.NODE_MISSING, Reason.RESERVATION_MISSING})
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A no, with its reason.
+
+    `details` names what a machine may want: field, node, revisions, amounts.
+    """
+
+    reason: Reason
+    message: str
+    details: dict[str, str] = {}
+
+    def error(self) -> Rejected:
+        """The same as an exception, for callers that raise."""
+        for reasons, error in ((_CONFLICTS, Conflict), (_MISSING, Missing)):
+            if self.reason in reasons:
+                return error(self.message, code=self.reason)
+        return Forbidden(self.message, code=self.reason)

@@ -1,0 +1,61 @@
+"""Keeping replicas apart or together: skew and affinity arithmetic.
+
+These are proposal rules: a scheduler keeps them on what it sees and correction repairs what two
+schedulers broke together. They are not promised across concurrent schedulers, and the commit does
+not check them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from holdfast.model.kinds.placement import Affinity, Spread
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.selectors import selects
+
+
+def skew_after(counts: Mapping[str, int], eligible: Iterable[str], place: str) -> int:
+    """How many more `place` would have than the emptiest eligible place, after one more there."""
+    others = [counts.get(other, 0) for other in eligible if other != place]
+    here = counts.get(place, 0) + 1
+    return here - min(others) if others else 0
+
+
+def spread_refusal(
+    rule: Spread, counts: Mapping[str, int], eligible: Iterable[str], place: str
+) -> Refusal | None:
+    """Whether one more replica in `place` keeps a required spread."""
+    if not rule.required:
+        return None
+    skew = skew_after(counts, eligible, place)
+    if skew <= rule.max_skew:
+        return None
+    return Refusal(
+        Reason.SPREAD_VIOLATED,
+        f"{rule.over.value} {place} would have {skew} more than the emptiest, "
+        f"at most {rule.max_skew} is allowed",
+        {"place": place, "skew": str(skew)},
+    )
+
+
+def affinity_refusal(
+    rule: Affinity, here: Iterable[Mapping[str, str]], *, anti: bool, first: bool = False
+) -> Refusal | None:
+    """Whether the replicas already in the place keep a required affinity or anti-affinity.
+
+    `first` says that nothing in the whole cluster matches yet and the replica matches its own
+    rule: then an affinity cannot be met by anybody, and the first one may go anywhere.
+    """
+    if not rule.required:
+        return None
+    found = any(selects(rule.selector, labels) for labels in here)
+    if anti and found:
+        return Refusal(
+            Reason.ANTI_AFFINITY_VIOLATED,
+            f"the same {rule.within.value} has a replica to stay away from",
+        )
+    if not anti and not found and not first:
+        return Refusal(
+            Reason.AFFINITY_UNMET, f"the same {rule.within.value} has no replica to be near"
+        )
+    return None
