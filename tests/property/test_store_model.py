@@ -1,0 +1,309 @@
+"""Random histories: each store, step by step, against a model made of dicts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from holdfast.model.errors import Expired, Invalid, Unavailable
+from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused, Transaction
+from holdfast.store.contract import (
+    KEY_END,
+    Applied,
+    Batch,
+    NotApplied,
+    Page,
+    prefix_end,
+)
+from tests import store_factories
+from tests.store_factories import SILENCE_MAX_S, Rig
+from tests.store_model import Model
+
+T = TypeVar("T")
+
+# Few keys, so that histories meet; some share a prefix with others, some sort where UTF-16 and
+# UTF-8 disagree.
+KEYS = ("a", "a/", "a/1", "a/2", "a0", "b/1", "b/10", "z", "\uffee", "\U00010000")
+PREFIXES = ("", "a", "a/", "a/1", "b/", "none/")
+keys = st.sampled_from(KEYS)
+values = st.binary(max_size=8)
+# A place in history, as a share of the revisions there are: revisions themselves differ by store.
+places = st.floats(0, 1)
+
+
+@pytest.fixture(scope="module", params=store_factories.params())
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    yield from store_factories.started(request.param, tmp_path_factory.mktemp("store"))
+
+
+class Reader:
+    """A watch and how far it has got."""
+
+    def __init__(self, prefix: str, after: int, batches: AsyncIterator[Batch]) -> None:
+        self.prefix = prefix
+        self.after = after
+        self.batches = batches
+
+
+class Histories(RuleBasedStateMachine):
+    """What may happen to a store, and what each answer must be."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__()
+        self.rig = rig
+        self.store = self.run(rig.fresh())
+        self.model = Model(revision=self.run(self.store.revision()))
+        self.readers: list[Reader] = []
+        self.unused: list[str] = []
+        self.applied: dict[str, int] = {}
+        self.withdrawn: list[str] = []
+        # An empty store may have a history of its own before ours, which is not ours to judge.
+        self.compacted_here = False
+        if rig.exact_revisions:
+            assert self.model.revision == 0
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.rig.run(coroutine)
+
+    def teardown(self) -> None:
+        for reader in self.readers:
+            self.run(self.read_up_to(reader, self.model.revision))
+        self.run(self.store.close())
+
+    # Transactions. ---------------------------------------------------------------------------
+
+    @rule(
+        guards=st.dictionaries(keys, st.sampled_from(("right", "absent", "old")), max_size=3),
+        writes=st.dictionaries(keys, st.none() | values, max_size=4),
+        with_token=st.booleans(),
+    )
+    def transact(
+        self, guards: dict[str, str], writes: dict[str, bytes | None], with_token: bool
+    ) -> None:
+        transaction = self.transaction(guards, writes)
+        token = self.store.new_token() if with_token else None
+        outcome = self.run(self.store.txn(transaction, token=token))
+        if not self.model.holds(transaction):
+            assert isinstance(outcome, Refused)
+            self.saw(outcome.revision)
+            current = self.model.current
+            assert outcome.current == tuple(current.get(c.key) for c in transaction.compares)
+            if token is not None:
+                self.unused.append(token)
+            return
+        assert isinstance(outcome, Committed)
+        self.took_effect(transaction, outcome.revision)
+        if token is not None:
+            self.applied[token] = outcome.revision
+
+    def transaction(self, guards: dict[str, str], writes: dict[str, bytes | None]) -> Transaction:
+        compares = []
+        for key, guard in guards.items():
+            right = self.model.modified(key)
+            modified = {"right": right, "absent": 0, "old": max(0, right - 1)}[guard]
+            compares.append(Compare(key, modified))
+        return Transaction(
+            tuple(compares),
+            tuple(Delete(k) if v is None else Put(k, v) for k, v in writes.items()),
+        )
+
+    def took_effect(self, transaction: Transaction, revision: int) -> None:
+        if self.model.has_effect(transaction):
+            assert revision > self.model.revision
+            assert not self.rig.exact_revisions or revision == self.model.revision + 1
+            self.model.write(transaction, revision)
+        else:
+            self.saw(revision)
+
+    def saw(self, revision: int) -> None:
+        """The store named its revision without having written one of our keys."""
+        assert revision >= self.model.revision
+        assert not self.rig.exact_revisions or revision == self.model.revision
+        self.model.revision = revision
+
+    # Tokens. ---------------------------------------------------------------------------------
+
+    @rule()
+    def issue_token(self) -> None:
+        token = self.store.new_token()
+        assert token not in self.unused
+        assert token not in self.applied
+        assert token not in self.withdrawn
+        self.unused.append(token)
+
+    @precondition(lambda self: self.unused)
+    @rule(data=st.data(), key=keys, value=values)
+    def use_token_later(self, data: st.DataObject, key: str, value: bytes) -> None:
+        token = self.unused.pop(data.draw(st.integers(0, len(self.unused) - 1)))
+        transaction = Transaction((), (Put(key, value),))
+        outcome = self.run(self.store.txn(transaction, token=token))
+        assert isinstance(outcome, Committed)
+        self.took_effect(transaction, outcome.revision)
+        self.applied[token] = outcome.revision
+
+    @precondition(lambda self: self.applied)
+    @rule(data=st.data(), key=keys, value=values)
+    def use_token_again(self, data: st.DataObject, key: str, value: bytes) -> None:
+        token = data.draw(st.sampled_from(sorted(self.applied)))
+        transaction = Transaction((Compare(key, 0),), (Put(key, value),))
+        outcome = self.run(self.store.txn(transaction, token=token))
+        assert outcome == Committed(self.applied[token])
+
+    @precondition(lambda self: self.unused)
+    @rule(data=st.data())
+    def withdraw_token(self, data: st.DataObject) -> None:
+        token = self.unused.pop(data.draw(st.integers(0, len(self.unused) - 1)))
+        assert self.run(self.store.fate(token)) == NotApplied()
+        self.withdrawn.append(token)
+
+    @precondition(lambda self: self.withdrawn)
+    @rule(data=st.data(), key=keys, value=values)
+    def use_withdrawn_token(self, data: st.DataObject, key: str, value: bytes) -> None:
+        token = data.draw(st.sampled_from(self.withdrawn))
+        with pytest.raises(Unavailable):
+            self.run(self.store.txn(Transaction((), (Put(key, value),)), token=token))
+
+    @precondition(lambda self: self.applied)
+    @rule(data=st.data())
+    def ask_fate_of_applied(self, data: st.DataObject) -> None:
+        token = data.draw(st.sampled_from(sorted(self.applied)))
+        assert self.run(self.store.fate(token)) == Applied(self.applied[token])
+
+    # Reads. ----------------------------------------------------------------------------------
+
+    @rule(start=keys, end=st.sampled_from((*KEYS, KEY_END)), limit=st.integers(1, 12))
+    def read_now(self, start: str, end: str, limit: int) -> None:
+        page = self.run(self.store.range(start, end, limit=limit))
+        self.saw(page.revision)
+        self.check_page(page, start, end, limit)
+
+    @rule(place=places, limit=st.integers(1, 4), prefix=st.sampled_from(PREFIXES))
+    def page_through_the_past(self, place: float, limit: int, prefix: str) -> None:
+        at = self.some_revision(place)
+        start, end = prefix, prefix_end(prefix)
+        while True:
+            page = self.run(self.store.range(start, end, limit=limit, at=at))
+            assert page.revision == at
+            self.check_page(page, start, end, limit)
+            if page.more_from is None:
+                return
+            start = page.more_from
+
+    def check_page(self, page: Page, start: str, end: str, limit: int) -> None:
+        expected = self.model.records(start, end, page.revision)
+        assert page.records == expected[:limit]
+        if page.more_from is None:
+            assert len(expected) <= limit
+        else:
+            assert len(expected) > limit
+            assert expected[limit - 1].key < page.more_from <= expected[limit].key
+
+    def some_revision(self, place: float) -> int:
+        """A revision that is still kept."""
+        return self.model.compacted + round(place * (self.model.revision - self.model.compacted))
+
+    @precondition(lambda self: self.compacted_here and self.model.compacted > 1)
+    @rule()
+    def read_compacted(self) -> None:
+        with pytest.raises(Expired):
+            self.run(self.store.range("a", KEY_END, at=self.model.compacted - 1))
+
+    @rule()
+    def read_a_revision_never_reached(self) -> None:
+        self.saw(self.run(self.store.revision()))
+        with pytest.raises(Expired):
+            self.run(self.store.range("a", KEY_END, at=self.model.revision + 1))
+
+    # History. --------------------------------------------------------------------------------
+
+    @rule(place=places)
+    def compact(self, place: float) -> None:
+        revision = self.some_revision(place)
+        # A reader on the edge may or may not have lost its place; those here are to be certain.
+        self.readers = [r for r in self.readers if not self.is_on_the_edge(r, revision)]
+        self.run(self.store.compact(revision))
+        self.model.compacted = revision
+        self.compacted_here = True
+
+    @staticmethod
+    def is_on_the_edge(reader: Reader, revision: int) -> bool:
+        return reader.after < revision
+
+    @rule()
+    def compact_a_revision_never_reached(self) -> None:
+        self.saw(self.run(self.store.revision()))
+        with pytest.raises(Invalid):
+            self.run(self.store.compact(self.model.revision + 1))
+
+    @precondition(lambda self: len(self.readers) < 4)
+    @rule(place=places, prefix=st.sampled_from(PREFIXES))
+    def open_watch(self, place: float, prefix: str) -> None:
+        after = self.some_revision(place)
+        reader = Reader(prefix, after, self.open(prefix, after))
+        self.readers.append(reader)
+        # The first batch is there at once, be it a bookmark.
+        self.run(self.read_batch(reader))
+
+    def open(self, prefix: str, after: int) -> AsyncIterator[Batch]:
+        async def watch() -> AsyncIterator[Batch]:
+            return self.store.watch(prefix, after=after)
+
+        return self.run(watch())
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data())
+    def read_watch(self, data: st.DataObject) -> None:
+        reader = data.draw(st.sampled_from(self.readers))
+        due = self.model.between(reader.prefix, reader.after, self.model.revision)
+        if due:
+            self.run(self.read_up_to(reader, due[-1].revision))
+
+    async def read_up_to(self, reader: Reader, revision: int) -> None:
+        while reader.after < revision:
+            await self.read_batch(reader)
+
+    async def read_batch(self, reader: Reader) -> None:
+        async with asyncio.timeout(SILENCE_MAX_S):
+            batch = await anext(reader.batches)
+        assert batch.revision >= reader.after
+        assert batch.changes == self.model.between(reader.prefix, reader.after, batch.revision)
+        reader.after = batch.revision
+
+    @precondition(lambda self: self.compacted_here and self.model.compacted > 2)
+    @rule(prefix=st.sampled_from(PREFIXES))
+    def watch_compacted(self, prefix: str) -> None:
+        # One revision less than the edge may still be whole in some stores; two never.
+        batches = self.open(prefix, self.model.compacted - 2)
+        with pytest.raises(Expired):
+            self.run(self.first(batches))
+
+    @staticmethod
+    async def first(batches: AsyncIterator[Batch]) -> Batch:
+        async with asyncio.timeout(SILENCE_MAX_S):
+            return await anext(batches)
+
+    @precondition(lambda self: self.rig.durable)
+    @rule()
+    def reopen(self) -> None:
+        self.store = self.run(self.rig.reopen(self.store))
+        for reader in self.readers:
+            reader.batches = self.open(reader.prefix, reader.after)
+
+
+@pytest.mark.timeout(300)
+def test_any_history_reads_as_the_model_says(rig: Rig) -> None:
+    """Reads, pages, conflicts, tokens, watches and compaction agree with dicts [C2, C8, INV10]."""
+    run_state_machine_as_test(
+        lambda: Histories(rig), settings=settings(stateful_step_count=40, max_examples=60)
+    )

@@ -1,0 +1,94 @@
+"""Every kind of store that the conformance suite runs against.
+
+A kind is a `Rig`: it knows how to make an empty store and how to open one again. To add a kind,
+write a subclass and append it to `RIGS`, with the marks that its tests shall bear:
+
+    RIGS.append((EtcdRig, (pytest.mark.live,)))
+
+`rig` in the test modules is a fixture over `params()`; a rig starts once for each module that uses
+it and is stopped at the end. Every coroutine of one rig runs on one event loop, through `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+
+from holdfast.store.contract import Store
+from holdfast.store.memory import MemoryStore
+
+T = TypeVar("T")
+
+# Short, so that a test which waits for a bookmark does not wait long.
+BOOKMARK_EVERY_S = 0.05
+# A watch that says nothing for so long is taken to have lost something.
+SILENCE_MAX_S = 20.0
+
+
+class Rig:
+    """How tests make stores of one kind."""
+
+    name: ClassVar[str]
+    # Whether revisions grow by exactly one with each transaction that writes, from 0 when empty.
+    exact_revisions: ClassVar[bool] = True
+    # Whether `reopen` brings back what was there.
+    durable: ClassVar[bool] = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._runner = asyncio.Runner()
+        self._numbers = itertools.count(1)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(coroutine)
+
+    def start(self) -> None:
+        """Start what all stores of this kind need, once."""
+
+    def stop(self) -> None:
+        """Stop what `start` started."""
+        self._runner.close()
+
+    async def fresh(self) -> Store:
+        """A store without records. Its revision need not be 0."""
+        raise NotImplementedError
+
+    async def reopen(self, store: Store) -> Store:
+        """Close the store and open it again."""
+        raise NotImplementedError
+
+
+class MemoryRig(Rig):
+    name = "memory"
+    durable = False
+
+    async def fresh(self) -> Store:
+        return MemoryStore(bookmark_every_s=BOOKMARK_EVERY_S)
+
+
+RIGS: list[tuple[type[Rig], tuple[pytest.MarkDecorator, ...]]] = [
+    (MemoryRig, ()),
+]
+
+
+def params() -> list[Any]:
+    """For `pytest.fixture(params=...)`. Tests of one kind stay in one process of a parallel run."""
+    return [
+        pytest.param(kind, id=kind.name, marks=[pytest.mark.xdist_group(kind.name), *marks])
+        for kind, marks in RIGS
+    ]
+
+
+def started(kind: type[Rig], folder: Path) -> Iterator[Rig]:
+    """The body of a fixture: `yield from started(request.param, folder)`."""
+    rig = kind(folder)
+    rig.start()
+    try:
+        yield rig
+    finally:
+        rig.stop()
