@@ -147,14 +147,14 @@ def rules(found: list[Finding]) -> set[str]:
 
 @pytest.mark.parametrize("rule, broken, fine", PURE)
 def test_a_pure_room_asks_the_machine_for_nothing(rule: str, broken: str, fine: str) -> None:
-    """Each rule of the pure rooms finds its violation and not the look-alike. [C1, N6]"""
+    """Each rule of the pure rooms finds its violation and not the look-alike."""
     assert rule in rules(check_text("src/holdfast/propose/x.py", DOC + broken))
     assert not check_text("src/holdfast/propose/x.py", DOC + fine)
 
 
 @pytest.mark.parametrize("room", PURE_ROOMS)
 def test_every_pure_room_is_held_to_it(room: str) -> None:
-    """The rules reach all rooms below the store, however deep a file lies. [C1, N6]"""
+    """The rules reach all rooms below the store, however deep a file lies."""
     assert rules(check_text(f"src/holdfast/{room}/a/b.py", DOC + "import time")) == {"import"}
 
 
@@ -212,5 +212,5 @@ def test_the_tree_is_searched_and_a_planted_file_found(tmp_path: Path) -> None:
 
 
 def test_this_house_is_tidy() -> None:
-    """No file of ours breaks a rule. [C1, N6]"""
+    """No file of ours breaks a rule."""
     assert [str(finding) for finding in check_tree()] == []
