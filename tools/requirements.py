@@ -26,7 +26,7 @@ PAGE = "docs/requirements.md"
 NONE_YET = "–"
 
 _ID = r"(?:INV\d{1,2}|SC\d{1,2}|V\d|[A-N]\d{1,2}(?:\.\d{1,2})?)"
-_NAMED = re.compile(rf"\[({_ID}(?:, {_ID})*)\]\Z")
+_NAMED = re.compile(rf"\[({_ID}(?:, {_ID})*)\]\.?\Z")
 # Forms that people write by mistake: (C4), [C4 F8], "Requirement: C4", an id as the first or last
 # word. Taken for prose they would look like a proof and count for nothing.
 _MISTAKES = (

@@ -72,6 +72,7 @@ def test_the_column_of_proofs_is_up_to_date(page: str) -> None:
     "docstring, ids",
     [
         ("It holds. [C4]", ["C4"]),
+        ("It holds [C4].", ["C4"]),
         (
             "It holds.\n\nAlways. [C6.1, N1.7, SC8, INV12, V5]",
             ["C6.1", "N1.7", "SC8", "INV12", "V5"],
@@ -92,7 +93,7 @@ def test_ids_are_read_from_the_end_of_a_docstring(docstring: str, ids: list[str]
     [
         "It holds (C4).",
         "It holds. [C4 F8]",
-        "It holds. [C4].",
+        "It holds. [C4,F8]",
         "C4: it holds.",
         "It holds: C4",
         "C4",
