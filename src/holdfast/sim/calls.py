@@ -1,0 +1,168 @@
+"""Ask and Answer over the simulated network.
+
+Each Ask gets exactly one answer unless its asker crashes: the answer, or after the time-out
+OutcomeUnknown, because nobody can tell a lost request from a lost answer. Only a refused connection
+(the other computer is up, the machine on it is not) is Unavailable.
+
+A time-out is put on the heap only once it is known to be needed: when a copy is lost, when the
+machine asked did not answer at once, when its answer would come too late. Most calls never need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.model.errors import OutcomeUnknown, Unavailable, invariant
+from holdfast.model.machine import Answer, Answered, Ask, Asked, Txn
+from holdfast.sim.cell import Call, Cell, Host
+from holdfast.sim.engine import Handler
+from holdfast.sim.lives import Lives
+from holdfast.sim.randomness import pick
+
+# What a store's read may have changed is nothing, so its loss is Unavailable, not OutcomeUnknown.
+_MAY_HAVE_HAPPENED = (Ask, Txn)
+
+
+class Calls:
+    """Performs Ask and Answer, and settles calls of every kind."""
+
+    def __init__(self, world: Lives) -> None:
+        self.world = world
+        self._balanced: dict[str, tuple[str, ...]] = {}
+        self._rng = world.rng("balance")
+        # Bound once: these are posted all the time.
+        self._arrive_handler: Handler = self._arrive
+        self._settle_handler: Handler = self._settle
+        self._time_out_handler: Handler = self._time_out
+        world.perform(Ask, self._ask)
+        world.perform(Answer, self._answer)
+        world.crash_hooks.append(self._forget)
+
+    def balance(self, name: str, members: Sequence[str]) -> None:
+        """Let an address stand for several machines; each Ask goes to any of them."""
+        self._balanced[name] = tuple(members)
+
+    def find(self, address: str) -> Cell | None:
+        """The machine behind an address."""
+        cell = self.world.cells.get(address)
+        if cell is None and address in self._balanced:
+            cell = self.world.cells.get(pick(self._rng, self._balanced[address]))
+        return cell
+
+    def open(self, cell: Cell, effect: Any) -> Call:
+        """Begin a call of any kind."""
+        invariant(effect.call not in cell.calls, f"{cell.name} reuses call {effect.call} in flight")
+        call = Call(cell, effect, self.world.now_us + effect.timeout_ms * 1000)
+        cell.calls[effect.call] = call
+        return call
+
+    def _ask(self, cell: Cell, ask: Ask) -> None:
+        call = self.open(cell, ask)
+        target = self.find(ask.to)
+        if target is None:
+            self.reply(call, Unavailable(f"{ask.to} is not known"), cell.host)
+            return
+        world = self.world
+        path = world.network.path(cell.host, target.host)
+        if path.trouble is None:
+            world.post(world.now_us + path.delay_us(), self._arrive_handler, call, target)
+            return
+        arrivals = world.network.arrivals(path, path.trouble, world.now_us)
+        call.copies = len(arrivals)
+        for at_us in arrivals:
+            world.post(at_us, self._arrive_handler, call, target)
+        if not arrivals:
+            self.arm(call)
+
+    def _arrive(self, number: int, call: Call, target: Cell) -> None:
+        asker = call.asker
+        if self.lost_on_the_way(asker.host, target.host):
+            self.arm(call)
+        elif target.machine is None:
+            self._refuse(call, target)
+        else:
+            # A request that arrives twice is two requests to the machine asked, as in life.
+            target.inbound[number] = call
+            call.at = (target, number)
+            self.world.hand(target, Asked(number, asker.identity, call.effect.body))
+            if number in target.inbound:
+                self.arm(call)
+
+    def _refuse(self, call: Call, target: Cell) -> None:
+        if call.copies > 1:
+            # "It did not happen" may not be said while another copy is under way.
+            self.arm(call)
+        else:
+            self.reply(call, Unavailable(f"{target.name} refused the connection"), target.host)
+
+    def lost_on_the_way(self, source: Host, target: Host) -> bool:
+        """Whether what arrives now does not: a cut, or a computer that is switched off."""
+        if not target.up:
+            return True
+        path = source.paths.get(target.name)
+        return path is not None and path.trouble is not None and path.trouble.cut
+
+    def _answer(self, cell: Cell, answer: Answer) -> None:
+        call = cell.inbound.pop(answer.call, None)
+        # An asker that gave up is not there any more; its machine cannot know that.
+        if call is not None:
+            self.reply(call, answer.body, cell.host)
+
+    def reply(self, call: Call, body: Any, source: Host) -> None:
+        """Send the answer of a call of any kind back to its asker."""
+        world = self.world
+        path = world.network.path(source, call.asker.host)
+        if path.trouble is None:
+            arrivals: tuple[int, ...] = (world.now_us + path.delay_us(),)
+        else:
+            # Of an answer that arrives twice the second finds the call settled.
+            arrivals = world.network.arrivals(path, path.trouble, world.now_us)[:1]
+        if arrivals and arrivals[0] < call.deadline_us:
+            call.source = source
+            world.post(arrivals[0], self._settle_handler, call, body)
+        else:
+            self.arm(call)
+
+    def _settle(self, _number: int, call: Call, body: Any) -> None:
+        asker = call.asker
+        if asker.calls.get(call.number) is not call:
+            return
+        if self.lost_on_the_way(call.source, asker.host):
+            self.arm(call)
+            return
+        del asker.calls[call.number]
+        self.world.hand(asker, Answered(call.number, body))
+
+    def arm(self, call: Call) -> None:
+        """See to it that the asker is told at the latest when its time is up."""
+        if not call.armed:
+            call.armed = True
+            at_us = max(call.deadline_us, self.world.now_us)
+            self.world.post(at_us, self._time_out_handler, call, None)
+
+    def _time_out(self, _number: int, call: Call, _: None) -> None:
+        asker = call.asker
+        if call.at is not None:
+            call.at[0].inbound.pop(call.at[1], None)
+        if asker.calls.get(call.number) is call:
+            del asker.calls[call.number]
+            self.world.hand(asker, Answered(call.number, _silence(call)))
+
+    def _forget(self, cell: Cell) -> None:
+        """A crash: nobody waits for its answers, and those it owed are broken connections."""
+        cell.calls.clear()
+        owed, cell.inbound = cell.inbound, {}
+        for call in owed.values():
+            if cell.host.up:
+                error = OutcomeUnknown(f"{cell.name} broke the connection")
+                self.reply(call, error, cell.host)
+
+
+def _silence(call: Call) -> OutcomeUnknown | Unavailable:
+    effect = call.effect
+    name = type(effect).__name__
+    message = f"no answer to {name} {call.number} within {effect.timeout_ms} ms"
+    if isinstance(effect, _MAY_HAVE_HAPPENED):
+        return OutcomeUnknown(message)
+    return Unavailable(message)

@@ -1,0 +1,147 @@
+"""The places of a world: computers, and the machines that live on them.
+
+A `Host` is a computer: it has clocks, a network name, a disk, and may be frozen or rebooted as a
+whole. A `Cell` is one place for a machine on a host. The machine in it comes and goes with crashes
+and restarts; the cell keeps what outlasts a life (what was persisted) and what only the shell knows
+of the present one (timers, calls in flight).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.model.machine import Machine, Rng, Tokens
+from holdfast.sim.clock import HostClock
+from holdfast.sim.network import Path
+
+# More effects than any run performs: a fuse that never blows.
+NEVER = 1 << 62
+
+
+class Seat(msgspec.Struct, frozen=True):
+    """What a factory learns about the life that it starts."""
+
+    name: str
+    life: int
+    rng: Rng
+    tokens: Tokens
+
+
+Factory = Callable[[Seat], Machine]
+
+
+class Host:
+    """One computer."""
+
+    __slots__ = ("boots", "cells", "clock", "frozen", "name", "paths", "region", "things", "up")
+
+    def __init__(self, name: str, region: str, clock: HostClock) -> None:
+        self.name = name
+        self.region = region
+        self.clock = clock
+        self.up = True
+        self.frozen = 0
+        self.boots = 1
+        self.cells: list[Cell] = []
+        # Ways to other hosts by their name, filled by the network as they are first used.
+        self.paths: dict[str, Path] = {}
+        # What later rooms keep on a computer, by a name of their own: a process table, a disk.
+        self.things: dict[str, Any] = {}
+
+    @property
+    def boot(self) -> str:
+        return f"{self.name}/{self.boots}"
+
+
+class Cell:
+    """One place for a machine."""
+
+    __slots__ = (
+        "calls",
+        "delivered",
+        "delivery_faults",
+        "delivery_permille",
+        "durable",
+        "factory",
+        "fuse",
+        "fuses",
+        "held_until_us",
+        "host",
+        "identity",
+        "inbound",
+        "inbox",
+        "life",
+        "machine",
+        "name",
+        "paused",
+        "performed",
+        "ready",
+        "served",
+        "store",
+        "streams",
+        "timers",
+        "watches",
+    )
+
+    def __init__(
+        self, name: str, host: Host, factory: Factory, identity: str, store: str | None
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.factory = factory
+        self.identity = identity
+        self.store = store
+        self.machine: Machine | None = None
+        self.life = 0
+        # What `Persist` kept; it outlasts every crash.
+        self.durable: dict[str, bytes] = {}
+        # How many pauses hold this machine at present.
+        self.paused = 0
+        # Alive and not paused: the one flag that the hot path looks at.
+        self.ready = False
+        # Stimuli that arrived during a pause, in order.
+        self.inbox: list[Any] = []
+        # name -> (event number, reading of the host's monotonic clock)
+        self.timers: dict[str, tuple[int, int]] = {}
+        # Own calls in flight by the machine's number; calls of others by the shell's number.
+        self.calls: dict[int, Any] = {}
+        self.inbound: dict[int, Any] = {}
+        # Watches on the store and streams to servers by the machine's own numbers; streams that
+        # others opened by the shell's number.
+        self.watches: dict[int, Any] = {}
+        self.streams: dict[int, Any] = {}
+        self.served: dict[int, Any] = {}
+        # Effects performed over all lives, and the count at which the next planned crash strikes.
+        self.performed = 0
+        self.fuse = NEVER
+        self.fuses: list[tuple[int, int]] = []
+        # A stale view: until then watches and streams deliver nothing to this machine.
+        self.held_until_us = 0
+        # Deliveries of watches and streams over all lives; what is to happen to the nth of them,
+        # and to how many in a thousand of the others.
+        self.delivered = 0
+        self.delivery_faults: dict[int, str] = {}
+        self.delivery_permille: dict[str, int] = {}
+
+
+class Call:
+    """One `Ask`, `Txn`, `Range` or `FateOf` in flight."""
+
+    __slots__ = ("armed", "asker", "at", "copies", "deadline_us", "effect", "number", "source")
+
+    def __init__(self, asker: Cell, effect: Any, deadline_us: int) -> None:
+        self.asker = asker
+        self.effect = effect
+        self.number: int = effect.call
+        self.deadline_us = deadline_us
+        # Whether its time-out stands in the event heap already.
+        self.armed = False
+        # How many copies of the request are under way or have arrived.
+        self.copies = 1
+        # The cell that holds the request and the number there, once it has arrived.
+        self.at: tuple[Cell, int] | None = None
+        # Where the answer comes from, once there is one.
+        self.source = asker.host

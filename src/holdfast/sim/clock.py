@@ -1,0 +1,87 @@
+"""What a simulated computer's own clocks read.
+
+True time is an integer of microseconds that only the simulator sees. Each computer has a monotonic
+clock (CLOCK_BOOTTIME) that starts anywhere and runs up to some hundred parts per million wrong, and
+a wall clock that is right up to the steps that faults make. So a machine that compares its
+monotonic clock with another's, or trusts the calendar, is found out.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.time import Instant
+
+# The calendar at true time zero: 2026-01-01T00:00:00Z. Any fixed day will do.
+WALL_ORIGIN_US = 1_767_225_600_000_000
+_PPM = 1_000_000
+
+
+class HostClock:
+    """The clocks of one computer, as functions of true time."""
+
+    __slots__ = ("_monotonic_us", "_ppm", "_since_us", "stopped", "wall_shift_us")
+
+    def __init__(self, since_us: int, monotonic_us: int) -> None:
+        # The monotonic clock read `_monotonic_us` at true time `_since_us` and has gained `_ppm`
+        # since.
+        self._since_us = since_us
+        self._monotonic_us = monotonic_us
+        self._ppm = 0
+        self.stopped = False
+        self.wall_shift_us = 0
+
+    @property
+    def ppm(self) -> int:
+        return self._ppm
+
+    def monotonic_us(self, true_us: int) -> int:
+        if self.stopped:
+            return self._monotonic_us
+        return self._monotonic_us + (true_us - self._since_us) * (_PPM + self._ppm) // _PPM
+
+    def instant(self, true_us: int) -> Instant:
+        """The moment as machines on this computer see it."""
+        elapsed_us = true_us - self._since_us
+        if self._ppm:
+            elapsed_us = elapsed_us * (_PPM + self._ppm) // _PPM
+        return Instant(
+            (self._monotonic_us + elapsed_us) // 1000,
+            (true_us + self.wall_shift_us + WALL_ORIGIN_US) // 1000,
+        )
+
+    def true_us_at(self, monotonic_ms: int) -> int:
+        """The first true time at which `instant` shows at least this reading.
+
+        It lies in the past for a reading that is already over.
+        """
+        ahead_us = monotonic_ms * 1000 - self._monotonic_us
+        if self._ppm:
+            # Rounded up: a timer never fires before its clock shows the reading.
+            ahead_us = -(-ahead_us * _PPM // (_PPM + self._ppm))
+        return self._since_us + ahead_us
+
+    def set_rate(self, true_us: int, ppm: int) -> None:
+        """Let the monotonic clock run so many parts per million fast from now on.
+
+        What it reads now does not jump. Who holds timers computes them anew.
+        """
+        self._monotonic_us = self.monotonic_us(true_us)
+        self._since_us = true_us
+        self._ppm = ppm
+
+    def stop(self, true_us: int) -> None:
+        """Hold the monotonic clock, as when a hypervisor freezes a machine unawares."""
+        self._monotonic_us = self.monotonic_us(true_us)
+        self._since_us = true_us
+        self.stopped = True
+
+    def go(self, true_us: int) -> None:
+        """Let a stopped clock run on from where it stood."""
+        if self.stopped:
+            self._since_us = true_us
+            self.stopped = False
+
+    def reboot(self, true_us: int) -> None:
+        """Start the monotonic clock at zero, as a boot does. The oscillator keeps its rate."""
+        self._since_us = true_us
+        self._monotonic_us = 0
+        self.stopped = False

@@ -1,0 +1,274 @@
+"""Computers, machines and their lives.
+
+This is the part of a world that knows machines; `world` adds the network and the stores. Everything
+that a machine asks for goes through `performers`, a table from the type of an effect to the
+function that performs it: `calls`, `streams`, `storage` and `watches` fill in theirs, a room with
+effects of its own adds them with `perform`. A performer never calls a machine: it posts an event.
+Nothing here iterates a set.
+
+A crash loses a machine's memory, its timers and the answers under way to it; what it sent before
+travels on. A pause loses nothing: stimuli wait in the cell's inbox and arrive late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappush
+from random import Random
+from typing import Any
+
+from holdfast.model.errors import InvariantBroken, invariant
+from holdfast.model.machine import Persist, Started, Tokens, Wake, Woken
+from holdfast.sim.cell import NEVER, Cell, Factory, Host, Seat
+from holdfast.sim.check import CRASHED, Violation
+from holdfast.sim.clock import HostClock
+from holdfast.sim.engine import Engine, Handler
+from holdfast.sim.network import Network
+from holdfast.sim.randomness import between, stream
+
+# A computer has been up for at most so long when a run begins.
+_UPTIME_MAX_US = 30 * 24 * 3_600_000_000
+
+Performer = Callable[[Cell, Any], None]
+
+
+class Performers(dict[type, Performer]):
+    """A type without a performer is a mistake of the world's author, told in a sentence."""
+
+    def __missing__(self, effect_type: type) -> Performer:
+        raise InvariantBroken(f"nobody in this world performs {effect_type.__name__}")
+
+
+class _NoTokens:
+    """For machines without a store."""
+
+    def new_token(self) -> str:
+        raise InvariantBroken("a machine without a store asked for a token")
+
+
+class Lives(Engine):
+    """Hosts and cells on one event heap."""
+
+    def __init__(self, seed: int, *, full_trace: bool = False, keep_text: bool = False) -> None:
+        super().__init__(full_trace=full_trace, keep_text=keep_text)
+        self.seed = seed
+        self.hosts: dict[str, Host] = {}
+        self.cells: dict[str, Cell] = {}
+        self.network = Network(seed, self.inject)
+        self.performers = Performers()
+        # Where machines get tokens from, by the name of their store.
+        self.tokens: dict[str, Tokens] = {}
+        self.crash_hooks: list[Callable[[Cell], None]] = []
+        self.boot_hooks: list[Callable[[Host], None]] = []
+        # Handlers on the hot path are bound once instead of at every post.
+        self._ring_handler: Handler = self._ring
+        self.perform(Wake, self._wake)
+        self.perform(Persist, self._persist)
+
+    # Building ----------------------------------------------------------------------------------
+
+    def rng(self, purpose: str) -> Random:
+        """A fresh stream for a purpose; ask once and keep it."""
+        return stream(self.seed, purpose)
+
+    def add_host(self, name: str, *, region: str = "") -> Host:
+        invariant(name not in self.hosts, f"host {name} exists already")
+        uptime_us = between(self.rng(f"uptime/{name}"), 0, _UPTIME_MAX_US)
+        host = Host(name, region, HostClock(self.now_us, uptime_us))
+        self.hosts[name] = host
+        return host
+
+    def add(
+        self,
+        name: str,
+        factory: Factory,
+        *,
+        host: str | None = None,
+        identity: str | None = None,
+        store: str | None = None,
+    ) -> Cell:
+        """Add a machine and start it now. Without a host it gets a computer of its own name."""
+        invariant(name not in self.cells, f"machine {name} exists already")
+        home = self.hosts.get(host or name) or self.add_host(host or name)
+        cell = Cell(name, home, factory, identity or name, store)
+        self.cells[name] = cell
+        home.cells.append(cell)
+        self.post(self.now_us, self.start_event, cell, None)
+        return cell
+
+    def remove(self, cell: Cell) -> None:
+        """Take a machine out of the world for good, as when its process ended."""
+        self.crash(cell)
+        cell.host.cells.remove(cell)
+        del self.cells[cell.name]
+
+    def perform(self, effect_type: type, performer: Performer) -> None:
+        """Register who performs effects of a type."""
+        invariant(effect_type not in self.performers, f"{effect_type.__name__} has a performer")
+        self.performers[effect_type] = performer
+
+    # Stimuli -----------------------------------------------------------------------------------
+
+    def send(self, cell: Cell, stimulus: Any, after_us: int) -> None:
+        """Give a machine a stimulus later, unless its present life has ended by then."""
+        self.post(self.now_us + after_us, self._send_event, (cell, cell.life), stimulus)
+
+    def _send_event(self, _number: int, to: tuple[Cell, int], stimulus: Any) -> None:
+        cell, life = to
+        if cell.life == life:
+            self.hand(cell, stimulus)
+
+    def hand(self, cell: Cell, stimulus: Any) -> None:
+        """Give a machine a stimulus now; a paused one finds it when it wakes."""
+        if cell.ready:
+            self._step(cell, stimulus)
+        elif cell.machine is not None:
+            cell.inbox.append(stimulus)
+
+    def _step(self, cell: Cell, stimulus: Any) -> None:
+        now_us = self.now_us
+        try:
+            effects = cell.machine.step(stimulus, cell.host.clock.instant(now_us))  # type: ignore[union-attr]
+        except Exception as error:
+            self.note(f"{cell.name} <- {stimulus!r}")
+            name = type(stimulus).__name__
+            raise Violation(CRASHED, f"{cell.name} broke down on {name}: {error!r}") from error
+        trace = self.trace
+        if trace.full:
+            trace.detail(now_us, f"{cell.name} <- {stimulus!r}")
+        else:
+            trace.line(f"{now_us} {cell.name} {type(stimulus).__name__} {len(effects)}")
+        if not effects:
+            return
+        performed = cell.performed + len(effects)
+        if trace.full or performed >= cell.fuse:
+            self._perform_one_by_one(cell, effects)
+            return
+        cell.performed = performed
+        performers = self.performers
+        for effect in effects:
+            performers[type(effect)](cell, effect)
+
+    def _perform_one_by_one(self, cell: Cell, effects: Sequence[Any]) -> None:
+        """A planned crash between two effects leaves a prefix of them."""
+        for effect in effects:
+            if self.trace.full:
+                self.trace.detail(self.now_us, f"{cell.name} -> {effect!r}")
+            self.performers[type(effect)](cell, effect)
+            cell.performed += 1
+            if cell.performed >= cell.fuse:
+                _, down_ms = cell.fuses.pop(0)
+                cell.fuse = cell.fuses[0][0] if cell.fuses else NEVER
+                self.inject("crash")
+                self.crash(cell, down_ms)
+                return
+
+    # Effects that concern only the machine itself ----------------------------------------------
+
+    def _wake(self, cell: Cell, effect: Wake) -> None:
+        at_us = cell.host.clock.true_us_at(effect.at_ms)
+        if at_us < self.now_us:
+            at_us = self.now_us
+        number = next(self._numbers)
+        heappush(self._heap, (at_us, number, self._ring_handler, cell, effect.name))
+        cell.timers[effect.name] = (number, effect.at_ms)
+
+    def _ring(self, number: int, cell: Cell, name: str) -> None:
+        timer = cell.timers.get(name)
+        # Replaced since, or due by true time while the computer's own clock stands still.
+        if timer is None or timer[0] != number or cell.host.clock.stopped:
+            return
+        del cell.timers[name]
+        self.hand(cell, Woken(name))
+
+    def rewind(self, host: Host) -> None:
+        """Set all timers of a computer anew, after its monotonic clock changed its pace."""
+        for cell in host.cells:
+            for name, (_, at_ms) in list(cell.timers.items()):
+                self._wake(cell, Wake(name, at_ms))
+
+    def _persist(self, cell: Cell, effect: Persist) -> None:
+        if effect.value is None:
+            cell.durable.pop(effect.key, None)
+        else:
+            cell.durable[effect.key] = effect.value
+
+    # Lives -------------------------------------------------------------------------------------
+
+    def start_event(self, _number: int, cell: Cell, _: None) -> None:
+        """Start a machine unless it runs, its computer is down or it was removed."""
+        if cell.machine is not None or not cell.host.up or cell.name not in self.cells:
+            return
+        cell.life += 1
+        self.note(f"{cell.name} starts its life {cell.life}")
+        tokens = self.tokens[cell.store] if cell.store is not None else _NoTokens()
+        rng = self.rng(f"machine/{cell.name}/{cell.life}")
+        seat = Seat(cell.name, cell.life, rng, tokens)
+        cell.machine = cell.factory(seat)
+        self._see(cell)
+        self.hand(cell, Started(dict(cell.durable), cell.host.boot))
+
+    def crash(self, cell: Cell, down_ms: int | None = None) -> None:
+        """End a life now; with `down_ms` a supervisor starts the next one after that time."""
+        if cell.machine is not None:
+            self.note(f"{cell.name} crashes")
+            cell.machine = None
+            self._see(cell)
+            cell.inbox.clear()
+            cell.timers.clear()
+            for hook in self.crash_hooks:
+                hook(cell)
+        if down_ms is not None:
+            self.post(self.now_us + down_ms * 1000, self.start_event, cell, None)
+
+    def pause(self, cell: Cell) -> None:
+        """Hold a machine as SIGSTOP does. Pauses nest."""
+        cell.paused += 1
+        self._see(cell)
+
+    def resume(self, cell: Cell) -> None:
+        cell.paused -= 1
+        self._see(cell)
+
+    def freeze(self, host: Host, *, clock_stops: bool = False) -> None:
+        """Hold a whole computer, with everything that runs on it. Freezes nest."""
+        host.frozen += 1
+        if clock_stops:
+            host.clock.stop(self.now_us)
+        for cell in host.cells:
+            self._see(cell)
+
+    def thaw(self, host: Host) -> None:
+        host.frozen -= 1
+        if not host.frozen and host.clock.stopped:
+            host.clock.go(self.now_us)
+            self.rewind(host)
+        for cell in host.cells:
+            self._see(cell)
+
+    def shut_down(self, host: Host) -> None:
+        """Switch a computer off: its machines die, and whatever later rooms run on it."""
+        if host.up:
+            self.note(f"{host.name} goes down")
+            host.up = False
+            for cell in list(host.cells):
+                self.crash(cell)
+
+    def boot(self, host: Host) -> None:
+        """Switch a computer on: another boot, its monotonic clock at zero, its disk as it was."""
+        if not host.up:
+            host.up = True
+            host.boots += 1
+            host.clock.reboot(self.now_us)
+            for hook in self.boot_hooks:
+                hook(host)
+            for cell in host.cells:
+                self.post(self.now_us, self.start_event, cell, None)
+
+    def _see(self, cell: Cell) -> None:
+        """Work out whether a machine can take stimuli, and hand it those that waited."""
+        cell.ready = cell.machine is not None and not cell.paused and not cell.host.frozen
+        if cell.ready and cell.inbox:
+            waiting, cell.inbox = cell.inbox, []
+            for stimulus in waiting:
+                self.send(cell, stimulus, 0)

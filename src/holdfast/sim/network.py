@@ -1,0 +1,177 @@
+"""The ways between computers: how long a message takes, and whether it arrives.
+
+A healthy way only delays, each message on its own, so that messages overtake each other. Faults
+are rules laid over all ways that they match: a cut loses everything, a loss some, others double,
+slow down or scatter. A way remembers the sum of the rules over it until a rule comes or goes, so
+that a healthy message costs one look-up.
+
+Asks, answers, store calls and streams all pass here; nothing else connects two hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.sim.randomness import stream
+
+if TYPE_CHECKING:
+    from holdfast.sim.cell import Host
+
+# Within one computer, within one region, and between regions: the least delay and the spread.
+LOCAL_US = (20, 60)
+REGION_US = (200, 2_000)
+WORLD_US = (40_000, 60_000)
+_PERMILLE = 1_000
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One fault on the ways from some hosts to others; None means all of them."""
+
+    kind: str
+    sources: frozenset[str] | None
+    targets: frozenset[str] | None
+    amount: int = 0
+
+    def covers(self, source: str, target: str) -> bool:
+        # A computer reaches itself whatever happens to its cables.
+        return (
+            source != target
+            and (self.sources is None or source in self.sources)
+            and (self.targets is None or target in self.targets)
+        )
+
+
+class Trouble(msgspec.Struct):
+    """What all rules over one way amount to."""
+
+    cut: bool = False
+    loss_permille: int = 0
+    duplicate_permille: int = 0
+    delay_us: int = 0
+    scatter_us: int = 0
+
+    def add(self, rule: Rule) -> None:
+        match rule.kind:
+            case "cut":
+                self.cut = True
+            case "loss":
+                self.loss_permille = max(self.loss_permille, rule.amount)
+            case "duplicate":
+                self.duplicate_permille = max(self.duplicate_permille, rule.amount)
+            case "delay":
+                self.delay_us += rule.amount * 1000
+            case _:
+                self.scatter_us = max(self.scatter_us, rule.amount * 1000)
+
+
+class Path:
+    """The way from one host to another."""
+
+    __slots__ = ("least_us", "random", "source", "spread_us", "target", "trouble")
+
+    def __init__(self, source: str, target: str, delays: tuple[int, int], rng: Random) -> None:
+        self.source = source
+        self.target = target
+        self.least_us, self.spread_us = delays
+        self.random = rng.random
+        self.trouble: Trouble | None = None
+
+    def delay_us(self) -> int:
+        """How long one message takes when nothing is wrong: mostly short, now and then long."""
+        draw = self.random()
+        return self.least_us + int(self.spread_us * draw * draw * draw)
+
+    @property
+    def cut(self) -> bool:
+        return self.trouble is not None and self.trouble.cut
+
+
+class Network:
+    """All ways of a world and the rules over them."""
+
+    def __init__(self, seed: int, injected: Callable[[str], None]) -> None:
+        self._seed = seed
+        self._injected = injected
+        self._rngs: dict[str, Random] = {}
+        self._paths: list[Path] = []
+        self._rules: dict[int, Rule] = {}
+        self._rule_count = 0
+        self._delays: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def set_delay(self, a: str, b: str, least_us: int, spread_us: int) -> None:
+        """Say how far two regions are from each other. Call it before anything is sent."""
+        self._delays[a, b] = self._delays[b, a] = (least_us, spread_us)
+
+    def path(self, source: Host, target: Host) -> Path:
+        """The way between two hosts, made when it is first used."""
+        path = source.paths.get(target.name)
+        if path is None:
+            path = self._new_path(source, target)
+            source.paths[target.name] = path
+        return path
+
+    def _new_path(self, source: Host, target: Host) -> Path:
+        if source is target:
+            delays = LOCAL_US
+        else:
+            usual = REGION_US if source.region == target.region else WORLD_US
+            delays = self._delays.get((source.region, target.region), usual)
+        # One stream per sender: what one host sends does not shift the delays of another.
+        rng = self._rngs.get(source.name)
+        if rng is None:
+            rng = self._rngs[source.name] = stream(self._seed, f"network/{source.name}")
+        path = Path(source.name, target.name, delays, rng)
+        self._paths.append(path)
+        self._judge(path)
+        return path
+
+    def lay(self, rule: Rule) -> Callable[[], None]:
+        """Put a rule in force; calling what is returned lifts it."""
+        self._rule_count += 1
+        number = self._rule_count
+        self._rules[number] = rule
+        self._judge_all(rule)
+
+        def lift() -> None:
+            del self._rules[number]
+            self._judge_all(rule)
+
+        return lift
+
+    def _judge_all(self, rule: Rule) -> None:
+        for path in self._paths:
+            if rule.covers(path.source, path.target):
+                self._judge(path)
+
+    def _judge(self, path: Path) -> None:
+        trouble = None
+        for rule in self._rules.values():
+            if rule.covers(path.source, path.target):
+                trouble = trouble or Trouble()
+                trouble.add(rule)
+        path.trouble = trouble
+
+    def arrivals(self, path: Path, trouble: Trouble, sent_us: int) -> tuple[int, ...]:
+        """When copies of one message arrive on a troubled way: never, once or twice.
+
+        A cut is judged on arrival, not here: it strikes messages that are under way too.
+        """
+        if trouble.loss_permille and path.random() * _PERMILLE < trouble.loss_permille:
+            self._injected("loss")
+            return ()
+        first = sent_us + self._rough_delay_us(path, trouble)
+        if trouble.duplicate_permille and path.random() * _PERMILLE < trouble.duplicate_permille:
+            self._injected("duplicate")
+            return (first, sent_us + self._rough_delay_us(path, trouble))
+        return (first,)
+
+    @staticmethod
+    def _rough_delay_us(path: Path, trouble: Trouble) -> int:
+        delay_us = path.delay_us() + trouble.delay_us
+        if trouble.scatter_us:
+            delay_us += int(path.random() * trouble.scatter_us)
+        return delay_us

@@ -1,0 +1,126 @@
+"""What is done to a world, as data: faults that strike it and acts of its users.
+
+A plan is drawn from a seed by `draw`, or written by hand, or saved by a failing run and made
+smaller by `shrink`. Whatever disturbs a run is either in its plan or drawn from the seed's streams,
+so (world, seed, plan) is all it takes to repeat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.model.errors import invariant
+from holdfast.sim.randomness import between, pick, stream, waiting_time
+
+HOUR_MS = 3_600_000
+# A plan beyond this is a mistake in its hazards, not a test.
+_FAULTS_MAX = 100_000
+
+
+class Fault(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, order=True
+):
+    """One fault. What target, peer and amount mean is the kind's business (see `faults`).
+
+    With `nth` it strikes not by the clock but at that very point: the nth effect of a machine, the
+    nth revision of a store, the nth delivery of a watch.
+    """
+
+    at_ms: int
+    kind: str
+    target: str = ""
+    peer: str = ""
+    for_ms: int = 0
+    amount: int = 0
+    nth: int = 0
+
+
+class Act(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a user does: the machine of this name is prompted with the body, which is JSON."""
+
+    at_ms: int
+    target: str
+    body: Any
+
+
+class Prompted(msgspec.Struct, frozen=True):
+    """The stimulus of an act. Only machines that stand for people take it."""
+
+    body: Any
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that is done to one run. After `faults_ms` all faults are healed."""
+
+    faults_ms: int
+    settle_ms: int
+    faults: tuple[Fault, ...] = ()
+    acts: tuple[Act, ...] = ()
+
+    def size(self) -> int:
+        return len(self.faults) + len(self.acts)
+
+
+class Hazard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How often a kind of fault strikes, how long and how hard.
+
+    `only` and `peers` narrow the targets to names that begin so; "*" as a peer stands for everyone
+    else. `share` is the part of all seeds that see this hazard at all: seeds with few kinds of
+    faults reach states that the others, busy recovering, never do.
+    """
+
+    kind: str
+    per_hour: float
+    for_ms: tuple[int, int] = (0, 0)
+    amount: tuple[int, int] = (0, 0)
+    only: str = ""
+    peers: str = ""
+    share: float = 0.6
+
+
+def draw(
+    seed: int,
+    hazards: Sequence[Hazard],
+    targets: Mapping[str, Sequence[str]],
+    *,
+    faults_ms: int,
+    settle_ms: int,
+    acts: Sequence[Act] = (),
+) -> Plan:
+    """Draw a plan. `targets` has, for each kind of fault, the names that it can strike."""
+    faults: list[Fault] = []
+    for hazard in hazards:
+        names = [name for name in targets[hazard.kind] if name.startswith(hazard.only)]
+        faults.extend(_strikes(seed, hazard, names, faults_ms))
+    invariant(len(faults) <= _FAULTS_MAX, f"the hazards make {len(faults)} faults in one run")
+    # Sorted by content, not by hazard, so that the order of a world's hazards does not matter.
+    return Plan(faults_ms, settle_ms, tuple(sorted(faults)), tuple(acts))
+
+
+def _strikes(seed: int, hazard: Hazard, names: Sequence[str], until_ms: int) -> list[Fault]:
+    rng = stream(seed, f"plan/{hazard.kind}/{hazard.only}/{hazard.peers}")
+    if rng.random() >= hazard.share or not names or hazard.per_hour <= 0:
+        return []
+    faults = []
+    at_ms = waiting_time(rng, HOUR_MS / hazard.per_hour)
+    while at_ms < until_ms:
+        target = pick(rng, names)
+        others = [name for name in names if name != target and name.startswith(hazard.peers)]
+        # Half of all pairs are one against everyone; the rest single out two.
+        lonely = rng.random() < 0.5 or not others
+        faults.append(
+            Fault(
+                at_ms=int(at_ms),
+                kind=hazard.kind,
+                target=target,
+                peer="*" if lonely else pick(rng, others),
+                # A fault that outlasts its phase is healed at the end of it.
+                for_ms=min(between(rng, *hazard.for_ms), until_ms - int(at_ms)),
+                amount=between(rng, *hazard.amount),
+            )
+        )
+        at_ms += waiting_time(rng, HOUR_MS / hazard.per_hour)
+    return faults

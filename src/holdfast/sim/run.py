@@ -1,0 +1,149 @@
+"""One run: a scenario and a seed in, what happened out.
+
+A scenario says how to build a world, which hazards it lives with and for how long. `run` draws a
+plan from the seed (or takes one that was saved), lets the faults strike, heals them, lets the world
+settle, and asks the checkers at every point. A run that breaks a promise is made once more with a
+full trace, so that its report tells the story.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from random import Random
+
+import msgspec
+
+from holdfast.model.errors import InvariantBroken, invariant
+from holdfast.sim.check import CRASHED, Violation
+from holdfast.sim.plan import Act, Hazard, Plan, draw
+from holdfast.sim.randomness import stream
+from holdfast.sim.world import World
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """A kind of world. `name` is where others find it: `module:ATTRIBUTE`."""
+
+    name: str
+    build: Callable[[World], None]
+    hazards: tuple[Hazard, ...] = ()
+    faults_ms: int = 600_000
+    settle_ms: int = 180_000
+    # What users do, drawn from a stream of the seed.
+    script: Callable[[Random], Sequence[Act]] | None = None
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """A violation as data."""
+
+    invariant: str
+    message: str
+    at_ms: int
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What happened in one run."""
+
+    scenario: str
+    seed: int
+    digest: str
+    events: int
+    virtual_ms: int
+    # Disturbances that really took place, by kind.
+    injected: dict[str, int]
+    broken: Broken | None = None
+    story: tuple[str, ...] = ()
+
+    def faults(self) -> int:
+        return sum(self.injected.values())
+
+    def told(self, command: str) -> str:
+        """The report of a violation for a person, ending with the command that repeats it."""
+        if self.broken is None:
+            return f"{self.scenario} seed {self.seed}: {self.events} events, digest {self.digest}"
+        broken = self.broken
+        where = f"{broken.at_ms / 1000:.3f} s in {self.scenario}, seed {self.seed}"
+        lines = [f"{broken.invariant} broken at {where}:", f"  {broken.message}"]
+        lines += [f"    {line}" for line in self.story]
+        return "\n".join((*lines, f"replay: {command}"))
+
+
+def find(name: str) -> Scenario:
+    """The scenario of this name, wherever it is defined."""
+    module, _, attribute = name.partition(":")
+    found = getattr(importlib.import_module(module), attribute or "SCENARIO")
+    invariant(isinstance(found, Scenario), f"{name} is not a scenario")
+    scenario: Scenario = found
+    return scenario
+
+
+def drawn_plan(scenario: Scenario, seed: int) -> Plan:
+    """The plan that the seed means for this scenario."""
+    world = World(seed)
+    scenario.build(world)
+    return _draw(scenario, world)
+
+
+def _draw(scenario: Scenario, world: World) -> Plan:
+    acts = () if scenario.script is None else tuple(scenario.script(stream(world.seed, "script")))
+    return draw(
+        world.seed,
+        scenario.hazards,
+        world.faults.targets(),
+        faults_ms=scenario.faults_ms,
+        settle_ms=scenario.settle_ms,
+        acts=acts,
+    )
+
+
+def run(
+    scenario: Scenario,
+    seed: int,
+    plan: Plan | None = None,
+    *,
+    full_trace: bool = False,
+    tell: bool = True,
+) -> Report:
+    """Run once. With `tell`, a violation's story is fetched by a second run with a full trace."""
+    world = World(seed, full_trace=full_trace)
+    broken = _play(scenario, world, plan)
+    if broken is not None and tell and not full_trace:
+        told = run(scenario, seed, plan, full_trace=True)
+        story = told.story
+        if told.broken != broken:
+            # Both runs are functions of the same three things; if they differ, one of them is not.
+            story = (f"not deterministic: with a full trace it was {told.broken}", *story)
+    else:
+        story = world.trace.story() if broken is not None else ()
+    return Report(
+        scenario=scenario.name,
+        seed=seed,
+        digest=world.trace.digest(),
+        events=world.events,
+        virtual_ms=world.now_us // 1000,
+        injected=dict(sorted(world.injected.items())),
+        broken=broken,
+        story=story,
+    )
+
+
+def _play(scenario: Scenario, world: World, plan: Plan | None) -> Broken | None:
+    try:
+        play(scenario, world, plan)
+    except Violation as violation:
+        return Broken(violation.invariant, violation.message, world.now_us // 1000)
+    except InvariantBroken as error:
+        return Broken(CRASHED, str(error), world.now_us // 1000)
+    return None
+
+
+def play(scenario: Scenario, world: World, plan: Plan | None = None) -> None:
+    """Build a world, disturb it, let it settle. Raises Violation."""
+    scenario.build(world)
+    if plan is None:
+        plan = _draw(scenario, world)
+    world.follow(plan)
+    world.run_until(plan.faults_ms * 1000)
+    world.calm()
+    world.run_until((plan.faults_ms + plan.settle_ms) * 1000)
+    world.end()

@@ -1,0 +1,190 @@
+"""Txn, Range and FateOf against simulated stores.
+
+The real `Keyspace` decides; this file only puts distance and trouble around it: a request travels
+to the store's host, is executed there at once, and its answer travels back. Either way may lose or
+delay it, so a transaction may commit though its caller hears nothing, or long after its caller gave
+up or crashed. Watches are in `watches`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.model.errors import HoldfastError, Unavailable, invariant
+from holdfast.model.machine import FateOf, Range, Txn
+from holdfast.model.transaction import Change
+from holdfast.sim.calls import Calls
+from holdfast.sim.cell import Call, Cell, Host
+from holdfast.sim.check import Commit
+from holdfast.sim.engine import Handler
+from holdfast.sim.lives import Lives
+from holdfast.sim.randomness import between
+from holdfast.store.memory import Keyspace
+
+# History beyond this is compacted as a store's operator would, or long runs would only grow.
+KEEP_REVISIONS = 20_000
+
+
+class StoreTrouble(msgspec.Struct):
+    """What the active faults of one store amount to; shares are in a thousand requests."""
+
+    # Further time that each request takes.
+    slow_ms: int = 0
+    # Refused outright: certainly not done.
+    fail_permille: int = 0
+    # Done, and the answer lost.
+    mute_permille: int = 0
+    # Under way for longer than anybody waits, and then done.
+    late_permille: int = 0
+    # Nothing is done before this time; then everything that waited is, in order.
+    stalled_until_us: int = 0
+
+
+class SimStore:
+    """One store of a world."""
+
+    def __init__(self, name: str, host: Host, keyspace: Keyspace, *, raw_watches: bool) -> None:
+        self.name = name
+        self.host = host
+        self.keyspace = keyspace
+        # Whether its watches are those of a raw store, below the guard of the contract.
+        self.raw_watches = raw_watches
+        # The active faults as (field of StoreTrouble, value), and what they amount to.
+        self.troubles: list[tuple[str, int]] = []
+        self.trouble: StoreTrouble | None = None
+        # Watches open on it; a list, so that their order is that of opening.
+        self.watches: list[Any] = []
+        # Machines to crash as soon as they have made a revision, with the time they stay down.
+        self.crash_author_at: dict[int, int] = {}
+
+
+class Storage:
+    """All stores of a world, and the performers of what is asked of them."""
+
+    def __init__(self, world: Lives, calls: Calls) -> None:
+        self.world = world
+        self.stores: dict[str, SimStore] = {}
+        self._calls = calls
+        self._rng = world.rng("storage")
+        self._execute_handler: Handler = self._execute
+        # Told of each commit with its changes, after the checkers.
+        self.commit_hooks: list[Callable[[SimStore, tuple[Change, ...]], None]] = []
+        world.perform(Txn, self._request)
+        world.perform(Range, self._request)
+        world.perform(FateOf, self._request)
+
+    def add(
+        self,
+        name: str = "store",
+        *,
+        host: str | None = None,
+        keyspace: Keyspace | None = None,
+        raw_watches: bool = False,
+    ) -> SimStore:
+        """Add a store. Machines added with `store=name` use it."""
+        invariant(name not in self.stores, f"store {name} exists already")
+        home = self.world.hosts.get(host or name) or self.world.add_host(host or name)
+        store = SimStore(name, home, keyspace or Keyspace(), raw_watches=raw_watches)
+        self.stores[name] = store
+        self.world.tokens[name] = store.keyspace
+        return store
+
+    def of(self, cell: Cell) -> SimStore:
+        invariant(cell.store is not None, f"{cell.name} was added without a store")
+        return self.stores[cell.store or ""]
+
+    def _request(self, cell: Cell, effect: Any) -> None:
+        call = self._calls.open(cell, effect)
+        store = self.of(cell)
+        world = self.world
+        path = world.network.path(cell.host, store.host)
+        if path.trouble is None:
+            at_us = world.now_us + path.delay_us()
+        else:
+            # A store's protocol numbers its requests, so a doubled one is done once.
+            arrivals = world.network.arrivals(path, path.trouble, world.now_us)
+            if not arrivals:
+                self._calls.arm(call)
+                return
+            at_us = arrivals[0]
+        if store.trouble is not None:
+            at_us = self._delayed(call, store.trouble, at_us)
+        world.post(at_us, self._execute_handler, call, store)
+
+    def _delayed(self, call: Call, trouble: StoreTrouble, at_us: int) -> int:
+        at_us += trouble.slow_ms * 1000
+        if self._hits(trouble.late_permille):
+            self.world.inject("store_late")
+            timeout_us = call.effect.timeout_ms * 1000
+            at_us = call.deadline_us + between(self._rng, 1, timeout_us)
+        return at_us
+
+    def _execute(self, _number: int, call: Call, store: SimStore) -> None:
+        calls = self._calls
+        if calls.lost_on_the_way(call.asker.host, store.host):
+            calls.arm(call)
+            return
+        trouble = store.trouble
+        if trouble is not None:
+            if trouble.stalled_until_us > self.world.now_us:
+                calls.arm(call)
+                self.world.post(trouble.stalled_until_us, self._execute_handler, call, store)
+                return
+            if self._hits(trouble.fail_permille):
+                self.world.inject("store_fail")
+                calls.reply(call, Unavailable(f"{store.name} is failing"), store.host)
+                return
+        body = self._done(call, store)
+        if trouble is not None and self._hits(trouble.mute_permille):
+            self.world.inject("store_mute")
+            calls.arm(call)
+        else:
+            calls.reply(call, body, store.host)
+
+    def _done(self, call: Call, store: SimStore) -> Any:
+        effect, keyspace = call.effect, store.keyspace
+        kind = type(effect)
+        try:
+            if kind is Txn:
+                before = keyspace.revision
+                outcome = keyspace.txn(effect.transaction, token=effect.token)
+                if keyspace.revision > before:
+                    self._committed(call, store)
+                return outcome
+            if kind is Range:
+                return keyspace.range(effect.start, effect.end, limit=effect.limit, at=effect.at)
+            return keyspace.fate(effect.token)
+        except HoldfastError as error:
+            return error
+
+    def _committed(self, call: Call, store: SimStore) -> None:
+        keyspace, world = store.keyspace, self.world
+        revision = keyspace.revision
+        changes = keyspace.changes("", after=revision - 1).changes
+        author = call.asker
+        world.note(f"{store.name}@{revision} by {author.name}: {_summary(changes)}")
+        world.committed(Commit(store.name, revision, author.name, call.effect.transaction, changes))
+        for hook in self.commit_hooks:
+            hook(store, changes)
+        if revision - keyspace.compacted > 2 * KEEP_REVISIONS:
+            keyspace.compact(revision - KEEP_REVISIONS)
+        if store.crash_author_at:
+            down_ms = store.crash_author_at.pop(revision, None)
+            if down_ms is not None:
+                world.inject("crash")
+                world.crash(author, down_ms)
+
+    def _hits(self, permille: int) -> bool:
+        return permille > 0 and self._rng.random() * 1000 < permille
+
+
+def _summary(changes: tuple[Change, ...]) -> str:
+    """Keys and checksums: enough to tell two histories apart, short enough for every commit."""
+    return " ".join(
+        f"{change.key}={'-' if change.value is None else zlib.crc32(change.value)}"
+        for change in changes
+    )
