@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -41,4 +42,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     }
     if any(path.endswith("test_requirements.py") for path in ran):
         terminalreporter.section("requirements")
-        terminalreporter.write_line(requirements.summary())
+        for line in requirements.summary().splitlines():
+            terminalreporter.write_line(textwrap.fill(line, 100))

@@ -2,20 +2,21 @@
 
 `make requirements` rewrites the page's last column from those docstrings, `make requirements ID=C4`
 lists the single tests of one requirement, and tests/unit/test_requirements.py fails when a test
-names an id that the page does not know or the column is out of date. The form is one only, so that
-both a person and this module can rely on it:
+names an id that the page does not know or the page claims a proof that is not there. A proof that
+the page lacks is only reported: else every two people who add tests at the same time would break
+each other's runs. The form is one only, so that both a person and this module can rely on it:
 
     def test_two_schedulers_bind_the_last_gpu_once() -> None:
         \"\"\"The second bind is refused with DeviceTaken. [C6.1, N1.7, SC8]\"\"\"
 
-The page names files, not single tests: a column that changed with every new test would make every
-two branches conflict.
+The page names files, not single tests, so that it does not change with every new test.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,12 +69,15 @@ def is_mistaken(docstring: str) -> bool:
     return not _NAMED.search(text) and any(mistake.search(text) for mistake in _MISTAKES)
 
 
-def collect(root: Path = ROOT) -> Evidence:
-    """Read every test below `root` without running it."""
+def collect(root: Path = ROOT, *, tracked_only: bool = False) -> Evidence:
+    """Read every test below `root` without running it, or only those that git knows."""
     proofs: dict[str, list[Proof]] = {}
     mistakes: list[str] = []
+    tracked = _tracked(root) if tracked_only else None
     for file in sorted((root / "tests").rglob("test_*.py")):
         path = file.relative_to(root).as_posix()
+        if tracked is not None and path not in tracked:
+            continue
         tree = ast.parse(file.read_text(encoding="utf-8"), filename=path)
         for name, docstring in _docstrings(tree, ""):
             proof = Proof(path, name)
@@ -98,18 +102,26 @@ def _docstrings(
             yield from _docstrings(child, f"{prefix}::{child.name}".lstrip(":"))
 
 
+def _tracked(root: Path) -> set[str] | None:
+    """The files that git knows, or None outside a repository."""
+    done = subprocess.run(
+        ["git", "ls-files", "-z", "tests"], cwd=root, capture_output=True, text=True, check=False
+    )
+    return set(done.stdout.split("\0")) if done.returncode == 0 else None
+
+
 def known_ids(page: str) -> list[str]:
     """Every id of the page, in its order."""
     return [match["id"] for line in page.splitlines() if (match := _ROW.fullmatch(line))]
 
 
 def proven_ids(page: str, evidence: Evidence) -> list[str]:
-    """Ids with a proof of their own, and those all of whose parts (C6.1, C6.2, …) have one."""
+    """Ids with a proof. One that has parts (C6.1, C6.2, …) is proven when all its parts are."""
     known = known_ids(page)
 
     def proven(requirement: str) -> bool:
         parts = [other for other in known if other.startswith(f"{requirement}.")]
-        return requirement in evidence.proofs or (bool(parts) and all(map(proven, parts)))
+        return all(map(proven, parts)) if parts else requirement in evidence.proofs
 
     return [requirement for requirement in known if proven(requirement)]
 
@@ -130,18 +142,35 @@ def rewrite(page: str, evidence: Evidence) -> str:
     return "\n".join(lines) + "\n"
 
 
+def claims(page: str) -> set[tuple[str, str]]:
+    """Every id and file that the page's column ties together."""
+    return {
+        (match["id"], path)
+        for line in page.splitlines()
+        if (match := _ROW.fullmatch(line))
+        for path in re.findall(r"\]\(\.\./([^)]+)\)", match["proofs"])
+    }
+
+
 def summary(root: Path = ROOT) -> str:
-    """How many ids have a proof, and which have none."""
+    """How many ids have a proof, which have none, and whether the page should be written anew."""
     page = (root / PAGE).read_text(encoding="utf-8")
     known = known_ids(page)
-    proven = set(proven_ids(page, collect(root)))
+    evidence = collect(root)
+    proven = set(proven_ids(page, evidence))
     without = [requirement for requirement in known if requirement not in proven]
-    counted = f"{len(proven)} of {len(known)} requirements are named by a test"
-    return f"{counted}; without one: {' '.join(without)}" if without else counted
+    text = f"{len(proven)} of {len(known)} requirements are named by a test"
+    if without:
+        text += f"; without one: {' '.join(without)}"
+    missed = claims(rewrite(page, evidence)) - claims(page)
+    if missed:
+        text += f"\nthe page lacks {len(missed)} of these proofs; `make requirements` adds them"
+    return text
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    evidence = collect(root)
+    # A page with the proofs of files that are not committed would be wrong for everybody else.
+    evidence = collect(root, tracked_only=not arguments)
     if arguments:
         for requirement in arguments:
             found = evidence.proofs.get(requirement, [])
