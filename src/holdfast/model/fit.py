@@ -89,16 +89,17 @@ def demand_of(template: Template) -> Demand:
     return Demand(amounts=amounts, devices=devices, ports=ports)
 
 
-def shortage(ledger: NodeLedger, wanted: Demand) -> Refusal | None:
+def shortage(ledger: NodeLedger, wanted: Demand, holder: str = "") -> Refusal | None:
     """The first plain resource or port of which there is too little, or None.
 
     Device choice comes after.
     """
     devices = {device.device_class for device in wanted.devices}
     for resource, units in wanted.amounts.items():
-        if resource in devices or units <= ledger.free(resource):
+        free = ledger.free(resource, holder)
+        if resource in devices or units <= free:
             continue
-        lacking = render(resource, units), render(resource, max(0, ledger.free(resource)))
+        lacking = render(resource, units), render(resource, max(0, free))
         return Refusal(
             Reason.NODE_FULL,
             f"needs {lacking[0]} {resource}, {lacking[1]} is free",
@@ -122,12 +123,14 @@ def suits(slot: DeviceSlot, wanted: DeviceDemand) -> bool:
     )
 
 
-def _choose(ledger: NodeLedger, wanted: DeviceDemand, gone: set[str]) -> tuple[str, ...] | None:
+def _choose(
+    ledger: NodeLedger, wanted: DeviceDemand, gone: set[str], holder: str
+) -> tuple[str, ...] | None:
     """Devices for one request: whole ones lowest first, a share on the fullest with room."""
     open_ = [
         (name, slot)
         for name, slot in ledger.devices.items()
-        if name not in gone and suits(slot, wanted) and slot.free >= wanted.milli
+        if name not in gone and suits(slot, wanted) and slot.free(holder) >= wanted.milli
     ]
     if wanted.same_numa and wanted.count > 1:
         groups: dict[int, list[str]] = {}
@@ -138,16 +141,18 @@ def _choose(ledger: NodeLedger, wanted: DeviceDemand, gone: set[str]) -> tuple[s
     if len(open_) < wanted.count:
         return None
     if wanted.milli < MILLI:
-        return (min(open_, key=lambda entry: entry[1].free)[0],)
+        return (min(open_, key=lambda entry: entry[1].free(holder))[0],)
     return tuple(name for name, _ in open_[: wanted.count])
 
 
-def choose_devices(ledger: NodeLedger, wanted: Demand) -> tuple[DeviceShare, ...] | Refusal:
+def choose_devices(
+    ledger: NodeLedger, wanted: Demand, holder: str = ""
+) -> tuple[DeviceShare, ...] | Refusal:
     """The default choice of devices, or why there is none. A scheduler may propose a better one."""
     chosen: list[DeviceShare] = []
     gone: set[str] = set()
     for request in wanted.devices:
-        names = _choose(ledger, request, gone)
+        names = _choose(ledger, request, gone, holder)
         if names is None:
             return _no_device(ledger, request)
         gone.update(names)
@@ -173,7 +178,9 @@ def _no_device(ledger: NodeLedger, wanted: DeviceDemand) -> Refusal:
     )
 
 
-def _match(shares: list[DeviceShare], ledger: NodeLedger, request: DeviceDemand) -> Refusal | None:
+def _match(
+    shares: list[DeviceShare], ledger: NodeLedger, request: DeviceDemand, holder: str
+) -> Refusal | None:
     """Take the shares for one request off the front of the list and judge them."""
     mine = [s for s in shares if s.device_class == request.device_class][: request.count]
     if len(mine) < request.count:
@@ -189,10 +196,10 @@ def _match(shares: list[DeviceShare], ledger: NodeLedger, request: DeviceDemand)
                 f"device {share.device} does not suit the request",
                 {"device": share.device},
             )
-        if slot.free < share.milli:
+        if slot.free(holder) < share.milli:
             return Refusal(
                 Reason.DEVICE_TAKEN,
-                f"device {share.device} has {slot.free}m left, {share.milli}m are needed",
+                f"device {share.device} has {slot.free(holder)}m left, {share.milli}m are needed",
                 {"device": share.device, "owner": ",".join(sorted(slot.owners))},
             )
     if request.same_numa and len({ledger.devices[s.device].numa for s in mine}) > 1:
@@ -201,7 +208,7 @@ def _match(shares: list[DeviceShare], ledger: NodeLedger, request: DeviceDemand)
 
 
 def judge_devices(
-    ledger: NodeLedger, wanted: Demand, proposed: Iterable[DeviceShare]
+    ledger: NodeLedger, wanted: Demand, proposed: Iterable[DeviceShare], holder: str = ""
 ) -> Refusal | None:
     """Whether exactly these devices answer the demand and are free.
 
@@ -211,7 +218,7 @@ def judge_devices(
     if len({s.device for s in shares}) != len(shares):
         return Refusal(Reason.DEVICE_TAKEN, "the proposal names a device twice")
     for request in wanted.devices:
-        refusal = _match(shares, ledger, request)
+        refusal = _match(shares, ledger, request, holder)
         if refusal is not None:
             return refusal
     if shares:
@@ -220,22 +227,32 @@ def judge_devices(
 
 
 def claim(
-    ledger: NodeLedger, wanted: Demand, proposed: tuple[DeviceShare, ...] | None = None
+    ledger: NodeLedger,
+    wanted: Demand,
+    proposed: tuple[DeviceShare, ...] | None = None,
+    holder: str = "",
 ) -> Held | Refusal:
     """Whether the demand fits, and what exactly would be taken.
 
-    Without a proposal, devices are chosen here.
+    Without a proposal, devices are chosen here. `holder` is the reservation whose promised share
+    may be used.
     """
-    refusal = shortage(ledger, wanted)
+    refusal = shortage(ledger, wanted, holder)
     if refusal is not None:
         return refusal
-    devices = proposed if proposed is not None else choose_devices(ledger, wanted)
+    devices = proposed if proposed is not None else choose_devices(ledger, wanted, holder)
     if isinstance(devices, Refusal):
         return devices
-    refusal = judge_devices(ledger, wanted, devices)
+    refusal = judge_devices(ledger, wanted, devices, holder)
     if refusal is not None:
         return refusal
     return Held(charge=wanted.amounts, devices=devices, ports=wanted.ports)
+
+
+def _sums(held: Held) -> Amounts:
+    """The part of a charge that counts as sums on a node; devices are owned one by one instead."""
+    owned = [share.device_class for share in held.devices]
+    return {r: units for r, units in held.charge.items() if r not in owned}
 
 
 def _moved(ledger: NodeLedger, held: Held, owner: str, change: Change) -> NodeLedger:
@@ -247,9 +264,8 @@ def _moved(ledger: NodeLedger, held: Held, owner: str, change: Change) -> NodeLe
             slot = devices[share.device]
             owners = change(slot.owners, {owner: share.milli})
             devices[share.device] = msgspec.structs.replace(slot, owners=owners)
-    owned = [share.device_class for share in held.devices]
-    sums = {r: units for r, units in held.charge.items() if r not in owned}
-    return msgspec.structs.replace(ledger, used=change(ledger.used, sums), devices=devices)
+    used = change(ledger.used, _sums(held))
+    return msgspec.structs.replace(ledger, used=used, devices=devices)
 
 
 def taken(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
@@ -275,3 +291,33 @@ def returned(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
         return after
     ports = {key: who for key, who in ledger.ports.items() if key not in held.ports}
     return msgspec.structs.replace(after, ports=ports)
+
+
+def promised(ledger: NodeLedger, held: Held, reservation: str) -> NodeLedger:
+    """The ledger after this share was promised to a reservation, while others still hold it."""
+    devices = dict(ledger.devices)
+    for share in held.devices:
+        devices[share.device] = msgspec.structs.replace(devices[share.device], promised=reservation)
+    before = ledger.promised.get(reservation, {})
+    promises = {**ledger.promised, reservation: add(before, _sums(held))}
+    return msgspec.structs.replace(ledger, devices=devices, promised=promises)
+
+
+def unpromised(ledger: NodeLedger, reservation: str) -> NodeLedger:
+    """The ledger after the promise was kept or taken back."""
+    devices = {
+        name: msgspec.structs.replace(slot, promised="") if slot.promised == reservation else slot
+        for name, slot in ledger.devices.items()
+    }
+    promises = {who: amounts for who, amounts in ledger.promised.items() if who != reservation}
+    return msgspec.structs.replace(ledger, devices=devices, promised=promises)
+
+
+def departing(ledger: NodeLedger, held: Held) -> NodeLedger:
+    """The ledger after the holder of this was told to stop for a preemption."""
+    return msgspec.structs.replace(ledger, leaving=add(ledger.leaving, _sums(held)))
+
+
+def departed(ledger: NodeLedger, held: Held) -> NodeLedger:
+    """The ledger after the victim of a preemption is gone; its charge is returned separately."""
+    return msgspec.structs.replace(ledger, leaving=subtract(ledger.leaving, _sums(held)))

@@ -52,6 +52,10 @@ def grant_ledger(tenant: str) -> str:
     return f"{LEDGERS}grant/{tenant}"
 
 
+def pools_ledger() -> str:
+    return f"{LEDGERS}pools"
+
+
 def epoch(scope: str) -> str:
     return f"{EPOCHS}{scope}"
 

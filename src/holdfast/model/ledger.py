@@ -51,23 +51,37 @@ class DeviceSlot(Part, frozen=True):
     memory: int = 0
     numa: int = 0
     owners: Amounts = {}
+    promised: str = ""
 
-    @property
-    def free(self) -> int:
+    def free(self, holder: str = "") -> int:
+        """What `holder` may still take. A device promised to a reservation is free for that one only."""
+        if self.promised and self.promised != holder:
+            return 0
         return MILLI - sum(self.owners.values())
 
 
 class NodeLedger(Part, frozen=True):
-    """What a node has, and what is taken of it."""
+    """What a node has, and what is taken of it.
+
+    A preemption stops its victims first and binds later. Until then its share is `promised` to a
+    reservation, and what the victims still hold is `leaving`; nobody else gets the difference.
+    """
 
     gate: Gate
     allocatable: Amounts = {}
     used: Amounts = {}
     devices: dict[str, DeviceSlot] = {}
     ports: dict[str, str] = {}
+    promised: dict[str, Amounts] = {}
+    leaving: Amounts = {}
 
-    def free(self, resource: str) -> int:
-        return self.allocatable.get(resource, 0) - self.used.get(resource, 0)
+    def free(self, resource: str, holder: str = "") -> int:
+        """What `holder` may still take of a resource, after what is promised to others."""
+        rest = self.allocatable.get(resource, 0) - self.used.get(resource, 0)
+        if not self.promised:
+            return rest
+        others = sum(a.get(resource, 0) for who, a in self.promised.items() if who != holder)
+        return rest - max(0, others - self.leaving.get(resource, 0))
 
 
 class TenantLimits(Part, frozen=True):
@@ -112,6 +126,12 @@ class DisruptionLedger(Part, frozen=True):
     allowed: int | None = None
     out: dict[str, Cause] = {}
     missing: tuple[str, ...] = ()
+
+
+class PoolsLedger(Part, frozen=True):
+    """All protected pools of all regions, so that admission need not read every region."""
+
+    protected: dict[str, dict[str, Protection]] = {}
 
 
 class GrantLedger(Part, frozen=True):
@@ -181,6 +201,7 @@ def mirrored(node: Node, ledger: NodeLedger | None) -> NodeLedger:
             memory=capacity(Resource.MEMORY, d.memory),
             numa=d.numa,
             owners=before.devices[d.id].owners if d.id in before.devices else {},
+            promised=before.devices[d.id].promised if d.id in before.devices else "",
         )
         for d in node.spec.devices
     }

@@ -77,6 +77,21 @@ class ManagedFields(Part, frozen=True):
     subresource: str = ""
 
 
+class Operation(Part, frozen=True):
+    """An accepted operation, remembered so that its repetition is answered and not performed again.
+
+    id: identity, uid, transition number and intent.
+    digest: of the request; the same id with another digest is a mistake.
+    at: when it was accepted.
+    result: what was answered.
+    """
+
+    id: str
+    digest: str
+    at: Timestamp
+    result: str = ""
+
+
 class ObjectMeta(Part, frozen=True):
     """Name, version, owners and life of an object.
 
@@ -94,6 +109,7 @@ class ObjectMeta(Part, frozen=True):
     owner_references: the objects it goes away with.
     finalizers: who must agree before it is gone.
     managed_fields: who set which fields.
+    operations: the last accepted operations, so that a repeated one is not performed again.
     """
 
     name: str = ""
@@ -110,6 +126,7 @@ class ObjectMeta(Part, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
     managed_fields: tuple[ManagedFields, ...] = ()
+    operations: tuple[Operation, ...] = ()
 
 
 class ConditionStatus(StrEnum):

@@ -18,6 +18,9 @@ from holdfast.model.errors import invariant
 # A key was never written, or is deleted: no record has this revision, the first transaction makes
 # revision 1.
 ABSENT = 0
+# No record ever has this revision either: a transaction that compares it is refused and so reads
+# all its keys at one revision, without a call of its own.
+NEVER = -1
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):

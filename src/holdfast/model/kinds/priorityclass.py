@@ -18,7 +18,6 @@ class PriorityClassSpec(Part, frozen=True):
     capacity_class: hard work is charged as committed capacity, reclaimable work may be preempted.
     preempts: whether it may push out less important work.
     allowed_tenants: the only tenants that may use it; empty means all.
-    default: used where a workload names none.
     description: for people.
     """
 
@@ -27,12 +26,11 @@ class PriorityClassSpec(Part, frozen=True):
     capacity_class: CapacityClass = CapacityClass.HARD
     preempts: bool = False
     allowed_tenants: tuple[str, ...] = ()
-    default: bool = False
     description: str = ""
 
 
 class PriorityClass(Object, frozen=True, kw_only=True, tag="PriorityClass"):
-    """How urgent work is, and who may say so.
+    """How urgent work is, and who may say so. The class `default` is used where none is named.
 
     spec: what the class means.
     """

@@ -168,21 +168,6 @@ class TransitionRecord(Part, frozen=True):
     evidence: str = ""
 
 
-class Operation(Part, frozen=True):
-    """An accepted operation, remembered so that its repetition is answered and not performed again.
-
-    id: identity, uid, transition number and intent.
-    digest: of the request; the same id with another digest is a mistake.
-    at: when it was accepted.
-    result: what was answered.
-    """
-
-    id: str
-    digest: str
-    at: Timestamp
-    result: str = ""
-
-
 class ReplicaStatus(Part, frozen=True):
     """What was decided and observed.
 
@@ -195,7 +180,6 @@ class ReplicaStatus(Part, frozen=True):
     process: the process as its agent sees it.
     pending: why it waits.
     transitions: the last steps of its life.
-    operations: the last accepted operations.
     conditions: each type has one writer.
     """
 
@@ -208,7 +192,6 @@ class ReplicaStatus(Part, frozen=True):
     process: Process = Process()
     pending: Pending | None = None
     transitions: tuple[TransitionRecord, ...] = ()
-    operations: tuple[Operation, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
 

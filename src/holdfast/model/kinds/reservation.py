@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from holdfast.model.kinds.quota import CapacityClass
-from holdfast.model.kinds.replica import DeviceShare, Operation
+from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.meta import Condition, Count, Object, Part, Revision, Timestamp
 
 
@@ -92,7 +92,6 @@ class ReservationStatus(Part, frozen=True):
     by: the identity that made it.
     epoch: the epoch it was made under.
     reason: why it ended.
-    operations: the last accepted operations.
     conditions: each type has one writer.
     """
 
@@ -102,7 +101,6 @@ class ReservationStatus(Part, frozen=True):
     by: str = ""
     epoch: Revision = 0
     reason: str = ""
-    operations: tuple[Operation, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
 
