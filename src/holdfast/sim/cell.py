@@ -69,6 +69,7 @@ class Cell:
         "fuse",
         "fuses",
         "held_until_us",
+        "holds",
         "host",
         "identity",
         "inbound",
@@ -83,6 +84,7 @@ class Cell:
         "store",
         "streams",
         "timers",
+        "unguarded",
         "watches",
     )
 
@@ -120,9 +122,12 @@ class Cell:
         self.fuses: list[tuple[int, int]] = []
         # A stale view: until then watches and streams deliver nothing to this machine.
         self.held_until_us = 0
-        # Deliveries of watches and streams over all lives; what is to happen to the nth of them,
-        # and to how many in a thousand of the others.
+        # Deliveries of watches and streams over all lives, and for how long to hold the nth.
         self.delivered = 0
+        self.holds: dict[int, int] = {}
+        # Those among them that no contract guards; what is to happen to the nth of them, and to how
+        # many in a thousand of the others.
+        self.unguarded = 0
         self.delivery_faults: dict[int, str] = {}
         self.delivery_permille: dict[str, int] = {}
 

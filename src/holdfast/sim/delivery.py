@@ -27,17 +27,22 @@ class Deliveries:
 
     def held_until_us(self, cell: Cell) -> int:
         """When the next delivery to this machine may take place."""
-        return max(cell.held_until_us, self._world.now_us)
+        now_us = self._world.now_us
+        if cell.holds:
+            for_us = cell.holds.pop(cell.delivered + 1, 0)
+            cell.held_until_us = max(cell.held_until_us, now_us + for_us)
+        return max(cell.held_until_us, now_us)
 
     def befalls(self, cell: Cell) -> str | None:
-        """Count a delivery, and say what befalls it."""
+        """Count a delivery that no contract guards, and say what befalls it."""
         cell.delivered += 1
-        kind = cell.delivery_faults.pop(cell.delivered, None) if cell.delivery_faults else None
+        cell.unguarded += 1
+        kind = cell.delivery_faults.pop(cell.unguarded, None) if cell.delivery_faults else None
         if kind is None and cell.delivery_permille:
             kind = self._drawn(cell)
         if kind is not None:
             self._world.inject(f"delivery_{kind}")
-            self._world.note(f"{cell.name} delivery {cell.delivered}: {kind}")
+            self._world.note(f"{cell.name} delivery {cell.unguarded}: {kind}")
         return kind
 
     def _drawn(self, cell: Cell) -> str | None:

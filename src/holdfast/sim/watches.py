@@ -132,6 +132,7 @@ class Watches:
         if watch.store.raw_watches:
             self._deliver_raw(watch, batch, before)
         else:
+            cell.delivered += 1
             self.world.hand(cell, Changed(watch.number, batch))
 
     def _obstacle_until_us(self, watch: OpenWatch) -> int:

@@ -1,0 +1,162 @@
+"""`python -m holdfast.sim`: run, replay, shrink, and measure the checkers by planted bugs.
+
+    run SCENARIO --seeds 0-199 --processes 2    many seeds, a summary, the failures
+    replay SCENARIO --seed 7                    one seed again, with its story
+    replay --file FILE                          a saved run again
+    shrink SCENARIO --seed 7 --out FILE         a failing seed made small and saved
+    mutants MODULE:MUTANTS --seeds 50           the table of planted bugs
+
+A scenario is named by where it is defined, `module:ATTRIBUTE`. The exit code is 1 when a promise
+was broken (or a mutant not found), 2 when the command made no sense.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.sim import artifact as artifacts
+from holdfast.sim.artifact import Artifact, replay_command, replay_file_command
+from holdfast.sim.campaign import campaign
+from holdfast.sim.mutants import Mutant, search, table
+from holdfast.sim.run import Report, Scenario, drawn_plan, find, play, run
+from holdfast.sim.shrink import RUNS_MAX, shrink
+from holdfast.sim.world import World
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    code: int = options.command(options)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m holdfast.sim", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    one = commands.add_parser("run", help="run many seeds")
+    one.add_argument("scenario")
+    one.add_argument("--seeds", default="0-99", type=_seeds, help="a range, e.g. 0-199, or one")
+    one.add_argument("--processes", default=1, type=int)
+    one.set_defaults(command=_run)
+
+    one = commands.add_parser("replay", help="repeat one run and tell its story")
+    one.add_argument("scenario", nargs="?")
+    one.add_argument("--seed", type=int, default=0)
+    one.add_argument("--file", type=Path)
+    one.add_argument("--mutant", default="", help="MODULE:MUTANTS:NAME, a planted bug to apply")
+    one.add_argument("--trace", action="store_true", help="print the full trace")
+    one.set_defaults(command=_replay)
+
+    one = commands.add_parser("shrink", help="make a failing seed small")
+    one.add_argument("scenario")
+    one.add_argument("--seed", type=int, required=True)
+    one.add_argument("--mutant", default="")
+    one.add_argument("--out", type=Path, required=True)
+    one.add_argument("--runs", type=int, default=RUNS_MAX)
+    one.set_defaults(command=_shrink)
+
+    one = commands.add_parser("mutants", help="search for planted bugs")
+    one.add_argument("mutants", help="MODULE:ATTRIBUTE, a sequence of mutants")
+    one.add_argument("--seeds", type=int, default=50)
+    one.add_argument("--only", default="", help="mutants whose name contains this")
+    one.set_defaults(command=_mutants)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    progress = sys.stderr if sys.stderr.isatty() else None
+    summary = campaign(
+        options.scenario, options.seeds, processes=options.processes, progress=progress
+    )
+    _say(summary.told())
+    return 1 if summary.failed else 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    if options.file is not None:
+        saved = artifacts.load(options.file)
+        command = replay_file_command(options.file)
+    elif options.scenario is not None:
+        scenario, seed = find(options.scenario), options.seed
+        saved = Artifact(options.scenario, seed, drawn_plan(scenario, seed), mutant=options.mutant)
+        command = replay_command(options.scenario, seed, mutant=options.mutant)
+    else:
+        sys.stderr.write("name a scenario or a --file\n")
+        return 2
+    with _planted(saved.mutant):
+        scenario = find(saved.scenario)
+        if options.trace:
+            _trace(scenario, saved)
+        report = run(scenario, saved.seed, saved.plan)
+    _say(report.told(command))
+    if saved.digest and saved.digest != report.digest:
+        _say("note: the code has changed since this was saved; its digest is another one now")
+    return 0 if report.broken is None else 1
+
+
+def _trace(scenario: Scenario, saved: Artifact) -> None:
+    world = World(saved.seed, full_trace=True, keep_text=True)
+    try:
+        play(scenario, world, saved.plan)
+    finally:
+        _say(world.trace.text())
+
+
+def _shrink(options: argparse.Namespace) -> int:
+    scenario, seed = find(options.scenario), options.seed
+    with _planted(options.mutant):
+        plan = drawn_plan(scenario, seed)
+        report = run(scenario, seed, plan, tell=False)
+        if report.broken is None:
+            _say(f"{options.scenario} seed {seed} breaks nothing")
+            return 0
+        small = shrink(scenario, seed, plan, report.broken, runs_max=options.runs)
+        final: Report = run(scenario, seed, small.plan)
+    saved = Artifact(options.scenario, seed, small.plan, final.broken, final.digest, options.mutant)
+    artifacts.save(saved, options.out)
+    _say(f"from {plan.size()} to {small.plan.size()} entries in {small.runs} runs: {options.out}")
+    _say(final.told(replay_file_command(options.out)))
+    return 1
+
+
+def _mutants(options: argparse.Namespace) -> int:
+    findings = [
+        search(mutant, seeds_max=options.seeds)
+        for mutant in _load_mutants(options.mutants)
+        if options.only in mutant.name
+    ]
+    _say(table(findings))
+    return 0 if all(finding.as_hoped() for finding in findings) else 1
+
+
+def _load_mutants(name: str) -> Sequence[Mutant]:
+    module, _, attribute = name.partition(":")
+    mutants: Sequence[Mutant] = getattr(importlib.import_module(module), attribute or "MUTANTS")
+    return mutants
+
+
+def _planted(name: str) -> contextlib.AbstractContextManager[None]:
+    """MODULE:MUTANTS:NAME, or nothing."""
+    if not name:
+        return contextlib.nullcontext()
+    where, _, wanted = name.rpartition(":")
+    return next(mutant for mutant in _load_mutants(where) if mutant.name == wanted).planted()
+
+
+def _seeds(text: str) -> Sequence[int]:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Many seeds in several processes, and what they came to.
+
+The only part of the simulator that looks at a real clock, and only to show its progress: which
+seeds fail, and how, does not depend on how many processes run them or how fast.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO
+
+import msgspec
+
+from holdfast.sim.artifact import replay_command
+from holdfast.sim.run import Report, find, run
+
+# A worker takes so many seeds at a time: few enough that the processes end together.
+_CHUNK_SEEDS = 4
+# A terminal is told no more often than this.
+_PROGRESS_EVERY_S = 0.5
+
+
+class Summary(msgspec.Struct):
+    """What all seeds of a campaign came to, in the order of the seeds."""
+
+    scenario: str
+    seeds: int = 0
+    events: int = 0
+    virtual_ms: int = 0
+    injected: dict[str, int] = {}
+    failed: list[Report] = []
+    # Of all digests, so that two campaigns can be compared at a glance.
+    digests: list[str] = []
+
+    def add(self, report: Report) -> None:
+        self.seeds += 1
+        self.events += report.events
+        self.virtual_ms += report.virtual_ms
+        self.digests.append(report.digest)
+        for kind, count in report.injected.items():
+            self.injected[kind] = self.injected.get(kind, 0) + count
+        if report.broken is not None:
+            self.failed.append(report)
+
+    def faults(self) -> int:
+        return sum(self.injected.values())
+
+    def told(self) -> str:
+        """The summary table, then each failing seed with the command that repeats it."""
+        rows = [
+            ("seeds", f"{self.seeds:,}"),
+            ("events", f"{self.events:,}"),
+            ("virtual hours", f"{self.virtual_ms / 3_600_000:,.1f}"),
+            ("faults", f"{self.faults():,}"),
+            *((f"  {kind}", f"{self.injected[kind]:,}") for kind in sorted(self.injected)),
+            ("violations", f"{len(self.failed):,}"),
+        ]
+        width = max(len(value) for _, value in rows)
+        lines = [self.scenario, *(f"  {name:<18} {value:>{width}}" for name, value in rows)]
+        failures = (
+            report.told(replay_command(report.scenario, report.seed)) for report in self.failed
+        )
+        return "\n".join((*lines, *failures))
+
+
+def _one(task: tuple[str, int]) -> Report:
+    name, seed = task
+    return run(find(name), seed)
+
+
+def campaign(
+    scenario: str,
+    seeds: Sequence[int],
+    *,
+    processes: int = 1,
+    failures_max: int | None = None,
+    progress: TextIO | None = None,
+) -> Summary:
+    """Run every seed, or until `failures_max` of them failed."""
+    summary = Summary(scenario)
+    shown = _Progress(progress, len(seeds)).show if progress is not None else _quiet
+    for report in _reports([(scenario, seed) for seed in seeds], processes):
+        summary.add(report)
+        shown(summary)
+        if failures_max is not None and len(summary.failed) >= failures_max:
+            break
+    return summary
+
+
+def _reports(tasks: Sequence[tuple[str, int]], processes: int) -> Iterator[Report]:
+    """Reports in the order of the seeds, however the processes overtake each other."""
+    if processes <= 1:
+        yield from map(_one, tasks)
+        return
+    # Spawned, not forked: a worker must not inherit anything that a run could depend on.
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap(_one, tasks, chunksize=_CHUNK_SEEDS)
+
+
+def _quiet(_summary: Summary) -> None:
+    pass
+
+
+class _Progress:
+    """One line on a terminal, rewritten in place."""
+
+    def __init__(self, out: TextIO, total: int, clock: Callable[[], float] = time.monotonic):
+        self._out = out
+        self._total = total
+        self._clock = clock
+        self._next_s = 0.0
+
+    def show(self, summary: Summary) -> None:
+        done = summary.seeds == self._total
+        now_s = self._clock()
+        if now_s < self._next_s and not done:
+            return
+        self._next_s = now_s + _PROGRESS_EVERY_S
+        hours = summary.virtual_ms / 3_600_000
+        self._out.write(
+            f"\r{summary.seeds}/{self._total} seeds, {hours:.1f} virtual hours,"
+            f" {len(summary.failed)} violations" + ("\n" if done else "")
+        )
+        self._out.flush()

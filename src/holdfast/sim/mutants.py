@@ -1,0 +1,162 @@
+"""Planted bugs: how well would the checkers find a mistake that nobody has made yet?
+
+A mutant is a patch of the code under test, applied only inside a `with` block of the harness and
+undone after it. The product contains none. Each is run over seeds until a checker finds it; benign
+controls, patches that change the code but not what it promises, must never be found.
+
+Two ways to plant one: `swap` puts another object in the place of a function, method or constant;
+`rewrite` takes a function's own source, replaces a piece of text that must occur exactly once, and
+compiles it again. A rewrite that no longer finds its text fails, so a table of mutants cannot rot.
+"""
+
+from __future__ import annotations
+import __future__
+
+import contextlib
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.model.errors import invariant
+from holdfast.sim.run import Report, find, run
+
+# Modules in which a swapped object is looked for under the names that they imported it by.
+_ROOMS = ("holdfast", "tests")
+
+Undo = Callable[[], None]
+Plant = Callable[[], Undo]
+
+
+class Mutant(msgspec.Struct, frozen=True):
+    """A planted bug, or with `benign` a change that must not be found."""
+
+    name: str
+    # The mistake in a sentence, as its author would make it.
+    mistake: str
+    scenario: str
+    plants: tuple[Plant, ...]
+    benign: bool = False
+    # A seed that finds it, and the invariant found broken; recorded by an earlier search.
+    seed: int | None = None
+    found_by: str = ""
+
+    @contextlib.contextmanager
+    def planted(self) -> Iterator[None]:
+        """Apply all its patches for the time of a block."""
+        with contextlib.ExitStack() as stack:
+            for plant in self.plants:
+                stack.callback(plant())
+            yield
+
+    def run(self, seed: int, *, tell: bool = False) -> Report:
+        with self.planted():
+            return run(find(self.scenario), seed, tell=tell)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What a search came to. `seeds` is how many were needed, or tried in vain."""
+
+    mutant: str
+    benign: bool
+    seeds: int
+    seed: int | None
+    invariant: str
+    message: str
+
+    def as_hoped(self) -> bool:
+        return (self.seed is None) == self.benign
+
+
+def search(mutant: Mutant, *, seeds_max: int, first_seed: int = 0) -> Finding:
+    """Run seeds until one finds the mutant."""
+    for count, seed in enumerate(range(first_seed, first_seed + seeds_max), start=1):
+        broken = mutant.run(seed).broken
+        if broken is not None:
+            return Finding(
+                mutant.name, mutant.benign, count, seed, broken.invariant, broken.message
+            )
+    return Finding(mutant.name, mutant.benign, seeds_max, None, "", "")
+
+
+def table(findings: Sequence[Finding]) -> str:
+    """For people: mutant, the invariant that found it, seeds needed."""
+    rows = [("mutant", "found by", "seeds", "at seed", "")]
+    for finding in findings:
+        seed = "–" if finding.seed is None else str(finding.seed)
+        kind = "benign" if finding.benign else ""
+        verdict = kind if finding.as_hoped() else f"{kind} NOT AS HOPED".strip()
+        found_by = finding.invariant or "–"
+        rows.append((finding.mutant, found_by, str(finding.seeds), seed, verdict))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def swap(target: str, replacement: Any) -> Plant:
+    """Put another object in the place of `module:name` or `module:Class.name`."""
+
+    def plant() -> Undo:
+        owner, name, original = _resolve(target)
+        return _rebind(owner, name, original, replacement)
+
+    return plant
+
+
+def rewrite(target: str, old: str, new: str) -> Plant:
+    """Replace text in the source of a function or method. It must not use `super()`."""
+
+    def plant() -> Undo:
+        owner, name, original = _resolve(target)
+        mutated = _recompiled(target, original, old, new)
+        return _rebind(owner, name, original, mutated)
+
+    return plant
+
+
+def _resolve(target: str) -> tuple[Any, str, Any]:
+    """The owner of an attribute, its name, and what stands there now (unbound)."""
+    module_name, _, path = target.partition(":")
+    owner: Any = importlib.import_module(module_name)
+    *outer, name = path.split(".")
+    for part in outer:
+        owner = getattr(owner, part)
+    return owner, name, inspect.getattr_static(owner, name)
+
+
+def _recompiled(target: str, original: Any, old: str, new: str) -> Any:
+    wrapper = type(original) if isinstance(original, (staticmethod, classmethod)) else None
+    function = original.__func__ if wrapper is not None else original
+    source = textwrap.dedent(inspect.getsource(function))
+    count = source.count(old)
+    invariant(count == 1, f"the text to rewrite occurs {count} times in {target}: {old!r}")
+    flags = __future__.annotations.compiler_flag
+    code = compile(source.replace(old, new), f"<mutant of {target}>", "exec", flags, True)
+    names: dict[str, Any] = {}
+    exec(code, function.__globals__, names)
+    return names[function.__name__]
+
+
+def _rebind(owner: Any, name: str, original: Any, replacement: Any) -> Undo:
+    """Bind a name anew, also in the modules that imported the original by name."""
+    bound = [(owner, name)]
+    if inspect.ismodule(owner):
+        for module_name in sorted(sys.modules):
+            module = sys.modules[module_name]
+            if module_name.split(".")[0] in _ROOMS and module is not owner:
+                held = vars(module)
+                bound += [(module, key) for key in sorted(held) if held[key] is original]
+    for place, key in bound:
+        setattr(place, key, replacement)
+
+    def undo() -> None:
+        for place, key in bound:
+            setattr(place, key, original)
+
+    return undo

@@ -1,0 +1,117 @@
+"""A fault at every single point, instead of at points that chance picked.
+
+Random plans find what is likely; a sweep leaves nothing out. It runs a world undisturbed, counts
+the points where a fault could strike (every effect of every machine, every revision, every
+delivery), and then makes one run for each point with exactly that fault. Each run must keep all
+promises and end in the same state as the undisturbed one, by the scenario's own fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from holdfast.model.errors import InvariantBroken
+from holdfast.sim.check import CRASHED, Violation
+from holdfast.sim.plan import Fault, Plan
+from holdfast.sim.run import Scenario, play
+from holdfast.sim.world import World
+
+# What must be equal at the end: the desired outcome, without revisions, times and names that a
+# detour may change.
+Fingerprint = Callable[[World], object]
+
+
+class Points(msgspec.Struct, frozen=True):
+    """Where faults can strike, counted in an undisturbed run."""
+
+    effects: dict[str, int]
+    deliveries: dict[str, int]
+    unguarded: dict[str, int]
+    revisions: dict[str, int]
+    fingerprint: object
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """A point whose fault led somewhere else."""
+
+    fault: Fault
+    invariant: str
+    message: str
+
+
+def undisturbed(scenario: Scenario, seed: int, calm: Plan, fingerprint: Fingerprint) -> Points:
+    """Run without faults and count. The plan holds the acts and the times."""
+    world = World(seed)
+    play(scenario, world, calm)
+    return Points(
+        effects={cell.name: cell.performed for cell in world.cells.values()},
+        deliveries={cell.name: cell.delivered for cell in world.cells.values()},
+        unguarded={cell.name: cell.unguarded for cell in world.cells.values()},
+        revisions={store.name: store.keyspace.revision for store in world.stores.values()},
+        fingerprint=fingerprint(world),
+    )
+
+
+def crashes(points: Points, *, down_ms: int) -> list[Fault]:
+    """A crash of each machine after each of its effects."""
+    return [
+        Fault(0, "crash", target=name, for_ms=down_ms, nth=nth)
+        for name, count in points.effects.items()
+        for nth in range(1, count + 1)
+    ]
+
+
+def crashes_after_writes(points: Points, *, down_ms: int) -> list[Fault]:
+    """A crash of its author after each revision, before the author hears of it."""
+    return [
+        Fault(0, "crash_author", target=name, for_ms=down_ms, nth=nth)
+        for name, count in points.revisions.items()
+        for nth in range(1, count + 1)
+    ]
+
+
+def deliveries(points: Points, kind: str) -> list[Fault]:
+    """Each delivery of a stream (or raw watch) lost, repeated or followed by a stale one."""
+    return [
+        Fault(0, f"delivery_{kind}", target=name, nth=nth)
+        for name, count in points.unguarded.items()
+        for nth in range(1, count + 1)
+    ]
+
+
+def stale_views(points: Points, *, for_ms: int) -> list[Fault]:
+    """Each machine's view standing still for a while, from each of its deliveries on."""
+    return [
+        Fault(0, "watch_hold", target=name, for_ms=for_ms, nth=nth)
+        for name, count in points.deliveries.items()
+        for nth in range(1, count + 1)
+    ]
+
+
+def sweep(
+    scenario: Scenario,
+    seed: int,
+    calm: Plan,
+    points: Points,
+    faults: Iterable[Fault],
+    fingerprint: Fingerprint,
+) -> list[Departure]:
+    """One run for each fault; returns those that broke a promise or ended elsewhere."""
+    departures = []
+    for fault in faults:
+        world = World(seed)
+        try:
+            play(scenario, world, msgspec.structs.replace(calm, faults=(fault,)))
+        except Violation as violation:
+            departures.append(Departure(fault, violation.invariant, violation.message))
+            continue
+        except InvariantBroken as error:
+            departures.append(Departure(fault, CRASHED, str(error)))
+            continue
+        found = fingerprint(world)
+        if found != points.fingerprint:
+            message = f"ended as {found!r} instead of {points.fingerprint!r}"
+            departures.append(Departure(fault, "END", message))
+    return departures
