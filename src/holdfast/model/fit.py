@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from holdfast.model.errors import invariant
+from holdfast.model.errors import invariant, unreachable
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import DeviceRequest, Template
 from holdfast.model.ledger import Amounts, DeviceSlot, NodeLedger, add, subtract
+from holdfast.model.matching import Wish, match
 from holdfast.model.quantity import MILLI, Resource, demand, render
 from holdfast.model.refusal import Reason, Refusal
 
@@ -123,106 +124,140 @@ def suits(slot: DeviceSlot, wanted: DeviceDemand) -> bool:
     )
 
 
-def _choose(
-    ledger: NodeLedger, wanted: DeviceDemand, gone: set[str], holder: str
-) -> tuple[str, ...] | None:
-    """Devices for one request: whole ones lowest first, a share on the fullest with room."""
-    open_ = [
-        (name, slot)
-        for name, slot in ledger.devices.items()
-        if name not in gone and suits(slot, wanted) and slot.free(holder) >= wanted.milli
+def _wishes(ledger: NodeLedger, wanted: Demand, room: Callable[[DeviceSlot], int]) -> list[Wish]:
+    """For each request the devices that suit it and have room, the best first.
+
+    Whole devices go by name; a share goes to the fullest device with room for it, so that others
+    stay whole.
+    """
+    named = sorted(ledger.devices.items())
+    by_room = sorted(named, key=lambda entry: room(entry[1]))
+    return [
+        Wish(
+            request.count,
+            tuple(
+                name
+                for name, slot in (by_room if request.milli < MILLI else named)
+                if suits(slot, request) and room(slot) >= request.milli
+            ),
+            request.same_numa,
+        )
+        for request in wanted.devices
     ]
-    if wanted.same_numa and wanted.count > 1:
-        groups: dict[int, list[str]] = {}
-        for name, slot in open_:
-            groups.setdefault(slot.numa, []).append(name)
-        whole = [names for _, names in sorted(groups.items()) if len(names) >= wanted.count]
-        return tuple(whole[0][: wanted.count]) if whole else None
-    if len(open_) < wanted.count:
-        return None
-    if wanted.milli < MILLI:
-        return (min(open_, key=lambda entry: entry[1].free(holder))[0],)
-    return tuple(name for name, _ in open_[: wanted.count])
+
+
+def _numa(ledger: NodeLedger) -> dict[str, int]:
+    return {name: slot.numa for name, slot in ledger.devices.items()}
 
 
 def choose_devices(
     ledger: NodeLedger, wanted: Demand, holder: str = ""
 ) -> tuple[DeviceShare, ...] | Refusal:
     """The default choice of devices, or why there is none. A scheduler may propose a better one."""
-    chosen: list[DeviceShare] = []
-    gone: set[str] = set()
-    for request in wanted.devices:
-        names = _choose(ledger, request, gone, holder)
-        if names is None:
-            return _no_device(ledger, request)
-        gone.update(names)
-        chosen.extend(
-            DeviceShare(device=name, device_class=request.device_class, milli=request.milli)
-            for name in names
-        )
-    return tuple(chosen)
+    if not wanted.devices:
+        return ()
+    wishes = _wishes(ledger, wanted, lambda slot: slot.free(holder))
+    given = match(wishes, _numa(ledger))
+    if given is None:
+        return _no_device(ledger, wanted, wishes)
+    return tuple(
+        DeviceShare(device=name, device_class=request.device_class, milli=request.milli)
+        for request, names in zip(wanted.devices, given, strict=True)
+        for name in names
+    )
 
 
-def _no_device(ledger: NodeLedger, wanted: DeviceDemand) -> Refusal:
-    suitable = sum(1 for slot in ledger.devices.values() if suits(slot, wanted))
-    enough = suitable >= wanted.count
+def _first_unmet(ledger: NodeLedger, wishes: list[Wish]) -> int | None:
+    """The first request that cannot be met together with those before it."""
+    numa = _numa(ledger)
+    counts = range(1, len(wishes) + 1)
+    return next((n - 1 for n in counts if match(wishes[:n], numa) is None), None)
+
+
+def _no_device(ledger: NodeLedger, wanted: Demand, wishes: list[Wish]) -> Refusal:
+    """Say whether others are in the way, which may pass, or the node lacks what is asked for."""
+    empty = _wishes(ledger, wanted, lambda slot: 0 if slot.absent else MILLI)
+    unmet, lacking = _first_unmet(ledger, empty), True
+    if unmet is None:
+        unmet, lacking = _first_unmet(ledger, wishes) or 0, False
+    request, suitable = wanted.devices[unmet], len(empty[unmet].candidates)
     what = (
-        f"{wanted.count} {wanted.device_class}"
-        if wanted.milli == MILLI
-        else (f"{wanted.milli}m of a {wanted.device_class}")
+        f"{request.count} {request.device_class}"
+        if request.milli == MILLI
+        else f"{request.milli}m of a {request.device_class}"
     )
+    if not lacking:
+        why = "others own them"
+    elif suitable < request.count:
+        why = f"the node has {suitable} that suit"
+    else:
+        why = f"the node's {suitable} that suit cannot serve all requests together"
     return Refusal(
-        Reason.DEVICE_TAKEN if enough else Reason.DEVICE_MISSING,
-        f"needs {what}, " + ("others own them" if enough else f"the node has {suitable} that suit"),
-        {"deviceClass": wanted.device_class, "suitable": str(suitable)},
+        Reason.DEVICE_MISSING if lacking else Reason.DEVICE_TAKEN,
+        f"needs {what}, {why}",
+        {"deviceClass": request.device_class, "suitable": str(suitable)},
     )
 
 
-def _match(
-    shares: list[DeviceShare], ledger: NodeLedger, request: DeviceDemand, holder: str
+def _judge_share(
+    ledger: NodeLedger, wanted: Demand, share: DeviceShare, holder: str
 ) -> Refusal | None:
-    """Take the shares for one request off the front of the list and judge them."""
-    mine = [s for s in shares if s.device_class == request.device_class][: request.count]
-    if len(mine) < request.count:
+    """Whether one proposed device is what some request asks for, and free."""
+    slot = ledger.devices.get(share.device)
+    if slot is None or not any(_answers(share, slot, request) for request in wanted.devices):
         return Refusal(
-            Reason.DEVICE_MISSING, f"the proposal names too few {request.device_class} devices"
+            Reason.DEVICE_MISSING,
+            f"device {share.device} does not suit the request",
+            {"device": share.device},
         )
-    for share in mine:
-        shares.remove(share)
-        slot = ledger.devices.get(share.device)
-        if slot is None or not suits(slot, request) or share.milli != request.milli:
-            return Refusal(
-                Reason.DEVICE_MISSING,
-                f"device {share.device} does not suit the request",
-                {"device": share.device},
-            )
-        if slot.free(holder) < share.milli:
-            return Refusal(
-                Reason.DEVICE_TAKEN,
-                f"device {share.device} has {slot.free(holder)}m left, {share.milli}m are needed",
-                {"device": share.device, "owner": ",".join(sorted(slot.owners))},
-            )
-    if request.same_numa and len({ledger.devices[s.device].numa for s in mine}) > 1:
-        return Refusal(Reason.DEVICE_MISSING, "the devices must hang on one NUMA node")
+    if slot.free(holder) < share.milli:
+        return Refusal(
+            Reason.DEVICE_TAKEN,
+            f"device {share.device} has {slot.free(holder)}m left, {share.milli}m are needed",
+            {"device": share.device, "owner": ",".join(sorted(slot.owners))},
+        )
     return None
+
+
+def _answers(share: DeviceShare, slot: DeviceSlot, request: DeviceDemand) -> bool:
+    return (
+        share.device_class == request.device_class
+        and share.milli == request.milli
+        and suits(slot, request)
+    )
 
 
 def judge_devices(
     ledger: NodeLedger, wanted: Demand, proposed: Iterable[DeviceShare], holder: str = ""
 ) -> Refusal | None:
-    """Whether exactly these devices answer the demand and are free.
+    """Whether exactly these devices answer the demand and are free, in whatever order.
 
     This is what the commit calls.
     """
     shares = list(proposed)
     if len({s.device for s in shares}) != len(shares):
         return Refusal(Reason.DEVICE_TAKEN, "the proposal names a device twice")
-    for request in wanted.devices:
-        refusal = _match(shares, ledger, request, holder)
+    for share in shares:
+        refusal = _judge_share(ledger, wanted, share, holder)
         if refusal is not None:
             return refusal
-    if shares:
-        return Refusal(Reason.DEVICE_MISSING, f"nobody asked for device {shares[0].device}")
+    needed = sum(request.count for request in wanted.devices)
+    if len(shares) != needed:
+        return Refusal(
+            Reason.DEVICE_MISSING, f"the proposal names {len(shares)} devices, {needed} are needed"
+        )
+    wishes = [
+        Wish(
+            request.count,
+            tuple(s.device for s in shares if _answers(s, ledger.devices[s.device], request)),
+            request.same_numa,
+        )
+        for request in wanted.devices
+    ]
+    if match(wishes, _numa(ledger)) is None:
+        return Refusal(
+            Reason.DEVICE_MISSING, "the proposed devices cannot serve all requests together"
+        )
     return None
 
 
@@ -240,12 +275,12 @@ def claim(
     refusal = shortage(ledger, wanted, holder)
     if refusal is not None:
         return refusal
-    devices = proposed if proposed is not None else choose_devices(ledger, wanted, holder)
+    if proposed is None:
+        devices = choose_devices(ledger, wanted, holder)
+    else:
+        devices = judge_devices(ledger, wanted, proposed, holder) or proposed
     if isinstance(devices, Refusal):
         return devices
-    refusal = judge_devices(ledger, wanted, devices, holder)
-    if refusal is not None:
-        return refusal
     return Held(charge=wanted.amounts, devices=devices, ports=wanted.ports)
 
 
@@ -261,7 +296,9 @@ def _moved(ledger: NodeLedger, held: Held, owner: str, change: Change) -> NodeLe
     if held.devices:
         devices = dict(devices)
         for share in held.devices:
-            slot = devices[share.device]
+            slot = devices.get(share.device)
+            if slot is None:
+                unreachable(f"{owner} took or returned {share.device}, which the node lacks")
             owners = change(slot.owners, {owner: share.milli})
             devices[share.device] = msgspec.structs.replace(slot, owners=owners)
     used = change(ledger.used, _sums(held))
@@ -269,8 +306,16 @@ def _moved(ledger: NodeLedger, held: Held, owner: str, change: Change) -> NodeLe
 
 
 def taken(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
-    """The ledger after `owner` took this."""
+    """The ledger after `owner` took this. Taking what is not free is our own bug.
+
+    Sums are not checked here: a charge that was accepted stays, also when the node shrinks.
+    """
     after = _moved(ledger, held, owner, add)
+    for share in held.devices:
+        left = after.devices[share.device].left
+        invariant(left >= 0, f"{owner} took {share.device}, of which others own a part")
+    for key in held.ports:
+        invariant(key not in ledger.ports, f"{owner} took port {key}, which is taken")
     if not held.ports:
         return after
     ports = {**ledger.ports, **dict.fromkeys(held.ports, owner)}
@@ -297,7 +342,10 @@ def promised(ledger: NodeLedger, held: Held, reservation: str) -> NodeLedger:
     """The ledger after this share was promised to a reservation, while others still hold it."""
     devices = dict(ledger.devices)
     for share in held.devices:
-        devices[share.device] = msgspec.structs.replace(devices[share.device], promised=reservation)
+        slot = devices.get(share.device)
+        if slot is None or slot.promised not in ("", reservation):
+            unreachable(f"{share.device} cannot be promised to {reservation}")
+        devices[share.device] = msgspec.structs.replace(slot, promised=reservation)
     before = ledger.promised.get(reservation, {})
     promises = {**ledger.promised, reservation: add(before, _sums(held))}
     return msgspec.structs.replace(ledger, devices=devices, promised=promises)
@@ -320,4 +368,6 @@ def departing(ledger: NodeLedger, held: Held) -> NodeLedger:
 
 def departed(ledger: NodeLedger, held: Held) -> NodeLedger:
     """The ledger after the victim of a preemption is gone; its charge is returned separately."""
-    return msgspec.structs.replace(ledger, leaving=subtract(ledger.leaving, _sums(held)))
+    leaving = subtract(ledger.leaving, _sums(held))
+    invariant(all(u >= 0 for u in leaving.values()), "more departed than was told to leave")
+    return msgspec.structs.replace(ledger, leaving=leaving)

@@ -19,7 +19,7 @@ from holdfast.model.kinds.placement import Taint
 from holdfast.model.kinds.quota import CapacityClass, Quota
 from holdfast.model.lifecycle import Cause
 from holdfast.model.meta import Part, Timestamp
-from holdfast.model.quantity import MILLI, Resource, capacity
+from holdfast.model.quantity import MILLI, Resource, capacity, demand
 
 # A node's slots for replicas when it does not state them itself; Kubernetes' own default.
 REPLICAS_PER_NODE = 110
@@ -44,7 +44,10 @@ class Gate(Part, frozen=True):
 
 
 class DeviceSlot(Part, frozen=True):
-    """A device: what it is, and how much of it belongs to whom, in thousandths."""
+    """A device: what it is, and how much of it belongs to whom, in thousandths.
+
+    `absent` means that the node no longer lists it: nobody gets any more of it.
+    """
 
     device_class: str
     model: str = ""
@@ -52,12 +55,18 @@ class DeviceSlot(Part, frozen=True):
     numa: int = 0
     owners: Amounts = {}
     promised: str = ""
+    absent: bool = False
+
+    @property
+    def left(self) -> int:
+        """What nobody owns."""
+        return MILLI - sum(self.owners.values())
 
     def free(self, holder: str = "") -> int:
-        """What `holder` may still take. A device promised to a reservation is free for that one only."""
-        if self.promised and self.promised != holder:
+        """What `holder` may still take; what is promised to a reservation is free for it only."""
+        if self.absent or self.promised not in ("", holder):
             return 0
-        return MILLI - sum(self.owners.values())
+        return self.left
 
 
 class NodeLedger(Part, frozen=True):
@@ -144,15 +153,15 @@ class GrantLedger(Part, frozen=True):
 
 
 def add(left: Amounts, right: Amounts) -> Amounts:
-    """The sum of two amounts."""
+    """The sum of two amounts. Nothing of a resource is no entry, so that equal sums are equal."""
     total = dict(left)
     for resource, units in right.items():
         total[resource] = total.get(resource, 0) + units
-    return total
+    return {resource: units for resource, units in total.items() if units != 0}
 
 
 def subtract(left: Amounts, right: Amounts) -> Amounts:
-    """What is left. What comes to nothing disappears, so that an emptied ledger equals a new one."""
+    """What is left. What comes to nothing disappears: an emptied ledger equals a new one."""
     rest = dict(left)
     for resource, units in right.items():
         rest[resource] = rest.get(resource, 0) - units
@@ -181,7 +190,8 @@ def allocatable_of(node: Node) -> Amounts:
     """What may be set aside here: capacity less what the system keeps, times the overcommit."""
     total = {Resource.REPLICAS.value: REPLICAS_PER_NODE}
     for resource, value in node.spec.capacity.items():
-        kept = capacity(resource, node.spec.reserved.get(resource, 0))
+        # What is kept is a demand: rounded up, or the fraction would be promised to others.
+        kept = demand(resource, node.spec.reserved.get(resource, 0))
         percent = node.spec.overcommit.get(resource, 100)
         total[resource] = max(0, capacity(resource, value) - kept) * percent // 100
     return total
@@ -191,7 +201,7 @@ def mirrored(node: Node, ledger: NodeLedger | None) -> NodeLedger:
     """The node's ledger after a change of the node: new gate and capacity, the same use and owners.
 
     A device that disappears while it has an owner keeps its slot: its owner is charged until proof
-    of stop.
+    of stop, and nobody else is put on it.
     """
     before = ledger if ledger is not None else NodeLedger(gate=gate_of(node))
     devices = {
@@ -207,7 +217,7 @@ def mirrored(node: Node, ledger: NodeLedger | None) -> NodeLedger:
     }
     for device, slot in before.devices.items():
         if device not in devices and slot.owners:
-            devices[device] = slot
+            devices[device] = msgspec.structs.replace(slot, absent=True)
     return msgspec.structs.replace(
         before, gate=gate_of(node), allocatable=allocatable_of(node), devices=devices
     )

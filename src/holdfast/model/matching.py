@@ -1,0 +1,102 @@
+"""Giving several requests what they need from one set of things, whenever that is possible.
+
+`fit.py` calls this for the devices of a node. Serving requests one after another would miss
+answers: a request for any device may take the only one of the model that the next request insists
+on. So what was given is passed on along an augmenting path when a later request needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+# Each try narrows one wish to one group. Wishes that must stay together are a packing problem, for
+# which no fast exact answer is known; so many tries are exact for two groups and five such wishes,
+# four groups and three, or eight groups and two.
+TRIES_MAX = 100
+
+Given = tuple[tuple[str, ...], ...]
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """So many of these candidates, the preferred ones first; `together` means of one group."""
+
+    count: int
+    candidates: tuple[str, ...]
+    together: bool = False
+
+
+def _pass_on(wishes: Sequence[Wish], holders: dict[str, int], seeker: int) -> bool:
+    """Get one more for `seeker`, for which others may take something else instead."""
+    gave: dict[int, tuple[str, int]] = {}
+    reached = [seeker]
+    for wish in reached:
+        for name in wishes[wish].candidates:
+            holder = holders.get(name)
+            if holder is None:
+                holders[name] = wish
+                while wish != seeker:
+                    name, wish = gave[wish]
+                    holders[name] = wish
+                return True
+            if holder != seeker and holder not in gave:
+                gave[holder] = name, wish
+                reached.append(holder)
+    return False
+
+
+def _matched(wishes: Sequence[Wish]) -> Given | None:
+    """Different candidates for each wish, regardless of groups; None when there are none."""
+    holders: dict[str, int] = {}
+    for index, wish in enumerate(wishes):
+        free = [name for name in wish.candidates if name not in holders][: wish.count]
+        holders.update(dict.fromkeys(free, index))
+        for _ in range(wish.count - len(free)):
+            if not _pass_on(wishes, holders, index):
+                return None
+    return tuple(
+        tuple(name for name in wish.candidates if holders.get(name) == index)
+        for index, wish in enumerate(wishes)
+    )
+
+
+def _narrowed(
+    wishes: Sequence[Wish], given: Given, groups: Mapping[str, int]
+) -> list[Sequence[Wish]] | None:
+    """The same wishes with the first scattered one held to one group, for each of its groups.
+
+    None when nothing is scattered.
+    """
+    for index, (wish, names) in enumerate(zip(wishes, given, strict=True)):
+        if not wish.together or len({groups[name] for name in names}) <= 1:
+            continue
+        return [
+            [
+                *wishes[:index],
+                Wish(wish.count, tuple(n for n in wish.candidates if groups[n] == group), True),
+                *wishes[index + 1 :],
+            ]
+            for group in sorted({groups[name] for name in wish.candidates})
+        ]
+    return None
+
+
+def match(wishes: Sequence[Wish], groups: Mapping[str, int]) -> Given | None:
+    """What each wish gets, no candidate twice; None when they cannot all be met.
+
+    `groups` says to which group each candidate belongs.
+    """
+    open_: list[Sequence[Wish]] = [wishes]
+    for _ in range(TRIES_MAX):
+        if not open_:
+            return None
+        narrow = open_.pop()
+        given = _matched(narrow)
+        if given is None:
+            continue
+        narrower = _narrowed(narrow, given, groups)
+        if narrower is None:
+            return given
+        open_.extend(reversed(narrower))
+    return None
