@@ -8,7 +8,8 @@ of the present one (timers, calls in flight).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import bisect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -84,6 +85,7 @@ class Cell:
         "store",
         "streams",
         "timers",
+        "unfinished",
         "unguarded",
         "watches",
     )
@@ -116,10 +118,13 @@ class Cell:
         self.watches: dict[int, Any] = {}
         self.streams: dict[int, Any] = {}
         self.served: dict[int, Any] = {}
-        # Effects performed over all lives, and the count at which the next planned crash strikes.
+        # Effects performed over all lives, the count at which the next planned crash or pause
+        # strikes, and all of those to come: (count, kind, for_ms).
         self.performed = 0
         self.fuse = NEVER
-        self.fuses: list[tuple[int, int]] = []
+        self.fuses: list[tuple[int, str, int]] = []
+        # Effects of a step that a pause interrupted, to be performed before anything else.
+        self.unfinished: Sequence[Any] = ()
         # A stale view: until then watches and streams deliver nothing to this machine.
         self.held_until_us = 0
         # Deliveries of watches and streams over all lives, and for how long to hold the nth.
@@ -130,6 +135,18 @@ class Cell:
         self.unguarded = 0
         self.delivery_faults: dict[int, str] = {}
         self.delivery_permille: dict[str, int] = {}
+
+    def lay_fuse(self, count: int, kind: str, for_ms: int) -> None:
+        """Plan a crash or a pause for when so many effects have been performed."""
+        if count > self.performed:
+            bisect.insort(self.fuses, (count, kind, for_ms))
+            self.fuse = self.fuses[0][0]
+
+    def blow_fuse(self) -> tuple[str, int]:
+        """Take out the fuse that has been reached: what is to happen, and for how long."""
+        _, kind, for_ms = self.fuses.pop(0)
+        self.fuse = self.fuses[0][0] if self.fuses else NEVER
+        return kind, for_ms
 
 
 class Call:

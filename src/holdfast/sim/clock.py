@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from holdfast.model.time import Instant
 
-# The calendar at true time zero: 2026-01-01T00:00:00Z. Any fixed day will do.
+# The calendar at true time zero unless a world says otherwise: 2026-01-01T00:00:00Z.
 WALL_ORIGIN_US = 1_767_225_600_000_000
 _PPM = 1_000_000
 
@@ -18,16 +18,19 @@ _PPM = 1_000_000
 class HostClock:
     """The clocks of one computer, as functions of true time."""
 
-    __slots__ = ("_monotonic_us", "_ppm", "_since_us", "stopped", "wall_shift_us")
+    __slots__ = ("_monotonic_us", "_ppm", "_since_us", "stopped", "wall_offset_us")
 
-    def __init__(self, since_us: int, monotonic_us: int) -> None:
+    def __init__(
+        self, since_us: int, monotonic_us: int, wall_offset_us: int = WALL_ORIGIN_US
+    ) -> None:
         # The monotonic clock read `_monotonic_us` at true time `_since_us` and has gained `_ppm`
         # since.
         self._since_us = since_us
         self._monotonic_us = monotonic_us
         self._ppm = 0
         self.stopped = False
-        self.wall_shift_us = 0
+        # The wall clock is true time plus this; time servers keep its rate right.
+        self.wall_offset_us = wall_offset_us
 
     @property
     def ppm(self) -> int:
@@ -45,7 +48,7 @@ class HostClock:
             elapsed_us = elapsed_us * (_PPM + self._ppm) // _PPM
         return Instant(
             (self._monotonic_us + elapsed_us) // 1000,
-            (true_us + self.wall_shift_us + WALL_ORIGIN_US) // 1000,
+            (true_us + self.wall_offset_us) // 1000,
         )
 
     def true_us_at(self, monotonic_ms: int) -> int:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,24 +40,28 @@ class Kind(NamedTuple):
 # Machines and computers. --------------------------------------------------------------------------
 
 
-def _crash(world: World, fault: Fault) -> Heal | None:
+def _crash(world: World, fault: Fault) -> None:
     """Now, or `amount` effects later, or at the `nth` effect ever; down for `for_ms`."""
     cell = world.cells[fault.target]
     if fault.nth or fault.amount:
-        place = (fault.nth or cell.performed + fault.amount, fault.for_ms)
-        if place[0] > cell.performed:
-            bisect.insort(cell.fuses, place)
-            cell.fuse = cell.fuses[0][0]
+        cell.lay_fuse(fault.nth or cell.performed + fault.amount, "crash", fault.for_ms)
     elif cell.machine is not None:
         world.inject("crash")
         world.crash(cell, fault.for_ms)
-    return None
 
 
-def _pause(world: World, fault: Fault) -> Heal:
+def _pause(world: World, fault: Fault) -> None:
+    """Now, or `amount` effects later, or at the `nth` effect ever.
+
+    Between two effects of one step is where a pause hurts most: what was decided long ago is done
+    now.
+    """
     cell = world.cells[fault.target]
-    world.pause(cell)
-    return lambda: world.resume(cell)
+    if fault.nth or fault.amount:
+        cell.lay_fuse(fault.nth or cell.performed + fault.amount, "pause", fault.for_ms)
+    else:
+        world.inject("pause")
+        world.pause_for(cell, fault.for_ms)
 
 
 def _reboot(world: World, fault: Fault) -> Heal:
@@ -85,12 +88,12 @@ def _clock_step(world: World, fault: Fault) -> Heal:
     """The wall clock jumps by `amount` ms until somebody sets it right."""
     host = world.hosts[fault.target]
     step_us = fault.amount * 1000
-    host.clock.wall_shift_us += step_us
+    host.clock.wall_offset_us += step_us
     return lambda: _step_back(host, step_us)
 
 
 def _step_back(host: Host, step_us: int) -> None:
-    host.clock.wall_shift_us -= step_us
+    host.clock.wall_offset_us -= step_us
 
 
 # The network. -------------------------------------------------------------------------------------
@@ -210,7 +213,7 @@ def _stream_break(world: World, fault: Fault) -> None:
 
 KINDS: dict[str, Kind] = {
     "crash": Kind(MACHINE, _crash, counted=False),
-    "pause": Kind(MACHINE, _pause),
+    "pause": Kind(MACHINE, _pause, counted=False),
     "reboot": Kind(HOST, _reboot),
     "freeze": Kind(HOST, _freeze),
     "clock_rate": Kind(HOST, _clock_rate),

@@ -69,6 +69,7 @@ class Faults:
         for cell in world.cells.values():
             cell.fuse = NEVER
             cell.fuses.clear()
+            world.resume(cell)
             cell.delivery_faults.clear()
             cell.holds.clear()
             if cell.machine is None:

@@ -19,9 +19,9 @@ from typing import Any
 
 from holdfast.model.errors import InvariantBroken, invariant
 from holdfast.model.machine import Persist, Started, Tokens, Wake, Woken
-from holdfast.sim.cell import NEVER, Cell, Factory, Host, Seat
+from holdfast.sim.cell import Cell, Factory, Host, Seat
 from holdfast.sim.check import CRASHED, Violation
-from holdfast.sim.clock import HostClock
+from holdfast.sim.clock import WALL_ORIGIN_US, HostClock
 from holdfast.sim.engine import Engine, Handler
 from holdfast.sim.network import Network
 from holdfast.sim.randomness import between, stream
@@ -49,9 +49,18 @@ class _NoTokens:
 class Lives(Engine):
     """Hosts and cells on one event heap."""
 
-    def __init__(self, seed: int, *, full_trace: bool = False, keep_text: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        origin_us: int = WALL_ORIGIN_US,
+        full_trace: bool = False,
+        keep_text: bool = False,
+    ) -> None:
+        """`origin_us` is the calendar's reading when the run begins."""
         super().__init__(full_trace=full_trace, keep_text=keep_text)
         self.seed = seed
+        self.origin_us = origin_us
         self.hosts: dict[str, Host] = {}
         self.cells: dict[str, Cell] = {}
         self.network = Network(seed, self.inject)
@@ -59,7 +68,8 @@ class Lives(Engine):
         # Where machines get tokens from, by the name of their store.
         self.tokens: dict[str, Tokens] = {}
         self.crash_hooks: list[Callable[[Cell], None]] = []
-        self.boot_hooks: list[Callable[[Host], None]] = []
+        # Told when a computer has been switched off or on; `Host.up` says which.
+        self.power_hooks: list[Callable[[Host], None]] = []
         # Handlers on the hot path are bound once instead of at every post.
         self._ring_handler: Handler = self._ring
         self.perform(Wake, self._wake)
@@ -74,7 +84,7 @@ class Lives(Engine):
     def add_host(self, name: str, *, region: str = "") -> Host:
         invariant(name not in self.hosts, f"host {name} exists already")
         uptime_us = between(self.rng(f"uptime/{name}"), 0, _UPTIME_MAX_US)
-        host = Host(name, region, HostClock(self.now_us, uptime_us))
+        host = Host(name, region, HostClock(self.now_us, uptime_us, self.origin_us))
         self.hosts[name] = host
         return host
 
@@ -150,17 +160,20 @@ class Lives(Engine):
             performers[type(effect)](cell, effect)
 
     def _perform_one_by_one(self, cell: Cell, effects: Sequence[Any]) -> None:
-        """A planned crash between two effects leaves a prefix of them."""
-        for effect in effects:
+        """A planned crash between two effects leaves a prefix of them, a pause delays the rest."""
+        for count, effect in enumerate(effects, start=1):
             if self.trace.full:
                 self.trace.detail(self.now_us, f"{cell.name} -> {effect!r}")
             self.performers[type(effect)](cell, effect)
             cell.performed += 1
             if cell.performed >= cell.fuse:
-                _, down_ms = cell.fuses.pop(0)
-                cell.fuse = cell.fuses[0][0] if cell.fuses else NEVER
-                self.inject("crash")
-                self.crash(cell, down_ms)
+                kind, for_ms = cell.blow_fuse()
+                self.inject(kind)
+                if kind == "crash":
+                    self.crash(cell, for_ms)
+                else:
+                    cell.unfinished = effects[count:]
+                    self.pause_for(cell, for_ms)
                 return
 
     # Effects that concern only the machine itself ----------------------------------------------
@@ -197,7 +210,8 @@ class Lives(Engine):
 
     def start_event(self, _number: int, cell: Cell, _: None) -> None:
         """Start a machine unless it runs, its computer is down or it was removed."""
-        if cell.machine is not None or not cell.host.up or cell.name not in self.cells:
+        removed = self.cells.get(cell.name) is not cell
+        if cell.machine is not None or not cell.host.up or removed:
             return
         cell.life += 1
         self.note(f"{cell.name} starts its life {cell.life}")
@@ -213,22 +227,32 @@ class Lives(Engine):
         if cell.machine is not None:
             self.note(f"{cell.name} crashes")
             cell.machine = None
-            self._see(cell)
+            cell.paused = 0
             cell.inbox.clear()
             cell.timers.clear()
+            cell.unfinished = ()
+            self._see(cell)
             for hook in self.crash_hooks:
                 hook(cell)
         if down_ms is not None:
             self.post(self.now_us + down_ms * 1000, self.start_event, cell, None)
 
-    def pause(self, cell: Cell) -> None:
-        """Hold a machine as SIGSTOP does. Pauses nest."""
+    def pause_for(self, cell: Cell, for_ms: int) -> None:
+        """Hold a machine as SIGSTOP does, for a time. Pauses nest, and end with a life."""
         cell.paused += 1
         self._see(cell)
+        self.post(self.now_us + for_ms * 1000, self._resume_event, cell, cell.life)
+
+    def _resume_event(self, _number: int, cell: Cell, life: int) -> None:
+        if cell.life == life and cell.paused:
+            cell.paused -= 1
+            self._see(cell)
 
     def resume(self, cell: Cell) -> None:
-        cell.paused -= 1
-        self._see(cell)
+        """End all pauses of a machine."""
+        if cell.paused:
+            cell.paused = 0
+            self._see(cell)
 
     def freeze(self, host: Host, *, clock_stops: bool = False) -> None:
         """Hold a whole computer, with everything that runs on it. Freezes nest."""
@@ -253,6 +277,8 @@ class Lives(Engine):
             host.up = False
             for cell in list(host.cells):
                 self.crash(cell)
+            for hook in self.power_hooks:
+                hook(host)
 
     def boot(self, host: Host) -> None:
         """Switch a computer on: another boot, its monotonic clock at zero, its disk as it was."""
@@ -260,7 +286,7 @@ class Lives(Engine):
             host.up = True
             host.boots += 1
             host.clock.reboot(self.now_us)
-            for hook in self.boot_hooks:
+            for hook in self.power_hooks:
                 hook(host)
             for cell in host.cells:
                 self.post(self.now_us, self.start_event, cell, None)
@@ -268,6 +294,9 @@ class Lives(Engine):
     def _see(self, cell: Cell) -> None:
         """Work out whether a machine can take stimuli, and hand it those that waited."""
         cell.ready = cell.machine is not None and not cell.paused and not cell.host.frozen
+        if cell.ready and cell.unfinished:
+            effects, cell.unfinished = cell.unfinished, ()
+            self._perform_one_by_one(cell, effects)
         if cell.ready and cell.inbox:
             waiting, cell.inbox = cell.inbox, []
             for stimulus in waiting:

@@ -3,7 +3,7 @@
 A scenario builds one by adding stores, machines and checkers; `run` then lays a plan over it and
 lets time pass. Later rooms add what they need through four doors: `perform` for effects of their
 own, `fact` for ground truth that checkers see, `Host.things` for what lives on a computer besides
-machines (with `boot_hooks` and `crash_hooks`), and `faults.kinds` for faults of their own.
+machines (with `power_hooks` and `crash_hooks`), and `faults.add` for faults of their own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.sim.calls import Calls
+from holdfast.sim.clock import WALL_ORIGIN_US
 from holdfast.sim.delivery import Deliveries
 from holdfast.sim.faults import Faults
 from holdfast.sim.lives import Lives
@@ -24,8 +25,15 @@ from holdfast.store.memory import Keyspace
 class World(Lives):
     """Everything a scenario builds on."""
 
-    def __init__(self, seed: int, *, full_trace: bool = False, keep_text: bool = False) -> None:
-        super().__init__(seed, full_trace=full_trace, keep_text=keep_text)
+    def __init__(
+        self,
+        seed: int,
+        *,
+        origin_us: int = WALL_ORIGIN_US,
+        full_trace: bool = False,
+        keep_text: bool = False,
+    ) -> None:
+        super().__init__(seed, origin_us=origin_us, full_trace=full_trace, keep_text=keep_text)
         self.calls = Calls(self)
         self.deliveries = Deliveries(self)
         self.streams = Streams(self, self.calls, self.deliveries)

@@ -1,0 +1,250 @@
+"""Bugs planted in the demonstration world, and benign controls.
+
+    python -m holdfast.sim mutants tests.sim.demo.mutants:MUTANTS --seeds 50
+
+`seed` and `found_by` are what such a search found; the tests run each mutant at its seed.
+"""
+
+from __future__ import annotations
+
+from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
+from tests.sim.demo.world import SCENARIO
+
+_COUNTER = "tests.sim.demo.counter:"
+_LEASE = "tests.sim.demo.lease:"
+_VIEWS = "tests.sim.demo.views:"
+
+
+def _bug(name: str, mistake: str, seed: int | None, found_by: str, *plants: Plant) -> Mutant:
+    return Mutant(name, mistake, SCENARIO.name, plants, seed=seed, found_by=found_by)
+
+
+def _benign(name: str, change: str, *plants: Plant) -> Mutant:
+    return Mutant(name, change, SCENARIO.name, plants, benign=True)
+
+
+MUTANTS = (
+    _bug(
+        "timeout-means-failure",
+        "a server takes a lost answer for a failed write, reads and writes once more",
+        None,
+        "",
+        rewrite(
+            _COUNTER + "Server._unknown",
+            "return (FateOf(self._track(work), work.token, STORE_TIMEOUT_MS),)",
+            "work.sender += '+'; return self._read_for(work)",
+        ),
+    ),
+    _bug(
+        "timeout-means-success",
+        "a server takes a lost answer for a successful write",
+        None,
+        "",
+        rewrite(
+            _COUNTER + "Server._unknown",
+            "return (FateOf(self._track(work), work.token, STORE_TIMEOUT_MS),)",
+            "return self._added(work)",
+        ),
+    ),
+    _bug(
+        "check-then-write",
+        "the write does not compare what the decision read",
+        None,
+        "",
+        rewrite(_COUNTER + "Server._decide", "Transaction((compare,), ", "Transaction((), "),
+    ),
+    _bug(
+        "operation-not-remembered",
+        "what is done is not written next to the total",
+        None,
+        "",
+        rewrite(
+            _COUNTER + "Server._decide",
+            "{**value.done, work.sender: add.operation}",
+            "dict(value.done)",
+        ),
+    ),
+    _bug(
+        "acknowledged-before-commit",
+        "the server answers when it has sent the write",
+        None,
+        "",
+        rewrite(
+            _COUNTER + "Server._decide",
+            "work.token, STORE_TIMEOUT_MS),)",
+            "work.token, STORE_TIMEOUT_MS), *self._added(work))",
+        ),
+    ),
+    _bug(
+        "refused-means-done",
+        "a refused write is taken for one that somebody else has done already",
+        None,
+        "",
+        rewrite(
+            _COUNTER + "Server._answered", "self._decide(work, current[0])", "self._added(work)"
+        ),
+    ),
+    _bug(
+        "not-applied-means-done",
+        "the fate of a write is asked for and not looked at",
+        None,
+        "",
+        rewrite(
+            _COUNTER + "Server._answered",
+            "case NotApplied():\n            return self._read_for(work)",
+            "case NotApplied():\n            return self._added(work)",
+        ),
+    ),
+    _bug(
+        "new-number-on-retry",
+        "a client gives each try a number of its own",
+        None,
+        "",
+        rewrite(_COUNTER + "Client._retry", "wait_ms =", "self.memory.operation += 1; wait_ms ="),
+    ),
+    _bug(
+        "number-forgotten-on-restart",
+        "a client that starts again counts on instead of going on",
+        None,
+        "",
+        rewrite(
+            _COUNTER + "Client.step",
+            "type=Memory)",
+            "type=Memory); self.memory.operation += 1",
+        ),
+    ),
+    _bug(
+        "lost-wake-up",
+        "a client does not try again when a server is not there",
+        None,
+        "",
+        rewrite(_COUNTER + "Client._answered", "return self._retry(now)", "return ()"),
+    ),
+    _bug(
+        "deadline-from-reply",
+        "the lamp's deadline is counted from when the renewal was answered",
+        None,
+        "",
+        rewrite(_LEASE + "Keeper._held", "sent_ms + LEASE_MS", "now.monotonic_ms + LEASE_MS"),
+    ),
+    _bug(
+        "early-takeover",
+        "a keeper takes over after half of the time that a lamp may burn",
+        None,
+        "",
+        swap(_LEASE + "TAKEOVER_MS", 5_000),
+    ),
+    _bug(
+        "unknown-renewal-counts",
+        "a renewal whose answer was lost extends the lamp",
+        None,
+        "",
+        rewrite(
+            _LEASE + "Keeper._answered",
+            "isinstance(body, Committed)",
+            "not isinstance(body, Refused)",
+        ),
+    ),
+    _bug(
+        "takeover-without-compare",
+        "a takeover does not compare the record that it waited for",
+        None,
+        "",
+        rewrite(_LEASE + "Keeper._take", "Compare(LEASE_KEY, _version(self._lease)),", ""),
+        rewrite(_LEASE + "Keeper._renew", "(Compare(LEASE_KEY, _version(self._lease)),)", "()"),
+    ),
+    _bug(
+        "epoch-not-compared",
+        "work under a lease does not compare the epoch",
+        None,
+        "",
+        rewrite(
+            _LEASE + "Keeper._work", "(Compare(EPOCH_KEY, _version(self._epoch_record)),)", "()"
+        ),
+    ),
+    _bug(
+        "epoch-not-counted",
+        "a takeover keeps the epoch of the last holder",
+        None,
+        "",
+        rewrite(_LEASE + "Keeper._take", "value.epoch + 1", "value.epoch"),
+    ),
+    _bug(
+        "deadline-not-checked",
+        "a lamp is lit though its deadline has passed",
+        None,
+        "",
+        rewrite(
+            _LEASE + "Lamps._light",
+            "if at_us <= world.now_us:",
+            "at_us = max(at_us, world.now_us + 1_000_000)\n    if False:",
+        ),
+    ),
+    _bug(
+        "no-monotone-guard",
+        "a viewer shows whatever comes",
+        None,
+        "",
+        rewrite(_VIEWS + "Viewer._show", "total.revision > self.shown.revision", "True"),
+    ),
+    _bug(
+        "no-resync",
+        "a viewer trusts its stream to bring everything",
+        None,
+        "",
+        rewrite(
+            _VIEWS + "Viewer._resync",
+            'return (ask, Wake("resync", now.monotonic_ms + RESYNC_MS))',
+            "return (ask,)",
+        ),
+    ),
+    _bug(
+        "expired-watch-resumed",
+        "a follower whose watch expired goes on from the newest revision without a list",
+        None,
+        "",
+        rewrite(
+            _VIEWS + "Follower._apply",
+            "self.revision = batch.revision",
+            "self.revision = max(self.revision, batch.revision)",
+        ),
+        rewrite(
+            _VIEWS + "Follower.step",
+            "self.cache = {record.key: record.value for record in page.records}",
+            "self.cache = self.cache or {r.key: r.value for r in page.records}",
+        ),
+    ),
+    _benign(
+        "slow-retry",
+        "clients wait three times as long before a retry",
+        swap(_COUNTER + "BACKOFF_MS", 1_500),
+    ),
+    _benign(
+        "read-before-fate",
+        "a server whose answer was lost asks for the fate and reads even if it applied",
+        rewrite(
+            _COUNTER + "Server._answered",
+            "case Committed() | Applied():",
+            "case Applied():\n            return self._read_for(work)\n        case Committed():",
+        ),
+    ),
+    _benign(
+        "late-takeover",
+        "keepers wait a quarter longer before they take over",
+        swap(_LEASE + "TAKEOVER_MS", 12_600),
+    ),
+    _benign(
+        "eager-resync",
+        "viewers ask twice as often",
+        swap(_VIEWS + "RESYNC_MS", 5_000),
+    ),
+    _benign(
+        "persist-twice",
+        "clients persist each state twice",
+        rewrite(
+            _COUNTER + "Client._answered",
+            "(self._persist(), done,",
+            "(self._persist(), self._persist(), done,",
+        ),
+    ),
+)
