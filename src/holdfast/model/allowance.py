@@ -28,6 +28,7 @@ from holdfast.model.refusal import Reason, Refusal
 
 _NO_LIMITS = TenantLimits()
 _NO_USE = TenantUse()
+_SOFT = Refusal(Reason.QUOTA_EXCEEDED, "soft capacity cannot back a commitment")
 
 
 def _over(reason: Reason, whose: str, resource: str, wanted: int, used: int, limit: int) -> Refusal:
@@ -37,6 +38,14 @@ def _over(reason: Reason, whose: str, resource: str, wanted: int, used: int, lim
         f"{whose} uses {have} of {most} {resource}, {need} more is asked for",
         {"resource": resource, "needed": need, "used": have, "limit": most},
     )
+
+
+def ceiling(limits: TenantLimits, of: CapacityClass, resource: str) -> int | None:
+    """The most that a tenant may ever have of a resource; None where it is not limited."""
+    if of is CapacityClass.RECLAIMABLE:
+        return limits.reclaimable.get(resource)
+    nominal = limits.hard.get(resource)
+    return None if nominal is None else nominal + limits.borrowing.get(resource, 0)
 
 
 def cohort_nominal(ledger: QuotaLedger, resource: str) -> int:
@@ -61,18 +70,17 @@ def quota_refusal(
     Soft capacity backs no commitment at all.
     """
     if of is CapacityClass.SOFT:
-        return Refusal(Reason.QUOTA_EXCEEDED, "soft capacity cannot back a commitment")
+        return _SOFT
     limits = ledger.limits.get(tenant, _NO_LIMITS)
     use = use_of(ledger.used.get(tenant, _NO_USE), of)
-    nominal = limits.hard if of is CapacityClass.HARD else limits.reclaimable
     for resource, units in amounts.items():
-        if resource not in nominal:
+        most = ceiling(limits, of, resource)
+        # Nothing of a resource is never refused, not even to a tenant that is above its limit.
+        if most is None or not units:
             continue
-        used, limit = use.get(resource, 0), nominal[resource]
-        if of is CapacityClass.HARD:
-            limit += limits.borrowing.get(resource, 0)
-        if used + units > limit:
-            return _over(Reason.QUOTA_EXCEEDED, f"tenant {tenant}", resource, units, used, limit)
+        used = use.get(resource, 0)
+        if used + units > most:
+            return _over(Reason.QUOTA_EXCEEDED, f"tenant {tenant}", resource, units, used, most)
         if of is not CapacityClass.HARD:
             continue
         together, whole = cohort_used(ledger, resource), cohort_nominal(ledger, resource)
@@ -82,24 +90,29 @@ def quota_refusal(
 
 
 def never_fits(limits: TenantLimits, of: CapacityClass, amounts: Amounts) -> Refusal | None:
-    """Whether this could not be had even if the tenant used nothing else. Admission asks this."""
-    alone = QuotaLedger(limits={"": limits})
-    whole = {
-        resource: units + limits.borrowing.get(resource, 0)
-        for resource, units in limits.hard.items()
-    }
-    # The cohort may lend, so only the tenant's own ceiling counts here.
-    generous = msgspec.structs.replace(limits, hard=whole, borrowing={})
-    return quota_refusal(msgspec.structs.replace(alone, limits={"": generous}), "", of, amounts)
+    """Whether this could not be had even if the tenant used nothing else. Admission asks this.
+
+    The cohort may lend, so only the tenant's own ceiling counts here.
+    """
+    if of is CapacityClass.SOFT:
+        return _SOFT
+    for resource, units in amounts.items():
+        most = ceiling(limits, of, resource)
+        if most is not None and units > most:
+            return _over(Reason.QUOTA_EXCEEDED, "the tenant", resource, units, 0, most)
+    return None
 
 
 def _with_use(ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amounts) -> QuotaLedger:
+    """The ledger with these sums. A tenant that uses nothing has no entry, as in a new ledger."""
+    invariant(of is not CapacityClass.SOFT, f"tenant {tenant} cannot be charged soft capacity")
     use = ledger.used.get(tenant, _NO_USE)
     if of is CapacityClass.HARD:
         use = msgspec.structs.replace(use, hard=amounts)
     else:
         use = msgspec.structs.replace(use, reclaimable=amounts)
-    return msgspec.structs.replace(ledger, used={**ledger.used, tenant: use})
+    rest = {who: others for who, others in ledger.used.items() if who != tenant}
+    return msgspec.structs.replace(ledger, used=rest if use == _NO_USE else {**rest, tenant: use})
 
 
 def charged(ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amounts) -> QuotaLedger:
@@ -125,23 +138,23 @@ def grant_refusal(
 ) -> Refusal | None:
     """Whether a region may still spend this.
 
-    It stops a skew early, since the reclaimer acts a skew late.
+    It stops a skew early, since the reclaimer acts a skew late. A grant that never says when it
+    ends was never made. A resource that no budget of the grant names is not limited, like one that
+    the quota does not name; one that only other budgets name is not granted here at all, or an
+    empty recovery budget would be a boundless one.
     """
-    if ledger.expires is not None and now + timedelta(milliseconds=skew_ms) >= ledger.expires:
+    if ledger.expires is None or ledger.expires - now <= timedelta(milliseconds=skew_ms):
+        expires = ledger.expires.isoformat() if ledger.expires is not None else ""
         return Refusal(
             Reason.GRANT_EXPIRED,
-            "the region's grant has expired",
-            {"expires": ledger.expires.isoformat(), "serial": str(ledger.serial)},
+            "the region's grant has expired" if expires else "the region has no grant",
+            {"expires": expires, "serial": str(ledger.serial)},
         )
-    limits, used = ledger.budgets.get(budget, {}), ledger.used.get(budget, {})
+    granted, used = ledger.budgets.get(budget, {}), ledger.used.get(budget, {})
     for resource, units in amounts.items():
-        if resource in limits and used.get(resource, 0) + units > limits[resource]:
-            return _over(
-                Reason.GRANT_EXCEEDED,
-                f"the {budget} grant",
-                resource,
-                units,
-                used.get(resource, 0),
-                limits[resource],
-            )
+        limited = any(resource in named for named in ledger.budgets.values())
+        spent, most = used.get(resource, 0), granted.get(resource, 0)
+        if limited and units and spent + units > most:
+            whose = f"the {budget} grant"
+            return _over(Reason.GRANT_EXCEEDED, whose, resource, units, spent, most)
     return None

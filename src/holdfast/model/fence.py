@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.model.errors import FieldError, Invalid
+
 PPM = 1_000_000
 
 
 class FenceTiming(msgspec.Struct, frozen=True, gc=False):
-    """The times that belong together; `short_of` says whether they are safe. The defaults are."""
+    """The times that belong together; `short_of_fence_ms` says whether they are safe."""
 
     ack_window_ms: int = 2_000
     self_stop_after_ms: int = 15_000
@@ -26,8 +28,26 @@ class FenceTiming(msgspec.Struct, frozen=True, gc=False):
     fence_after_ms: int = 31_000
 
 
+def _check(timing: FenceTiming) -> None:
+    """Refuse what would turn the inequality around, and so call any wait safe."""
+    errors = [
+        FieldError(path=field, value=str(units), rule="must not be negative")
+        for field, units in msgspec.structs.asdict(timing).items()
+        if units < 0
+    ]
+    if timing.drift_ppm >= PPM:
+        rule = f"must be less than {PPM}: a clock that stands still fences nothing"
+        errors.append(FieldError(path="drift_ppm", value=str(timing.drift_ppm), rule=rule))
+    if errors:
+        raise Invalid("; ".join(str(error) for error in errors), tuple(errors))
+
+
 def fence_after_min_ms(timing: FenceTiming) -> int:
-    """The smallest safe wait: (ack + selfStop + grace)(1+ρ)/(1-ρ) + κ(1+ρ) + margin, rounded up."""
+    """The smallest safe wait: (ack + selfStop + grace)(1+ρ)/(1-ρ) + κ(1+ρ) + margin, rounded up.
+
+    Raises Invalid for times that no clock can keep.
+    """
+    _check(timing)
     fast, slow = PPM + timing.drift_ppm, PPM - timing.drift_ppm
     running = timing.ack_window_ms + timing.self_stop_after_ms + timing.grace_ms
     return -(-running * fast // slow) + -(-timing.kill_bound_ms * fast // PPM) + timing.margin_ms

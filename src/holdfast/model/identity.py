@@ -7,16 +7,23 @@ claims an identity; the shell takes it from the certificate or the token.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from holdfast.model.lifecycle import Actor
 
+SYSTEM_PREFIX = "system:"
 SCHEDULER_PREFIX = "system:scheduler:"
 CONTROLLER_PREFIX = "system:controller:"
 NODE_PREFIX = "system:node:"
 AUTHORITY = "system:authority"
 ANONYMOUS = "system:anonymous"
 ADMINS = "system:masters"
+
+# What follows a prefix is the name of an object or a component. Anything else is nobody, so that no
+# two spellings can pass for the same node or scheduler.
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 _CONTROLLERS = {
     actor.value.removeprefix("controller:"): actor
@@ -38,11 +45,17 @@ class Identity(msgspec.Struct, frozen=True):
     @property
     def node(self) -> str | None:
         """The node whose agent this is, if it is one."""
-        return self.name.removeprefix(NODE_PREFIX) if self.name.startswith(NODE_PREFIX) else None
+        return _named(self.name, NODE_PREFIX)
 
     @property
     def is_admin(self) -> bool:
         return ADMINS in self.groups
+
+
+def _named(name: str, prefix: str) -> str | None:
+    """Who is named after this prefix, if anybody is."""
+    rest = name.removeprefix(prefix)
+    return rest if name.startswith(prefix) and _NAME.fullmatch(rest) else None
 
 
 def controller(name: str) -> Identity:
@@ -63,18 +76,18 @@ def agent(node: str) -> Identity:
 def acts_as(identity: Identity) -> tuple[Actor, ...]:
     """The actors that this identity may be.
 
-    An administrator is a user and an operator, never a controller.
+    An administrator is a user and an operator, never a controller. Nobody in particular, and a
+    system identity of no known form, is no actor at all.
     """
     name = identity.name
-    if name.startswith(CONTROLLER_PREFIX):
-        actor = _CONTROLLERS.get(name.removeprefix(CONTROLLER_PREFIX))
-        return (actor,) if actor is not None else ()
-    if name.startswith(SCHEDULER_PREFIX):
-        return (Actor.SCHEDULER,)
-    if name.startswith(NODE_PREFIX):
-        return (Actor.AGENT,)
+    if not name.startswith(SYSTEM_PREFIX):
+        people = (Actor.USER, Actor.OPERATOR) if identity.is_admin else (Actor.USER,)
+        return people if name.strip() else ()
     if name == AUTHORITY:
         return (Actor.AUTHORITY,)
-    if name.startswith("system:"):
-        return ()
-    return (Actor.USER, Actor.OPERATOR) if identity.is_admin else (Actor.USER,)
+    if _named(name, SCHEDULER_PREFIX) is not None:
+        return (Actor.SCHEDULER,)
+    if identity.node is not None:
+        return (Actor.AGENT,)
+    actor = _CONTROLLERS.get(_named(name, CONTROLLER_PREFIX) or "")
+    return (actor,) if actor is not None else ()

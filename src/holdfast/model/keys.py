@@ -6,6 +6,7 @@ kind is one range. Names cannot contain `/`, which keeps every key unambiguous.
 
 from __future__ import annotations
 
+from holdfast.model.errors import invariant
 from holdfast.model.meta import Object
 from holdfast.model.registry import Kind, kind_of
 
@@ -53,7 +54,7 @@ def grant_ledger(tenant: str) -> str:
 
 
 def pools_ledger() -> str:
-    return f"{LEDGERS}pools"
+    return f"{LEDGERS}pools/all"
 
 
 def epoch(scope: str) -> str:
@@ -66,4 +67,8 @@ def operation(operation_id: str) -> str:
 
 def after_prefix(prefix: str) -> str:
     """The smallest key that is larger than every key with this prefix: the end of its range."""
-    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    # Nothing follows the last code point, and the surrogates are no characters, so keys have none.
+    kept = prefix.rstrip("\U0010ffff")
+    invariant(kept, f"no key comes after all keys with prefix {prefix!r}")
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)

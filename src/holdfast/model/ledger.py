@@ -235,4 +235,10 @@ def limits_of(quota: Quota) -> TenantLimits:
 
 def use_of(use: TenantUse, of: CapacityClass) -> Amounts:
     """The sums of one class. Soft capacity is only expected, so nothing is ever charged to it."""
-    return use.hard if of is CapacityClass.HARD else use.reclaimable
+    match of:
+        case CapacityClass.HARD:
+            return use.hard
+        case CapacityClass.RECLAIMABLE:
+            return use.reclaimable
+        case CapacityClass.SOFT:
+            return {}

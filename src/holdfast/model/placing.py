@@ -110,22 +110,25 @@ def residency_refusal(
 ) -> Refusal | None:
     """Whether the law of the region allows the data of this work.
 
-    What cannot be checked is refused.
+    What cannot be checked is refused, also when it is the tenant of which nothing is known.
 
     The tenant's own residency and regions hold for all of its work, whatever the work itself asks
     for.
     """
-    allowed = tenant.spec.regions if tenant is not None else ()
+    if tenant is None:
+        return Refusal(
+            Reason.RESIDENCY_UNKNOWN, "nothing is known of the tenant, nor where its data may be"
+        )
+    allowed = tenant.spec.regions
     if allowed and region_name not in allowed:
         return Refusal(
             Reason.RESIDENCY_FORBIDDEN,
             f"the tenant may not use region {region_name or '(none)'}",
             {"region": region_name},
         )
-    needed = dict.fromkeys(
-        r for r in (placement.residency, tenant.spec.residency if tenant is not None else "") if r
-    )
-    for residency in needed:
+    for residency in dict.fromkeys((tenant.spec.residency, placement.residency)):
+        if not residency:
+            continue
         if region is None:
             return Refusal(
                 Reason.RESIDENCY_UNKNOWN,

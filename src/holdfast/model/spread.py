@@ -15,10 +15,12 @@ from holdfast.model.selectors import selects
 
 
 def skew_after(counts: Mapping[str, int], eligible: Iterable[str], place: str) -> int:
-    """How many more `place` would have than the emptiest eligible place, after one more there."""
-    others = [counts.get(other, 0) for other in eligible if other != place]
+    """How many more `place` would have than the emptiest eligible place, after one more there.
+
+    It counts among the places itself, so this is never negative.
+    """
     here = counts.get(place, 0) + 1
-    return here - min(others) if others else 0
+    return here - min([here, *(counts.get(other, 0) for other in eligible if other != place)])
 
 
 def spread_refusal(
