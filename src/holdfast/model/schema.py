@@ -1,0 +1,189 @@
+"""The JSON schema of every kind, from the same structs that the decoder uses.
+
+`components` is the part of an OpenAPI v3 document that names the types; OpenAPI v2, the YAML
+reference and `kubectl explain` are made from it. Where v2 has no word for something, an extension
+says what to put: `x-kubernetes-int-or-string` becomes a plain string there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, cast
+
+import msgspec
+from msgspec import NODEFAULT, inspect
+
+from holdfast.model.errors import invariant
+from holdfast.model.explanation import about, about_fields
+from holdfast.model.listmaps import ATOMIC_STRUCTS, ListType, list_rule
+from holdfast.model.meta import API_VERSION, INT_MAX
+from holdfast.model.registry import KINDS
+
+Schema = dict[str, Any]
+
+NAME_PREFIX = "dev.holdfast.v1."
+REF_PREFIX = "#/components/schemas/"
+
+
+def schema_name(cls: type[msgspec.Struct]) -> str:
+    """The name of a struct's schema among the components."""
+    return NAME_PREFIX + cls.__name__
+
+
+def components() -> dict[str, Schema]:
+    """The schema of every kind and of every struct inside one, by name, in the order of names."""
+    found: dict[str, inspect.StructType] = {}
+    for kind in KINDS:
+        _collect(inspect.type_info(kind.struct), found)
+    return {NAME_PREFIX + name: _struct(found[name]) for name in sorted(found)}
+
+
+def _collect(info: inspect.Type, found: dict[str, inspect.StructType]) -> None:
+    if isinstance(info, inspect.StructType):
+        known = found.setdefault(info.cls.__name__, info)
+        invariant(known.cls is info.cls, f"two structs are called {info.cls.__name__}")
+        if known is not info:
+            return
+    for inner in _parts(info):
+        _collect(inner, found)
+
+
+def _parts(info: inspect.Type) -> Iterator[inspect.Type]:
+    match info:
+        case inspect.StructType():
+            yield from (field.type for field in info.fields)
+        case inspect.VarTupleType():
+            yield info.item_type
+        case inspect.DictType():
+            yield info.value_type
+        case inspect.UnionType():
+            yield from info.types
+
+
+def _struct(info: inspect.StructType) -> Schema:
+    schema: Schema = {"type": "object", "description": about(info.cls), "properties": {}}
+    if info.tag_field is not None:
+        schema["properties"] |= _identity(info)
+        group, _, version = API_VERSION.partition("/")
+        schema["x-kubernetes-group-version-kind"] = [
+            {"group": group, "kind": info.tag, "version": version}
+        ]
+    for field in info.fields:
+        if field.encode_name not in schema["properties"]:
+            schema["properties"][field.encode_name] = _property(info.cls, field)
+    required = [field.encode_name for field in info.fields if field.required]
+    if required:
+        schema["required"] = required
+    if info.cls in ATOMIC_STRUCTS:
+        schema["x-kubernetes-map-type"] = "atomic"
+    return schema
+
+
+def _identity(info: inspect.StructType) -> Schema:
+    """What names a kind. The decoder takes one value only, which a plain string would hide."""
+    return {
+        "apiVersion": {
+            "type": "string",
+            "enum": [API_VERSION],
+            "description": about_fields(info.cls)["api_version"],
+        },
+        str(info.tag_field): {
+            "type": "string",
+            "enum": [info.tag],
+            "description": "the kind of the object.",
+        },
+    }
+
+
+def _property(cls: type[msgspec.Struct], field: inspect.Field) -> Schema:
+    schema = _schema(field.type)
+    if "$ref" in schema:
+        # OpenAPI v3.0 ignores whatever stands beside a reference.
+        schema = {"allOf": [schema]}
+    schema["description"] = about_fields(cls).get(field.name, "")
+    default = _default(field)
+    if default is not None:
+        schema["default"] = default
+    rule = list_rule(cls, field)
+    if rule is not None:
+        schema["x-kubernetes-list-type"] = str(rule.type)
+        if rule.type is ListType.MAP:
+            schema["x-kubernetes-list-map-keys"] = list(rule.keys)
+    return schema
+
+
+def _default(field: inspect.Field) -> Any:
+    """A default that tells a reader something; an empty text or list does not."""
+    value = field.default
+    if value is NODEFAULT or isinstance(value, msgspec.Struct) or value in ("", ()):
+        return None
+    return value.value if isinstance(value, Enum) else value
+
+
+def _schema(info: inspect.Type) -> Schema:
+    match info:
+        case inspect.StructType():
+            return {"$ref": REF_PREFIX + schema_name(info.cls)}
+        case inspect.VarTupleType():
+            return {"type": "array", "items": _schema(info.item_type)}
+        case inspect.DictType():
+            return _map(info)
+        case inspect.UnionType():
+            return _union(info)
+        case inspect.EnumType():
+            return {"type": "string", "enum": [member.value for member in info.cls]}
+        case inspect.LiteralType():
+            return {"type": "string", "enum": list(info.values)}
+        case inspect.StrType():
+            return _string(info)
+        case inspect.IntType():
+            return _integer(info)
+    plain = _PLAIN.get(type(info))
+    invariant(plain is not None, f"no schema for {info}: give it one before a struct uses it")
+    return dict(cast(Schema, plain))
+
+
+_PLAIN: dict[type[inspect.Type], Schema] = {
+    inspect.FloatType: {"type": "number"},
+    inspect.BoolType: {"type": "boolean"},
+    inspect.DateTimeType: {"type": "string", "format": "date-time"},
+}
+
+
+def _map(info: inspect.DictType) -> Schema:
+    if isinstance(info.value_type, inspect.AnyType):
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {"type": "object", "additionalProperties": _schema(info.value_type)}
+
+
+def _union(info: inspect.UnionType) -> Schema:
+    # Null means "not given", as in Kubernetes, and so is no type of its own.
+    options = [option for option in info.types if not isinstance(option, inspect.NoneType)]
+    if len(options) == 1:
+        return _schema(options[0])
+    if any(isinstance(option, inspect.FloatType) for option in options):
+        options = [option for option in options if not isinstance(option, inspect.IntType)]
+    return {
+        "anyOf": [_schema(option) for option in options],
+        "x-kubernetes-int-or-string": True,
+    }
+
+
+def _string(info: inspect.StrType) -> Schema:
+    limits = {
+        "minLength": info.min_length,
+        "maxLength": info.max_length,
+        "pattern": info.pattern,
+    }
+    return {"type": "string"} | {word: value for word, value in limits.items() if value is not None}
+
+
+def _integer(info: inspect.IntType) -> Schema:
+    # What no type bounds is bounded by the decoder.
+    return {
+        "type": "integer",
+        "format": "int64",
+        "minimum": -INT_MAX if info.ge is None else info.ge,
+        "maximum": INT_MAX if info.le is None else info.le,
+    }
