@@ -21,6 +21,7 @@ import pytest
 
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
+from holdfast.store.sqlite import SqliteStore
 
 T = TypeVar("T")
 
@@ -71,8 +72,40 @@ class MemoryRig(Rig):
         return MemoryStore(bookmark_every_s=BOOKMARK_EVERY_S)
 
 
+class SqliteRig(Rig):
+    name = "sqlite"
+    cache_bytes_max: ClassVar[int] = 1_000_000
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._paths: dict[Store, Path] = {}
+
+    async def fresh(self) -> Store:
+        return await self._open(self.folder / f"{next(self._numbers)}.db")
+
+    async def reopen(self, store: Store) -> Store:
+        await store.close()
+        return await self._open(self._paths.pop(store))
+
+    async def _open(self, path: Path) -> Store:
+        store = await SqliteStore.open(
+            path, bookmark_every_s=BOOKMARK_EVERY_S, cache_bytes_max=self.cache_bytes_max
+        )
+        self._paths[store] = path
+        return store
+
+
+class UncachedSqliteRig(SqliteRig):
+    """Values are read from the file, also old ones while they are being swept."""
+
+    name = "sqlite-uncached"
+    cache_bytes_max = 200
+
+
 RIGS: list[tuple[type[Rig], tuple[pytest.MarkDecorator, ...]]] = [
     (MemoryRig, ()),
+    (SqliteRig, ()),
+    (UncachedSqliteRig, ()),
 ]
 
 

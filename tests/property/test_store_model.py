@@ -297,6 +297,8 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.store = self.run(self.rig.reopen(self.store))
+        # Whether a token of an earlier life may still be used is the store's own affair.
+        self.unused.clear()
         for reader in self.readers:
             reader.batches = self.open(reader.prefix, reader.after)
 

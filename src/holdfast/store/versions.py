@@ -68,6 +68,16 @@ class VersionIndex(Generic[E]):
         self.compacted = revision
         self.revision = revision
 
+    @classmethod
+    def loaded(
+        cls, entries: Iterable[E], steps: list[Sequence[Step[E]]], *, compacted: int
+    ) -> VersionIndex[E]:
+        """An index as it was: the current entries, and the steps that led to them."""
+        index = cls(entries, revision=compacted)
+        index._steps = steps
+        index.revision += len(steps)
+        return index
+
     def apply(self, steps: Sequence[Step[E]]) -> None:
         """Add one revision made of these steps."""
         current = self.current
@@ -112,6 +122,10 @@ class VersionIndex(Generic[E]):
         del self._steps[:count]
         self.compacted += count
         return forgotten
+
+    def check_compactable(self, revision: int) -> None:
+        if revision > self.revision:
+            raise Invalid(f"cannot compact to revision {revision}: the store is at {self.revision}")
 
     def check_kept(self, revision: int) -> None:
         """Raise Expired unless the history after this revision is whole."""

@@ -1,0 +1,7 @@
+"""The embedded store: one SQLite file, one process. Start at store.py, then engine.py."""
+
+from __future__ import annotations
+
+from holdfast.store.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

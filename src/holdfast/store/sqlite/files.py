@@ -1,0 +1,134 @@
+"""The files of an embedded store: who holds them, and whether they are ours to open.
+
+Nothing here writes to the database. A file that is not ours, is newer than this program or is
+damaged is left as it is, byte for byte, so that whatever can read it still can.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from holdfast.model.errors import Unavailable
+
+# "HFST". SQLite keeps it at byte 68 of the file, the format at byte 60, both big-endian.
+APPLICATION_ID = 0x48465354
+CORRUPT = "StoreCorrupt"
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+
+
+def wal_of(path: Path) -> Path:
+    """The write-ahead log that SQLite keeps beside a database."""
+    return path.with_name(path.name + "-wal")
+
+
+def shm_of(path: Path) -> Path:
+    """SQLite's shared index of the write-ahead log; rebuilt whenever it is missing."""
+    return path.with_name(path.name + "-shm")
+
+
+class FileLock:
+    """Holds a store's file for one process.
+
+    SQLite would let two processes write in turn, but each keeps an index in memory that knows
+    nothing of the other's writes. The lock is a file of its own: closing any descriptor of the
+    database itself would drop SQLite's own locks. The kernel releases it when the process dies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".lock")
+        self._fd = -1
+
+    def acquire(self) -> None:
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+            os.close(fd)
+            who = f"process {holder}" if holder.isdigit() else "another process"
+            raise Unavailable(
+                f"{self._path.with_suffix('')} is in use by {who}: stop that one first, or give"
+                " this one a file of its own",
+                code="StoreLocked",
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        # The file stays: removing it while another process waits for it would let two in.
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new and renamed names in a folder survive a power loss."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def check_header(path: Path, *, format_newest: int) -> None:
+    """Refuse a file that SQLite would take for something else, before SQLite sees it.
+
+    A missing or empty file passes: it becomes a new store.
+    """
+    header = b""
+    if path.exists():
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    if not header:
+        wal = wal_of(path)
+        if wal.exists() and wal.stat().st_size > 0:
+            # SQLite would delete the log, and with it the last trace of what was there.
+            raise corrupt(path, f"it is missing or empty, but its log {wal.name} is not")
+        return
+    if not header.startswith(_MAGIC) or len(header) < _HEADER_BYTES:
+        raise Unavailable(
+            f"{path} is not a Holdfast store: it is no SQLite file. It was left as it is.",
+            code="NotAStore",
+        )
+    application_id = int.from_bytes(header[68:72], "big")
+    found = int.from_bytes(header[60:64], "big")
+    check_format(path, application_id, found, format_newest=format_newest)
+
+
+def check_format(path: Path, application_id: int, found: int, *, format_newest: int) -> None:
+    """Refuse another program's file, and one that a later Holdfast wrote."""
+    if (application_id, found) == (0, 0):
+        # A new file whose first transaction, which sets both, did not complete.
+        return
+    if application_id != APPLICATION_ID:
+        raise Unavailable(
+            f"{path} is not a Holdfast store: it belongs to another program (application id"
+            f" {application_id:#x}). It was left as it is.",
+            code="NotAStore",
+        )
+    if found > format_newest:
+        raise Unavailable(
+            f"{path} has format {found}, this Holdfast knows formats up to {format_newest}: start"
+            " the version that wrote it, or a later one. The file was left as it is.",
+            code="StoreTooNew",
+        )
+
+
+def corrupt(path: Path, what: str) -> Unavailable:
+    """A damaged file: nothing is repaired by guessing."""
+    return Unavailable(
+        f"{path} is damaged: {what}. It was left as it is; restore a backup, see docs/stores.md.",
+        code=CORRUPT,
+    )

@@ -1,0 +1,138 @@
+"""The thread that writes: takes all that waits, commits it as one group, answers.
+
+While a group is being synced, the next one gathers. So many callers share one sync, and one caller
+alone waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+
+from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.store.sqlite.engine import Answer, Answers, Engine, Request
+
+# A longer group is cut, so that the first callers in it are not kept waiting for the last.
+GROUP_REQUESTS_MAX = 512
+
+# Tells the event loop the answers to these jobs.
+Deliver = Callable[["list[Job]", Answers, str | None], None]
+
+
+class Job:
+    """A request on its way. Who takes it first, the writer or its caller's time-out, decides."""
+
+    __slots__ = ("future", "is_taken", "is_withdrawn", "request")
+
+    def __init__(self, request: Request, future: asyncio.Future[Answer]) -> None:
+        self.request = request
+        self.future = future
+        self.is_taken = False
+        self.is_withdrawn = False
+
+
+class Writer:
+    """Runs an engine on a thread of its own. `submit` and `withdraw` are for the event loop."""
+
+    def __init__(self, engine: Engine, deliver: Deliver) -> None:
+        self._engine = engine
+        self._deliver = deliver
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._handover = threading.Lock()
+        # Set when no further job will be taken: None while running.
+        self._ended: HoldfastError | None = None
+        self._thread = threading.Thread(target=self._main, name="holdfast-store", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        with self._handover:
+            if self._ended is not None:
+                raise self._ended
+            self._queue.put(job)
+
+    def withdraw(self, job: Job) -> HoldfastError:
+        """Give up waiting; the error says whether the job can still take effect."""
+        with self._handover:
+            if job.is_taken:
+                return OutcomeUnknown(
+                    f"no answer in time from {self._engine.path}: the transaction is being written."
+                    " Ask for the fate of its token."
+                )
+            job.is_withdrawn = True
+            return Unavailable(
+                f"no answer in time from {self._engine.path}: the transaction was withdrawn before"
+                " it was written"
+            )
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end. Returns at once; `join` waits."""
+        self._queue.put(None)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _main(self) -> None:
+        ending: HoldfastError = Unavailable("the store is closed")
+        try:
+            while self._turn():
+                pass
+            if self._engine.failure is not None:
+                ending = Unavailable(self._engine.failure, code="StoreFailed")
+        except BaseException as bug:
+            self._engine.failure = f"The store {self._engine.path} has stopped by a bug: {bug!r}"
+            ending = Unavailable(self._engine.failure, code="StoreFailed")
+            raise
+        finally:
+            self._end(ending)
+
+    def _turn(self) -> bool:
+        """Serve one group; False at the end."""
+        jobs, is_last = self._take()
+        if jobs:
+            answers = self._engine.run([job.request for job in jobs])
+            self._deliver(jobs, answers, self._engine.failure)
+        elif not is_last:
+            # Nobody waits: sweep. Garbage that readers still hold does not count.
+            self._engine.run([])
+        if self._engine.failure is None:
+            self._engine.keep_house()
+        return not is_last and self._engine.failure is None
+
+    def _take(self) -> tuple[list[Job], bool]:
+        """All that waits, up to a bound; an empty list when there is time to sweep."""
+        waiting: list[Job] = []
+        is_last = False
+        try:
+            job = self._queue.get(block=not self._engine.view.has_garbage())
+            while True:
+                if job is None:
+                    is_last = True
+                    break
+                waiting.append(job)
+                if len(waiting) == GROUP_REQUESTS_MAX:
+                    break
+                job = self._queue.get_nowait()
+        except queue.Empty:
+            pass
+        with self._handover:
+            jobs = [job for job in waiting if not job.is_withdrawn]
+            for job in jobs:
+                job.is_taken = True
+        return jobs, is_last
+
+    def _end(self, ending: HoldfastError) -> None:
+        """Refuse everything from here on, also what was submitted but not taken."""
+        with self._handover:
+            self._ended = ending
+        left: list[Job] = []
+        while True:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if job is not None:
+                left.append(job)
+        answers = Answers([ending] * len(left), self._engine.view.revision, [])
+        self._deliver(left, answers, self._engine.failure)
