@@ -1,1 +1,4 @@
-"""Commitment, pure: admission, ledgers, bind, fencing, operation ids. The only place where something becomes true."""
+"""Commitment, pure: admission, ledgers, bind, fencing, operation ids.
+
+The only place where something becomes true. Start at authority.py.
+"""

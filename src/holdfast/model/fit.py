@@ -284,6 +284,22 @@ def claim(
     return Held(charge=wanted.amounts, devices=devices, ports=wanted.ports)
 
 
+def judge_held(ledger: NodeLedger, held: Held) -> Refusal | None:
+    """Whether a stated charge with stated devices and ports is still free; for capacity held ahead."""
+    owned = {share.device_class for share in held.devices}
+    plain = {r: units for r, units in held.charge.items() if r not in owned}
+    refusal = shortage(ledger, Demand(amounts=plain, ports=held.ports))
+    if refusal is not None:
+        return refusal
+    for share in held.devices:
+        slot = ledger.devices.get(share.device)
+        if slot is None or slot.device_class != share.device_class:
+            return Refusal(Reason.DEVICE_MISSING, f"there is no device {share.device}")
+        if slot.free() < share.milli:
+            return Refusal(Reason.DEVICE_TAKEN, f"device {share.device} is taken")
+    return None
+
+
 def _sums(held: Held) -> Amounts:
     """The part of a charge that counts as sums on a node; devices are owned one by one instead."""
     owned = [share.device_class for share in held.devices]

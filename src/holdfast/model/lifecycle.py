@@ -197,7 +197,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         (Actor.AGENT,),
         evidence="the exit, or why it could not start",
         within="startupDeadlineSeconds while it starts; then it may run for ever",
-        overdue="controller:repair evicts what does not start; controller:nodes marks a silent node",
+        overdue="controller:repair evicts what does not start; controller:nodes marks silence",
     ),
     *_rows(
         (State.RUNNING,),

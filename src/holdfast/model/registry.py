@@ -144,3 +144,8 @@ def kind_of_plural(plural: str) -> Kind:
 def kind_of(obj: Object) -> Kind:
     """The kind of an object."""
     return _BY_STRUCT[type(obj)]
+
+
+def kind_of_struct(struct: type[Object]) -> Kind:
+    """The kind that this struct declares."""
+    return _BY_STRUCT[struct]

@@ -1,1 +1,1 @@
-"""Observation: list+watch caches, indexes, snapshots with revision and age, work queues. It never authorises anything."""
+"""Observation, pure: caches, indexes, snapshots with revision and age. It authorises nothing."""

@@ -1,1 +1,1 @@
-"""Proposal, pure: the scheduling queue, filters and scorers. A wrong proposal costs one rejected commit."""
+"""Proposal, pure: the scheduling queue, filters and scorers. A wrong one costs one refusal."""

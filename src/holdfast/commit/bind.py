@@ -1,0 +1,336 @@
+"""The bind: one transaction that makes a place true.
+
+It reads, and therefore compares, the replica, the node's ledger with its gate, the tenant, its
+quota and cohort ledger, the region's law, the priority class, the policy revision and the
+proposer's epoch. It writes the replica, the node's ledger and the quota ledger together. Nothing
+is checked first and written later.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.charges import (
+    PRIORITY_NAME,
+    QUOTA_NAME,
+    capacity_class,
+    charge_tenant,
+    cohort_of,
+    take_node,
+)
+from holdfast.commit.context import Context
+from holdfast.commit.draft import UNCOMMITTED, Draft
+from holdfast.commit.holds import (
+    ACTIVE,
+    claim_for,
+    consumed,
+    give_back,
+    is_promise,
+    overdue_refusal,
+    save,
+)
+from holdfast.commit.leases import term_refusal
+from holdfast.commit.moves import actor_for, current, find, moved
+from holdfast.commit.operations import Replayed, digest
+from holdfast.commit.requests import Bind, BindTogether, Target
+from holdfast.model import keys
+from holdfast.model.fit import Held, claim, demand_of, unpromised
+from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.quota import Quota
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
+from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
+from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.placing import (
+    gate_refusal,
+    protection_refusal,
+    residency_refusal,
+    site_refusal,
+    taint_refusal,
+)
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of_struct
+
+
+def load_for_place(draft: Draft, target: Target, node: str, scope: str) -> None:
+    """Ask for all records of a placement at once,
+    as far as they are known before the first is read.
+    """
+    tenant = target.namespace
+    draft.load(
+        keys.object_key(kind_of_struct(Replica), tenant, target.name),
+        keys.node_ledger(node),
+        keys.object_key(kind_of_struct(Tenant), "", tenant),
+        keys.object_key(kind_of_struct(Quota), tenant, QUOTA_NAME),
+        keys.object_key(kind_of_struct(PriorityClass), "", PRIORITY_NAME),
+        keys.grant_ledger(tenant),
+        keys.epoch(scope),
+    )
+    draft.load(keys.quota_ledger(cohort_of(draft, tenant)))
+
+
+def node_for(draft: Draft, node: str, uid: str) -> NodeLedger | Refusal:
+    """The ledger of the very node that was proposed."""
+    ledger = draft.ledger(NodeLedger, keys.node_ledger(node))
+    if ledger is None:
+        return Refusal(Reason.NODE_MISSING, f"node {node} is not registered", {"node": node})
+    if ledger.gate.uid != uid:
+        return Refusal(Reason.NODE_CHANGED, f"node {node} is another one by now", {"node": node})
+    return ledger
+
+
+def place_refusal(draft: Draft, replica: Replica, node: str, ledger: NodeLedger) -> Refusal | None:
+    """Every hard rule of place, in one screen. The same rules as the proposal's filters."""
+    gate, template = ledger.gate, replica.spec.template
+    tenant = draft.object(Tenant, "", replica.namespace)
+    region = draft.object(Region, "", gate.region) if gate.region else None
+    if tenant is not None and tenant.spec.suspended:
+        return Refusal(Reason.TENANT_SUSPENDED, f"tenant {tenant.name} accepts no new work")
+    for refusal in (
+        gate_refusal(gate),
+        taint_refusal(gate, template.placement),
+        site_refusal(gate, template.placement),
+        residency_refusal(template.placement, tenant, gate.region, region),
+        protection_refusal(gate.protected_for, replica.namespace, template.priority_class),
+    ):
+        if refusal is not None:
+            return msgspec.structs.replace(
+                refusal,
+                message=f"node {node}: {refusal.message}",
+                details={**refusal.details, "node": node},
+            )
+    return None
+
+
+def fit_on(
+    node: str,
+    ledger: NodeLedger,
+    replica: Replica,
+    devices: tuple[DeviceShare, ...] | None,
+    holder: str = "",
+) -> Held | Refusal:
+    """What the replica would take of the node, or why it does not fit."""
+    held = claim(ledger, demand_of(replica.spec.template), devices, holder)
+    if isinstance(held, Refusal):
+        return msgspec.structs.replace(
+            held, message=f"node {node}: {held.message}", details={**held.details, "node": node}
+        )
+    return held
+
+
+def policy_refusal(draft: Draft, policy: str) -> Refusal | None:
+    """Whether the policy revision that the proposal followed is still in force."""
+    if not policy:
+        return None
+    found = draft.object(SchedulerPolicy, "", policy)
+    if found is None or found.spec.stage in (PolicyStage.INACTIVE, PolicyStage.SHADOW):
+        stage = found.spec.stage.value if found is not None else "missing"
+        return Refusal(
+            Reason.POLICY_CHANGED,
+            f"policy {policy} is {stage}",
+            {"policy": policy, "stage": stage},
+        )
+    return None
+
+
+def _with_seen(draft: Draft, request: Bind, refusal: Refusal) -> Refusal:
+    """Say on which revision the proposal rested and which is current,
+    so that the proposer learns.
+    """
+    now = draft.revision(keys.node_ledger(request.node))
+    return msgspec.structs.replace(
+        refusal,
+        details={
+            **refusal.details,
+            "snapshotRevision": str(request.snapshot_revision),
+            "nodeRevision": "uncommitted" if now == UNCOMMITTED else str(now),
+        },
+    )
+
+
+def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | Refusal:
+    """Pending or Reserved to Bound."""
+    load_for_place(draft, request.target, request.node, request.term.scope)
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    actor = actor_for(context, replica, State.BOUND)
+    if isinstance(actor, Refusal):
+        return actor
+    refusal = (
+        term_refusal(draft, context, request.term)
+        or _life_refusal(draft, replica)
+        or policy_refusal(draft, request.policy)
+    )
+    if refusal is not None:
+        return refusal
+    ledger = node_for(draft, request.node, request.node_uid)
+    if isinstance(ledger, Refusal):
+        return ledger
+    refusal = place_refusal(draft, replica, request.node, ledger)
+    if refusal is not None:
+        return _with_seen(draft, request, refusal)
+    held = _take(draft, context, request, replica, ledger)
+    if isinstance(held, Refusal):
+        return _with_seen(draft, request, held)
+    binding = _binding(draft, context, request, replica, ledger, held)
+    return moved(
+        draft,
+        context,
+        replica,
+        State.BOUND,
+        reason="Bound",
+        evidence=f"node {request.node}, ledger of revision "
+        f"{max(0, request.snapshot_revision)} as seen, epoch {request.term.epoch}",
+        operation=request.operation,
+        mark=mark,
+        binding=binding,
+        reservation="",
+        stage=Stage.BOUND,
+        pending=None,
+    )
+
+
+def _life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    if replica.metadata.deletion_timestamp is not None:
+        return Refusal(Reason.TERMINATING, f"replica {replica.name} is being deleted")
+    if draft.created(keys.key_of(replica)) == UNCOMMITTED:
+        return Refusal(Reason.STALE_REPLICA, f"replica {replica.name} is not committed itself yet")
+    return None
+
+
+def _take(
+    draft: Draft, context: Context, request: Bind, replica: Replica, ledger: NodeLedger
+) -> Held | Refusal:
+    """Charge node and tenant,
+    out of a reservation where the replica has one or the request names one.
+    """
+    name = request.reservation or replica.status.reservation
+    if name:
+        return _take_reserved(draft, context, request, replica, ledger, name)
+    held = fit_on(request.node, ledger, replica, request.devices)
+    if isinstance(held, Refusal):
+        return held
+    of = capacity_class(draft, replica.spec.template.priority_class)
+    cohort = charge_tenant(draft, context, replica.namespace, of, held.charge)
+    if isinstance(cohort, Refusal):
+        return cohort
+    take_node(draft, request.node, ledger, held, replica.metadata.uid)
+    return held
+
+
+def _take_reserved(
+    draft: Draft, context: Context, request: Bind, replica: Replica, ledger: NodeLedger, name: str
+) -> Held | Refusal:
+    """Turn a claim into a binding: give the claim back and take the same,
+    within this transaction.
+    """
+    reservation = draft.object(Reservation, replica.namespace, name)
+    if reservation is None or reservation.status.phase not in ACTIVE:
+        return Refusal(
+            Reason.RESERVATION_MISSING, f"reservation {name} is not active", {"reservation": name}
+        )
+    refusal = overdue_refusal(context, reservation) or _owner_refusal(reservation, replica)
+    if refusal is not None:
+        return refusal
+    index = claim_for(reservation, replica, request.node)
+    if index is None:
+        return Refusal(
+            Reason.RESERVATION_MISSING,
+            f"reservation {name} holds no open claim for {replica.name} on {request.node}",
+            {"reservation": name},
+        )
+    mine = reservation.status.claims[index]
+    uid = reservation.metadata.uid
+    give_back(draft, reservation, mine)
+    free = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or ledger
+    if is_promise(reservation):
+        # The promise is kept only when the victims' share is really free by now.
+        held = fit_on(request.node, ledger, replica, mine.devices, uid)
+        free = unpromised(ledger, uid)
+    else:
+        held = fit_on(request.node, free, replica, mine.devices)
+    if isinstance(held, Refusal):
+        return held
+    of = capacity_class(draft, replica.spec.template.priority_class)
+    cohort = charge_tenant(draft, context, replica.namespace, of, held.charge)
+    if isinstance(cohort, Refusal):
+        return cohort
+    take_node(draft, request.node, free, held, replica.metadata.uid)
+    save(draft, consumed(reservation, index))
+    return held
+
+
+def _owner_refusal(reservation: Reservation, replica: Replica) -> Refusal | None:
+    """Only its owner consumes a reservation: the replica itself,
+    or a replica of the owning workload.
+    """
+    owner = reservation.spec.owner
+    if owner.uid not in (replica.metadata.uid, replica.spec.workload_uid):
+        return Refusal(
+            Reason.PROTECTED_CAPACITY,
+            f"reservation {reservation.name} is held for {owner.kind} {owner.name}",
+            {"reservation": reservation.name},
+        )
+    gang = reservation.spec.intent is Intent.GANG
+    if gang and reservation.status.phase is not ReservationPhase.COMMITTED:
+        return Refusal(
+            Reason.GANG_INCOMPLETE,
+            f"gang {reservation.name} is not complete yet",
+            {"reservation": reservation.name},
+        )
+    return None
+
+
+def _binding(
+    draft: Draft,
+    context: Context,
+    request: Bind,
+    replica: Replica,
+    ledger: NodeLedger,
+    held: Held,
+) -> Binding:
+    return Binding(
+        node=request.node,
+        node_uid=ledger.gate.uid,
+        node_incarnation=ledger.gate.incarnation,
+        at=context.at,
+        by=context.identity.name,
+        scope=request.term.scope,
+        epoch=request.term.epoch,
+        policy=request.policy,
+        snapshot_revision=request.snapshot_revision,
+        snapshot_age_ms=request.snapshot_age_ms,
+        charge=held.charge,
+        devices=held.devices,
+        ports=held.ports,
+        cohort=cohort_of(draft, replica.namespace),
+        capacity_class=capacity_class(draft, replica.spec.template.priority_class).value,
+        reservation=request.reservation or replica.status.reservation,
+        # Whoever replaces this replica is created later, so its token is larger.
+        token=draft.created(keys.key_of(replica)),
+        deadline=request.deadline,
+    )
+
+
+def bind_together(
+    draft: Draft, context: Context, request: BindTogether
+) -> tuple[Replica, ...] | Refusal:
+    """All or none. A member that was bound before by this very operation counts as bound."""
+    bound: list[Replica] = []
+    for part in request.binds:
+        outcome = bind(draft, context, part)
+        if isinstance(outcome, Refusal):
+            who = f"{part.target.namespace}/{part.target.name}"
+            return msgspec.structs.replace(outcome, message=f"{who}: {outcome.message}")
+        if isinstance(outcome, Replayed):
+            replica = find(draft, part.target)
+            if isinstance(replica, Refusal):
+                return replica
+            outcome = replica
+        bound.append(outcome)
+    return tuple(bound)

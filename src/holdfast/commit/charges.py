@@ -1,0 +1,116 @@
+"""Taking and giving back: the one place that moves node, device, quota and grant ledgers.
+
+Bind, reserve, preempt, release and repair all go through here, so that what is taken is written in
+every ledger by the same transaction, and what is given back is exactly what was taken.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.model import keys
+from holdfast.model.allowance import charged, grant_refusal, quota_refusal, refunded
+from holdfast.model.errors import invariant
+from holdfast.model.fit import Held, departed, returned, taken
+from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.quota import CapacityClass, Quota
+from holdfast.model.kinds.replica import Binding, Replica
+from holdfast.model.ledger import Amounts, GrantLedger, NodeLedger, QuotaLedger, add, subtract
+from holdfast.model.lifecycle import Cause
+from holdfast.model.refusal import Refusal
+
+# The quota of a tenant that counts is the object of this name.
+QUOTA_NAME = "default"
+# The class that is used where a workload names none.
+PRIORITY_NAME = "default"
+# The budget of a grant that ordinary work draws on.
+GUARANTEED = "guaranteed"
+
+
+def cohort_of(draft: Draft, tenant: str) -> str:
+    """The cohort whose ledger a tenant is charged in. A tenant without one stands alone."""
+    quota = draft.object(Quota, tenant, QUOTA_NAME)
+    return alone(tenant) if quota is None or not quota.spec.cohort else quota.spec.cohort
+
+
+def alone(tenant: str) -> str:
+    """The cohort of a tenant that stands alone.
+
+    No cohort can be given this name, it has a colon.
+    """
+    return f"tenant:{tenant}"
+
+
+def capacity_class(draft: Draft, priority_class: str) -> CapacityClass:
+    """Whether work of this priority class is charged as committed or as reclaimable capacity."""
+    found = draft.object(PriorityClass, "", priority_class or PRIORITY_NAME)
+    return found.spec.capacity_class if found is not None else CapacityClass.HARD
+
+
+def charge_tenant(
+    draft: Draft, context: Context, tenant: str, of: CapacityClass, amounts: Amounts
+) -> str | Refusal:
+    """Charge the tenant's quota, and its grant where the plane has one. Returns the cohort."""
+    cohort = cohort_of(draft, tenant)
+    key = keys.quota_ledger(cohort)
+    ledger = draft.ledger(QuotaLedger, key) or QuotaLedger()
+    refusal = quota_refusal(ledger, tenant, of, amounts)
+    if refusal is not None:
+        return refusal
+    grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))
+    if grant is not None:
+        refusal = grant_refusal(grant, GUARANTEED, amounts, context.at, context.settings.skew_ms)
+        if refusal is not None:
+            return refusal
+        _spend(draft, tenant, grant, add(grant.used.get(GUARANTEED, {}), amounts))
+    draft.write(key, charged(ledger, tenant, of, amounts))
+    return cohort
+
+
+def refund_tenant(draft: Draft, tenant: str, of: CapacityClass, amounts: Amounts) -> None:
+    """Give back what was charged.
+
+    The tenant may have changed its cohort; its sums moved with it.
+    """
+    key = keys.quota_ledger(cohort_of(draft, tenant))
+    ledger = draft.ledger(QuotaLedger, key)
+    invariant(ledger is not None, f"tenant {tenant} is refunded but has no quota ledger")
+    if ledger is not None:
+        draft.write(key, refunded(ledger, tenant, of, amounts))
+    grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))
+    if grant is not None:
+        _spend(draft, tenant, grant, subtract(grant.used.get(GUARANTEED, {}), amounts))
+
+
+def _spend(draft: Draft, tenant: str, grant: GrantLedger, used: Amounts) -> None:
+    whole = {**grant.used, GUARANTEED: used}
+    draft.write(keys.grant_ledger(tenant), msgspec.structs.replace(grant, used=whole))
+
+
+def take_node(draft: Draft, node: str, ledger: NodeLedger, held: Held, owner: str) -> None:
+    """Write down what `owner` takes of a node."""
+    draft.write(keys.node_ledger(node), taken(ledger, held, owner))
+
+
+def return_node(draft: Draft, node: str, held: Held, owner: str) -> None:
+    """Write down what `owner` gives back to a node. A removed node has no ledger left to mend."""
+    ledger = draft.ledger(NodeLedger, keys.node_ledger(node))
+    if ledger is not None:
+        draft.write(keys.node_ledger(node), returned(ledger, held, owner))
+
+
+def held_by(binding: Binding) -> Held:
+    """What a binding holds."""
+    return Held(charge=binding.charge, devices=binding.devices, ports=binding.ports)
+
+
+def release_binding(draft: Draft, replica: Replica, binding: Binding) -> None:
+    """Give back all that a bound replica held, to its node and its tenant."""
+    held = held_by(binding)
+    return_node(draft, binding.node, held, replica.metadata.uid)
+    ledger = draft.ledger(NodeLedger, keys.node_ledger(binding.node))
+    if ledger is not None and replica.status.cause is Cause.PREEMPTION:
+        draft.write(keys.node_ledger(binding.node), departed(ledger, held))
+    refund_tenant(draft, replica.namespace, CapacityClass(binding.capacity_class), binding.charge)

@@ -1,0 +1,63 @@
+"""What a decision is given besides the records: who asks, what time it is,
+and the plane's settings.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.model.fence import FenceTiming
+from holdfast.model.identity import Identity, acts_as
+from holdfast.model.lifecycle import Actor
+from holdfast.model.machine import Rng
+from holdfast.model.time import Instant, timestamp
+
+_BITS = 1 << 32
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What one plane is configured to. All servers of a plane must have the same."""
+
+    # Deadlines are the authority's wall clock; holders stop so much early, reclaimers act so much
+    # late.
+    skew_ms: int = 2_000
+    # An accepted operation is remembered on its object at least so long, and at least so many of
+    # them.
+    operations_kept: int = 8
+    operations_kept_ms: int = 600_000
+    # Beyond this many, the oldest go even when they are young; otherwise a chatty client grows an
+    # object.
+    operations_max: int = 32
+    transitions_kept: int = 10
+    workloads_per_tenant_max: int = 10_000
+    objects_per_tenant_max: int = 200_000
+    fence: FenceTiming = FenceTiming()
+
+
+class Context(msgspec.Struct, frozen=True):
+    """Everything outside the store that a decision may use."""
+
+    identity: Identity
+    now: Instant
+    rng: Rng
+    settings: Settings = Settings()
+
+    @property
+    def at(self) -> datetime:
+        """The authority's wall clock, as objects carry it."""
+        return timestamp(self.now.wall_ms)
+
+    def actors(self) -> tuple[Actor, ...]:
+        return acts_as(self.identity)
+
+    def is_actor(self, *actors: Actor) -> bool:
+        """Whether the caller may act as one of these."""
+        return any(actor in actors for actor in self.actors())
+
+    def new_uid(self) -> str:
+        """A random identifier in the form of a UUID of version 4."""
+        a, b, c, d = (int(self.rng.random() * _BITS) for _ in range(4))
+        high, low = b & 0x0FFF | 0x4000, c >> 16 & 0x3FFF | 0x8000
+        return f"{a:08x}-{b >> 16:04x}-{high:04x}-{low:04x}-{c & 0xFFFF:04x}{d:08x}"

@@ -1,0 +1,189 @@
+"""Reading is comparing: how a decision sees the store and what becomes of what it saw.
+
+The authority keeps a View of what it last saw of each key. The view may be old, and that is
+harmless: a decision reads it only through a Draft, every read becomes a compare of the
+transaction, and a transaction with an old compare is refused and brings the current record along.
+So no decision can forget to guard what it rested on.
+
+Many requests are decided one after another on one Group. Each has its own Draft; an accepted
+draft's writes are what the next request sees, a refused draft leaves only its compares behind, so
+that a refusal too is decided on records that were current after the request arrived.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.commit.records import decode, encode
+from holdfast.model import keys
+from holdfast.model.meta import Object
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.transaction import ABSENT, Compare, Delete, Put, Record, Transaction, Write
+
+# A record that another request of the same group has written; it has no revision yet.
+UNCOMMITTED = -1
+
+Anything = TypeVar("Anything")
+SomeObject = TypeVar("SomeObject", bound=Object)
+
+
+class NotLoaded(Exception):
+    """The view knows nothing of these keys yet. The authority reads them and decides again."""
+
+    def __init__(self, missing: tuple[str, ...]) -> None:
+        super().__init__(", ".join(missing))
+        self.missing = missing
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A key as it was last seen. `value` is None when it was absent."""
+
+    modified: int
+    created: int
+    value: Any
+
+
+_NOTHING = Seen(modified=ABSENT, created=ABSENT, value=None)
+
+
+class View:
+    """What was last seen of each key, oldest first, bounded."""
+
+    def __init__(self, keys_max: int = 400_000) -> None:
+        self._seen: dict[str, Seen] = {}
+        self._keys_max = keys_max
+
+    def get(self, key: str) -> Seen | None:
+        return self._seen.get(key)
+
+    def learn(self, key: str, record: Record | None) -> None:
+        """Take in what a refused transaction or a watch brought.
+
+        An older record never replaces a newer.
+        """
+        old = self._seen.get(key)
+        if record is None:
+            self._seen[key] = _NOTHING
+        elif old is None or old.modified < record.modified:
+            value = decode(key, record.value)
+            self._seen[key] = Seen(record.modified, record.created, value)
+        self._bound()
+
+    def wrote(self, key: str, value: Any, revision: int) -> None:
+        """Take in an own committed write."""
+        old = self._seen.get(key, _NOTHING)
+        created = old.created if old.value is not None else revision
+        self._seen[key] = _NOTHING if value is None else Seen(revision, created, value)
+        self._bound()
+
+    def forget(self, key: str) -> None:
+        """Know nothing of a key any more, when it may have changed in unknown ways."""
+        self._seen.pop(key, None)
+
+    def _bound(self) -> None:
+        while len(self._seen) > self._keys_max:
+            del self._seen[next(iter(self._seen))]
+
+
+class Group:
+    """The requests that are decided together and committed by one transaction."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.compares: dict[str, int] = {}
+        self.writes: dict[str, Any] = {}
+
+    def transaction(self) -> Transaction:
+        """All compares of all requests, and the last write of each key."""
+        writes: list[Write] = []
+        for key, value in self.writes.items():
+            writes.append(Delete(key) if value is None else Put(key, encode(value)))
+        return Transaction(
+            compares=tuple(Compare(key, modified) for key, modified in self.compares.items()),
+            writes=tuple(writes),
+        )
+
+
+class Draft:
+    """What one request reads and means to write."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._reads: dict[str, int] = {}
+        self._writes: dict[str, Any] = {}
+
+    def load(self, *wanted: str) -> None:
+        """Make sure that all of these keys are known,
+        so that they are read from the store together.
+        """
+        seen = self._group.view.get
+        missing = tuple(k for k in wanted if k not in self._group.writes and seen(k) is None)
+        if missing:
+            raise NotLoaded(missing)
+
+    def read(self, key: str) -> Any:
+        """The value under a key, or None. Having read it, the decision rests on it."""
+        if key in self._writes:
+            return self._writes[key]
+        if key in self._group.writes:
+            return self._group.writes[key]
+        seen = self._group.view.get(key)
+        if seen is None:
+            raise NotLoaded((key,))
+        self._reads[key] = seen.modified
+        return seen.value
+
+    def revision(self, key: str) -> int:
+        """The revision at which the key was last written, ABSENT,
+        or UNCOMMITTED in this very group.
+        """
+        if key in self._writes or key in self._group.writes:
+            return UNCOMMITTED
+        self.read(key)
+        return self._reads[key]
+
+    def created(self, key: str) -> int:
+        """The revision of the key's first write, or UNCOMMITTED when that is part of this group."""
+        self.read(key)
+        seen = self._group.view.get(key)
+        return seen.created if seen is not None and seen.value is not None else UNCOMMITTED
+
+    def write(self, key: str, value: Any) -> None:
+        """Mean to write this. A write always compares, so that nothing is ever written blindly."""
+        self.revision(key)
+        self._writes[key] = value
+
+    def delete(self, key: str) -> None:
+        """Mean to delete this."""
+        self.write(key, None)
+
+    def object(self, struct: type[SomeObject], namespace: str, name: str) -> SomeObject | None:
+        """The object of this kind and name, or None."""
+        value: SomeObject | None = self.read(
+            keys.object_key(kind_of_struct(struct), namespace, name)
+        )
+        return value
+
+    def ledger(self, struct: type[Anything], key: str) -> Anything | None:
+        """The ledger under this key, or None."""
+        value: Anything | None = self.read(key)
+        return value
+
+    def accept(self) -> None:
+        """Make the writes part of the group."""
+        self._keep_reads()
+        self._group.writes.update(self._writes)
+
+    def refuse(self) -> None:
+        """Leave the writes out, but let the group confirm what the refusal rested on."""
+        self._keep_reads()
+
+    def _keep_reads(self) -> None:
+        for key, modified in self._reads.items():
+            self._group.compares.setdefault(key, modified)
+
+    @property
+    def writes(self) -> dict[str, Any]:
+        return self._writes

@@ -1,0 +1,220 @@
+"""Stopping running work on purpose, through one door, and the first half of a preemption.
+
+Whoever stops work names the cause, and each cause belongs to one identity. The workload's
+disruption ledger is read and written by the same transaction, so a drain, a rollout and a
+preemption at the same moment cannot together take more than the budget allows.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.bind import load_for_place, node_for, place_refusal
+from holdfast.commit.charges import capacity_class, cohort_of, held_by
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.holds import open_reservation, replica_owner, reservation_name, save
+from holdfast.commit.leases import term_refusal
+from holdfast.commit.moves import actor_for, as_seen, current, find, moved
+from holdfast.commit.operations import Replayed, digest, remembered
+from holdfast.commit.requests import Evict, StopAndReserve
+from holdfast.model import keys
+from holdfast.model.allowance import quota_refusal
+from holdfast.model.disruption import disrupted, disruption_refusal
+from holdfast.model.fit import claim, demand_of, departing, promised, returned
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import (
+    Claim,
+    Intent,
+    Reservation,
+    ReservationSpec,
+)
+from holdfast.model.ledger import DisruptionLedger, NodeLedger, QuotaLedger
+from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
+from holdfast.model.refusal import Reason, Refusal
+
+_UNLEASED = (Actor.USER,)
+VICTIMS_MAX = 64
+
+
+def evict(draft: Draft, context: Context, request: Evict) -> Replica | Replayed | Refusal:
+    """Bound or Running to Stopping."""
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    owner = CAUSE_OWNER[request.cause]
+    if owner not in _UNLEASED:
+        refusal = term_refusal(draft, context, request.term)
+        if refusal is not None:
+            return refusal
+    return stop(draft, context, replica, request.cause, request.evidence, request.operation, mark)
+
+
+def stop(
+    draft: Draft,
+    context: Context,
+    replica: Replica,
+    cause: Cause,
+    evidence: str,
+    operation: str = "",
+    mark: str = "",
+) -> Replica | Refusal:
+    """Stop one replica for a cause: the identity must own the cause,
+    and the budget must allow it.
+    """
+    owner = CAUSE_OWNER[cause]
+    if not context.is_actor(owner):
+        return Refusal(
+            Reason.NOT_OWNER,
+            f"only {owner.value} stops work for {cause.value}, not {context.identity.name}",
+            {"owners": owner.value},
+        )
+    actor = actor_for(context, replica, State.STOPPING)
+    if isinstance(actor, Refusal):
+        return actor
+    key = keys.disruption_ledger(replica.namespace, replica.spec.workload)
+    ledger = draft.ledger(DisruptionLedger, key) or DisruptionLedger()
+    uid = replica.metadata.uid
+    refusal = disruption_refusal(ledger, uid, cause)
+    if refusal is not None:
+        return msgspec.structs.replace(
+            refusal, message=f"workload {replica.spec.workload}: {refusal.message}"
+        )
+    draft.write(key, disrupted(ledger, uid, cause))
+    return moved(
+        draft,
+        context,
+        replica,
+        State.STOPPING,
+        reason=cause.value,
+        evidence=evidence,
+        operation=operation,
+        mark=mark,
+        cause=cause,
+    )
+
+
+def stop_and_reserve(
+    draft: Draft, context: Context, request: StopAndReserve
+) -> Reservation | Replayed | Refusal:
+    """Stop the victims and promise their place to a pending replica;
+    the bind follows their release.
+    """
+    load_for_place(draft, request.target, request.node, request.term.scope)
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    actor = actor_for(context, replica, State.BOUND)
+    if isinstance(actor, Refusal):
+        return actor
+    if not 0 < len(request.victims) <= VICTIMS_MAX:
+        return Refusal(Reason.NOT_ALLOWED, f"a preemption has 1 to {VICTIMS_MAX} victims")
+    ledger = node_for(draft, request.node, request.node_uid)
+    if isinstance(ledger, Refusal):
+        return ledger
+    refusal = term_refusal(draft, context, request.term) or place_refusal(
+        draft, replica, request.node, ledger
+    )
+    if refusal is not None:
+        return refusal
+    emptied = _stop_victims(draft, context, request, replica, ledger)
+    if isinstance(emptied, Refusal):
+        return emptied
+    return _promise(draft, context, request, replica, emptied, mark)
+
+
+def _victim_refusal(request: StopAndReserve, replica: Replica, victim: Replica) -> Refusal | None:
+    binding = victim.status.binding
+    if binding is None or binding.node != request.node:
+        return Refusal(Reason.WRONG_STATE, f"{victim.name} does not run on {request.node}")
+    if victim.spec.priority >= replica.spec.priority:
+        return Refusal(
+            Reason.NOT_ALLOWED,
+            f"{victim.name} has priority {victim.spec.priority}, not below {replica.spec.priority}",
+        )
+    return None
+
+
+def _stop_victims(
+    draft: Draft,
+    context: Context,
+    request: StopAndReserve,
+    replica: Replica,
+    ledger: NodeLedger,
+) -> NodeLedger | Refusal:
+    """Stop each victim. Returns the node's ledger as it will be when all of them are gone."""
+    real, emptied = ledger, ledger
+    for target in request.victims:
+        victim = find(draft, target)
+        if isinstance(victim, Refusal):
+            return victim
+        refusal = as_seen(target, victim) or _victim_refusal(request, replica, victim)
+        if refusal is not None:
+            return refusal
+        stopped = stop(draft, context, victim, Cause.PREEMPTION, f"makes way for {replica.name}")
+        if isinstance(stopped, Refusal):
+            return stopped
+        binding = victim.status.binding
+        if binding is not None:
+            held = held_by(binding)
+            real = departing(real, held)
+            emptied = returned(emptied, held, victim.metadata.uid)
+    draft.write(keys.node_ledger(request.node), real)
+    return emptied
+
+
+def _promise(
+    draft: Draft,
+    context: Context,
+    request: StopAndReserve,
+    replica: Replica,
+    emptied: NodeLedger,
+    mark: str,
+) -> Reservation | Refusal:
+    held = claim(emptied, demand_of(replica.spec.template), request.devices)
+    if isinstance(held, Refusal):
+        return msgspec.structs.replace(
+            held, message=f"node {request.node}, even without the victims: {held.message}"
+        )
+    refusal = _quota_refusal(draft, replica, held.charge)
+    if refusal is not None:
+        return refusal
+    spec = ReservationSpec(
+        owner=replica_owner(replica),
+        intent=Intent.PREEMPTION,
+        deadline=request.deadline,
+        capacity_class=capacity_class(draft, replica.spec.template.priority_class),
+        quota=False,
+    )
+    name = reservation_name(replica.name, Intent.PREEMPTION)
+    made = open_reservation(draft, context, replica.namespace, name, spec, request.term.epoch)
+    if isinstance(made, Refusal):
+        return made
+    promise = Claim(
+        node=request.node,
+        replica=replica.name,
+        charge=held.charge,
+        devices=held.devices,
+        ports=held.ports,
+    )
+    real = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or emptied
+    draft.write(keys.node_ledger(request.node), promised(real, held, made.metadata.uid))
+    status = msgspec.structs.replace(made.status, claims=(promise,))
+    metadata = remembered(made.metadata, request.operation, mark, context.at, context.settings)
+    made = msgspec.structs.replace(made, metadata=metadata, status=status)
+    save(draft, made)
+    # The replica stays Pending, but it is not the one that the scheduler saw: a second try must
+    # not preempt again.
+    noted = remembered(replica.metadata, request.operation, mark, context.at, context.settings)
+    draft.write(keys.key_of(replica), msgspec.structs.replace(replica, metadata=noted))
+    return made
+
+
+def _quota_refusal(draft: Draft, replica: Replica, charge: dict[str, int]) -> Refusal | None:
+    """Nobody is stopped for work that its own quota would keep out afterwards."""
+    key = keys.quota_ledger(cohort_of(draft, replica.namespace))
+    ledger = draft.ledger(QuotaLedger, key) or QuotaLedger()
+    of = capacity_class(draft, replica.spec.template.priority_class)
+    return quota_refusal(ledger, replica.namespace, of, charge)

@@ -1,0 +1,213 @@
+"""Reservations as records: making one, taking a claim out of it, and letting it go.
+
+A reservation's claims are charged to node and tenant the moment it is made, owned by the
+reservation's uid. A bind turns a claim into a binding; whatever is left when it ends is given back
+here. A claim of a preemption is different: its place is only promised, since its victims still
+hold it, and charges nothing until it is bound.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.charges import charge_tenant, refund_tenant, return_node, take_node
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.model import keys
+from holdfast.model.fit import Held, unpromised
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import (
+    Claim,
+    Intent,
+    Reservation,
+    ReservationOwner,
+    ReservationPhase,
+    ReservationSpec,
+    ReservationStatus,
+)
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
+from holdfast.model.refusal import Reason, Refusal
+
+ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+
+
+def reservation_name(owner: str, intent: Intent) -> str:
+    """One name per owner and intent,
+    so that a second reservation for the same is the same object.
+    """
+    return f"{owner}-{intent.value}"
+
+
+def replica_owner(replica: Replica) -> ReservationOwner:
+    """A replica as the owner of a reservation."""
+    return ReservationOwner(
+        kind="Replica",
+        name=replica.name,
+        uid=replica.metadata.uid,
+        generation=replica.metadata.generation,
+    )
+
+
+def held_of(claim: Claim) -> Held:
+    """What a claim holds."""
+    return Held(charge=claim.charge, devices=claim.devices, ports=claim.ports)
+
+
+def is_promise(reservation: Reservation) -> bool:
+    """Whether its place is still held by others and only promised."""
+    return reservation.spec.intent is Intent.PREEMPTION
+
+
+def overdue_refusal(context: Context, reservation: Reservation) -> Refusal | None:
+    """A holder stops a skew before the deadline,
+    since the reclaimer's clock may be that much ahead.
+    """
+    deadline = reservation.spec.deadline
+    left_ms = (deadline - context.at).total_seconds() * 1000
+    if left_ms > context.settings.skew_ms:
+        return None
+    return Refusal(
+        Reason.RESERVATION_EXPIRED,
+        f"reservation {reservation.name} ended at {deadline.isoformat()}",
+        {"reservation": reservation.name, "deadline": deadline.isoformat()},
+    )
+
+
+def open_reservation(
+    draft: Draft, context: Context, namespace: str, name: str, spec: ReservationSpec, epoch: int
+) -> Reservation | Refusal:
+    """A new, empty reservation.
+
+    One that is still active under this name is refused, not doubled.
+    """
+    old = draft.object(Reservation, namespace, name)
+    if old is not None and old.status.phase in ACTIVE:
+        return Refusal(
+            Reason.RESERVATION_EXISTS,
+            f"{spec.owner.name} already holds reservation {name} for {spec.intent.value}",
+            {"reservation": name, "uid": old.metadata.uid},
+        )
+    owner = spec.owner
+    return Reservation(
+        ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=context.new_uid(),
+            generation=1,
+            creation_timestamp=context.at,
+            owner_references=(
+                OwnerReference(
+                    api_version=API_VERSION,
+                    kind=owner.kind,
+                    name=owner.name,
+                    uid=owner.uid,
+                    controller=True,
+                ),
+            ),
+        ),
+        spec=spec,
+        status=ReservationStatus(by=context.identity.name, epoch=epoch),
+    )
+
+
+def add_claim(
+    draft: Draft,
+    context: Context,
+    reservation: Reservation,
+    claim: Claim,
+    ledger: NodeLedger | None,
+) -> Reservation | Refusal:
+    """Charge a claim and add it. `ledger` is the node's, already judged; None for quota alone."""
+    cohort = reservation.status.cohort
+    if reservation.spec.quota:
+        charge = charge_tenant(
+            draft, context, reservation.namespace, reservation.spec.capacity_class, claim.charge
+        )
+        if isinstance(charge, Refusal):
+            return charge
+        cohort = charge
+    if ledger is not None:
+        take_node(draft, claim.node, ledger, held_of(claim), reservation.metadata.uid)
+    status = msgspec.structs.replace(
+        reservation.status, claims=(*reservation.status.claims, claim), cohort=cohort
+    )
+    return msgspec.structs.replace(reservation, status=status)
+
+
+def save(draft: Draft, reservation: Reservation) -> None:
+    draft.write(keys.key_of(reservation), reservation)
+
+
+def claim_for(reservation: Reservation, replica: Replica, node: str) -> int | None:
+    """Which open claim this replica may consume on this node: its own,
+    or one for any of the owner's.
+    """
+    for index, claim in enumerate(reservation.status.claims):
+        if claim.node == node and not claim.consumed and claim.replica in ("", replica.name):
+            return index
+    return None
+
+
+def give_back(draft: Draft, reservation: Reservation, claim: Claim) -> None:
+    """Return one open claim to its node and tenant."""
+    if is_promise(reservation):
+        ledger = draft.ledger(NodeLedger, keys.node_ledger(claim.node))
+        if ledger is not None:
+            after = unpromised(ledger, reservation.metadata.uid)
+            draft.write(keys.node_ledger(claim.node), after)
+        return
+    if claim.node:
+        return_node(draft, claim.node, held_of(claim), reservation.metadata.uid)
+    if reservation.spec.quota:
+        refund_tenant(draft, reservation.namespace, reservation.spec.capacity_class, claim.charge)
+
+
+def consumed(reservation: Reservation, index: int) -> Reservation:
+    """The reservation after one claim became a binding;
+    with the last one it has served its purpose.
+    """
+    claims = list(reservation.status.claims)
+    claims[index] = msgspec.structs.replace(claims[index], consumed=True)
+    done = all(claim.consumed for claim in claims)
+    status = msgspec.structs.replace(
+        reservation.status,
+        claims=tuple(claims),
+        phase=ReservationPhase.CONSUMED if done else reservation.status.phase,
+    )
+    return msgspec.structs.replace(reservation, status=status)
+
+
+def drop_claims(
+    draft: Draft,
+    context: Context,
+    namespace: str,
+    name: str,
+    replica: Replica | None,
+    reason: str,
+) -> Reservation | None:
+    """Give back what a reservation still holds, all of it or only what it holds for one replica.
+
+    A reservation that is gone or has ended holds nothing, so there is nothing to do and nothing to
+    refuse.
+    """
+    reservation = draft.object(Reservation, namespace, name)
+    if reservation is None or reservation.status.phase not in ACTIVE:
+        return None
+    rest = []
+    for claim in reservation.status.claims:
+        mine = replica is None or claim.replica == replica.name
+        if claim.consumed or not mine:
+            rest.append(claim)
+        else:
+            give_back(draft, reservation, claim)
+    still_open = any(not claim.consumed for claim in rest)
+    status = msgspec.structs.replace(
+        reservation.status,
+        claims=tuple(rest),
+        phase=reservation.status.phase if still_open else ReservationPhase.RELEASED,
+        reason=reason,
+    )
+    after = msgspec.structs.replace(reservation, status=status)
+    save(draft, after)
+    return after

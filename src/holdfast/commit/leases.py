@@ -1,0 +1,134 @@
+"""Leases and epochs: who may act for a scope, and how an old holder is kept out.
+
+A lease never proves that nobody else acts; it only says who should. What keeps a stale holder out
+is the epoch: it lives in a key of its own that changes at a takeover only, every privileged
+request names the epoch it acts under, and the transaction compares that key. A holder that slept
+through a takeover therefore loses at the commit, however sure of itself it is.
+
+Whether a holder is gone is judged by each candidate on its own monotonic clock: it takes over only
+after it has seen the same epoch and the same count of renewals for the whole duration.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.records import Epoch
+from holdfast.commit.requests import AcquireLease, ReleaseLease, RenewLease, Term
+from holdfast.model import keys
+from holdfast.model.errors import invariant
+from holdfast.model.kinds.lease import Lease, LeaseSpec
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+
+# Whoever may hold a lease at all: servers, schedulers and controllers, never a person or a node.
+_HOLDERS = tuple(a for a in Actor if a not in (Actor.USER, Actor.OPERATOR, Actor.AGENT))
+
+
+def lease_name(scope: str) -> str:
+    """The name of the Lease object of a scope; scopes use `:` and `/`, which names cannot have."""
+    return scope.replace(":", "-").replace("/", "-").lower()
+
+
+def term_refusal(draft: Draft, context: Context, term: Term | None) -> Refusal | None:
+    """Whether the caller still acts under the current epoch of its scope."""
+    if term is None:
+        return Refusal(Reason.EPOCH_REQUIRED, "this write needs the epoch of a lease")
+    current: Epoch | None = draft.read(keys.epoch(term.scope))
+    if current is None or current.epoch != term.epoch or current.holder != context.identity.name:
+        now = f"epoch {current.epoch} of {current.holder}" if current is not None else "no epoch"
+        return Refusal(
+            Reason.STALE_EPOCH,
+            f"{context.identity.name} acts for {term.scope!r} under epoch {term.epoch}, "
+            f"the store has {now}",
+            {
+                "scope": term.scope,
+                "epoch": str(term.epoch),
+                "current": str(current.epoch) if current is not None else "0",
+            },
+        )
+    return None
+
+
+def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Refusal:
+    """Take a lease: at once when it is free,
+    otherwise when it is just as the candidate last saw it.
+    """
+    if not context.is_actor(*_HOLDERS):
+        return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not hold leases")
+    name = lease_name(request.scope)
+    draft.load(keys.epoch(request.scope))
+    lease = draft.object(Lease, "", name)
+    if lease is not None and lease.spec.scope != request.scope:
+        return Refusal(
+            Reason.EXISTS, f"lease {name!r} belongs to scope {lease.spec.scope!r}", {"lease": name}
+        )
+    if lease is not None and lease.spec.holder:
+        seen = (request.seen_epoch, request.seen_renewals)
+        if (lease.spec.epoch, lease.spec.renewals) != seen:
+            return Refusal(
+                Reason.LEASE_HELD,
+                f"{lease.spec.holder} holds {request.scope!r} and has moved since it was seen",
+                {"holder": lease.spec.holder, "epoch": str(lease.spec.epoch)},
+            )
+    spec = LeaseSpec(
+        scope=request.scope,
+        holder=context.identity.name,
+        epoch=(lease.spec.epoch if lease is not None else 0) + 1,
+        duration_ms=request.duration_ms,
+        acquired=context.at,
+        renewed=context.at,
+    )
+    draft.write(keys.epoch(request.scope), Epoch(epoch=spec.epoch, holder=spec.holder))
+    return _written(draft, context, lease, name, spec)
+
+
+def renew(draft: Draft, context: Context, request: RenewLease) -> Lease | Refusal:
+    """Stay the holder. This does not touch the epoch, so it gets in the way of no transaction."""
+    held = _held(draft, context, request.term)
+    if isinstance(held, Refusal):
+        return held
+    spec = msgspec.structs.replace(held.spec, renewed=context.at, renewals=held.spec.renewals + 1)
+    return _written(draft, context, held, held.name, spec)
+
+
+def release(draft: Draft, context: Context, request: ReleaseLease) -> Lease | Refusal:
+    """Give it back.
+
+    The epoch stays, so that what is still on its way under it is accepted or not by
+    its own compares until somebody takes over.
+    """
+    held = _held(draft, context, request.term)
+    if isinstance(held, Refusal):
+        return held
+    spec = msgspec.structs.replace(held.spec, holder="", renewals=held.spec.renewals + 1)
+    return _written(draft, context, held, held.name, spec)
+
+
+def _held(draft: Draft, context: Context, term: Term) -> Lease | Refusal:
+    refusal = term_refusal(draft, context, term)
+    if refusal is not None:
+        return refusal
+    lease = draft.object(Lease, "", lease_name(term.scope))
+    invariant(lease is not None, f"scope {term.scope!r} has an epoch but no lease")
+    if lease is None or lease.spec.holder != context.identity.name:
+        return Refusal(Reason.STALE_EPOCH, f"{context.identity.name} gave {term.scope!r} back")
+    return lease
+
+
+def _written(
+    draft: Draft, context: Context, old: Lease | None, name: str, spec: LeaseSpec
+) -> Lease:
+    metadata = (
+        old.metadata
+        if old is not None
+        else ObjectMeta(
+            name=name, uid=context.new_uid(), generation=1, creation_timestamp=context.at
+        )
+    )
+    lease = Lease(metadata, spec=spec)
+    draft.write(keys.key_of(lease), lease)
+    return lease

@@ -1,0 +1,106 @@
+"""Remembering what was accepted, so that asking again is not doing again.
+
+An operation id is the caller's own: identity, uid, transition number and intent, the same for
+every try. It is kept on the object it changed; only deletes and generated names, which leave no
+object to keep it on, get a record of their own. A refusal is never remembered: it is decided anew,
+since the world may have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.commit.context import Context, Settings
+from holdfast.commit.draft import Draft
+from holdfast.commit.records import PastOperation
+from holdfast.model import keys
+from holdfast.model.meta import Object, ObjectMeta, Operation
+from holdfast.model.refusal import Reason, Refusal
+
+OPERATION_ID_MAX = 253
+
+
+def operation_id(identity: str, uid: str, number: int, intent: str) -> str:
+    """The id that a component gives its operation; equal for every try of the same intention."""
+    return f"{identity}/{uid}/{number}/{intent}"
+
+
+def digest(request: msgspec.Struct) -> str:
+    """What the request asks for, in short.
+
+    The same id for something else is a mistake of the caller.
+    """
+    return hashlib.blake2b(msgspec.json.encode(request), digest_size=12).hexdigest()
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """This very operation was accepted before."""
+
+    operation: Operation
+
+
+def recall(metadata: ObjectMeta, operation: str, mark: str) -> Replayed | Refusal | None:
+    """Whether the object remembers this operation: as done, as something else under its id,
+    or not at all.
+    """
+    if not operation:
+        return None
+    for past in metadata.operations:
+        if past.id == operation:
+            return _judge(past, mark)
+    return None
+
+
+def _judge(past: Operation, mark: str) -> Replayed | Refusal:
+    if past.digest == mark:
+        return Replayed(past)
+    return Refusal(
+        Reason.OPERATION_REUSED,
+        f"operation {past.id!r} was accepted before for another request",
+        {"operation": past.id},
+    )
+
+
+def remembered(
+    metadata: ObjectMeta, operation: str, mark: str, at: datetime, settings: Settings
+) -> ObjectMeta:
+    """The metadata with this operation kept,
+    and the old ones let go that need not be kept any more.
+    """
+    if not operation:
+        return metadata
+    kept = list(metadata.operations)
+    since = at - timedelta(milliseconds=settings.operations_kept_ms)
+    while len(kept) >= settings.operations_kept and (
+        kept[0].at < since or len(kept) >= settings.operations_max
+    ):
+        del kept[0]
+    kept.append(Operation(id=operation, digest=mark, at=at))
+    return msgspec.structs.replace(metadata, operations=tuple(kept))
+
+
+def recall_past(draft: Draft, operation: str, mark: str) -> Replayed | Refusal | None:
+    """The same for operations whose object is gone or was named by the server."""
+    if not operation:
+        return None
+    past: PastOperation | None = draft.read(keys.operation(operation))
+    return _judge(past.operation, mark) if past is not None else None
+
+
+def remember_past(draft: Draft, context: Context, obj: Object, operation: str, mark: str) -> None:
+    """Keep an operation apart from its object; controller:garbage removes it after its time."""
+    if not operation:
+        return
+    kept_for = timedelta(milliseconds=context.settings.operations_kept_ms)
+    draft.write(
+        keys.operation(operation),
+        PastOperation(
+            operation=Operation(id=operation, digest=mark, at=context.at),
+            key=keys.key_of(obj),
+            uid=obj.metadata.uid,
+            until=context.at + kept_for,
+        ),
+    )

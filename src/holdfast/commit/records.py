@@ -1,0 +1,89 @@
+"""Between a key's bytes in the store and the struct that decisions work on.
+
+What is stored under a key follows from the key alone, so that a record never has to say what it
+is. An object is stored without its resourceVersion, which is the record's own revision and known
+only once it is committed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.model import keys
+from holdfast.model.errors import unreachable
+from holdfast.model.ledger import (
+    DisruptionLedger,
+    GrantLedger,
+    NodeLedger,
+    ObjectsLedger,
+    PoolsLedger,
+    QuotaLedger,
+)
+from holdfast.model.meta import Object, Operation, Part, Timestamp
+from holdfast.model.registry import KINDS
+
+
+class Epoch(Part, frozen=True):
+    """The epoch of one lease's scope.
+
+    It changes at a takeover only, so that transactions can compare it.
+    """
+
+    epoch: int
+    holder: str
+
+
+class PastOperation(Part, frozen=True):
+    """An accepted operation whose object is gone: a delete, or a create under a generated name."""
+
+    operation: Operation
+    key: str
+    uid: str
+    until: Timestamp
+
+
+_TYPES: tuple[tuple[str, type[Any]], ...] = (
+    *((keys.kind_prefix(kind), kind.struct) for kind in KINDS),
+    (f"{keys.LEDGERS}node/", NodeLedger),
+    (f"{keys.LEDGERS}quota/", QuotaLedger),
+    (f"{keys.LEDGERS}objects/", ObjectsLedger),
+    (f"{keys.LEDGERS}disruption/", DisruptionLedger),
+    (f"{keys.LEDGERS}grant/", GrantLedger),
+    (f"{keys.LEDGERS}pools/", PoolsLedger),
+    (keys.EPOCHS, Epoch),
+    (keys.OPERATIONS, PastOperation),
+)
+_DECODERS = {prefix: msgspec.json.Decoder(struct) for prefix, struct in _TYPES}
+_ENCODER = msgspec.json.Encoder()
+
+
+def decode(key: str, value: bytes) -> Any:
+    """The struct stored under this key. These bytes are our own, so they are not guarded again."""
+    sort, _, rest = key.partition("/")
+    # Objects and ledgers are told apart by two segments, everything else by one.
+    prefix = f"{sort}/{rest.partition('/')[0]}/"
+    decoder = _DECODERS.get(prefix) or _DECODERS.get(f"{sort}/")
+    if decoder is None:
+        unreachable(f"nothing is ever stored under {key!r}")
+    return decoder.decode(value)
+
+
+def encode(value: Any) -> bytes:
+    """The bytes to store."""
+    return _ENCODER.encode(value)
+
+
+def versioned(obj: Object, revision: int) -> Object:
+    """The object as clients see it, with its revision as resourceVersion."""
+    metadata = msgspec.structs.replace(obj.metadata, resource_version=str(revision))
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+def unversioned(obj: Object) -> Object:
+    """The object as it is stored."""
+    if not obj.metadata.resource_version:
+        return obj
+    metadata = msgspec.structs.replace(obj.metadata, resource_version="")
+    return msgspec.structs.replace(obj, metadata=metadata)

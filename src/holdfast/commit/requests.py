@@ -1,0 +1,320 @@
+"""What may be asked of the authority, and what it answers.
+
+A request says what it wants and on what it rests: uid and transition number of a replica, the
+epoch of a lease, the mark of a node, the resourceVersion of an object. Each of these changes when
+the request succeeds, so a repetition can never take effect a second time. `operation` is the
+caller's own stable id; an accepted one is remembered on the object and answered again instead of
+being performed again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import DeviceShare, Pending, Process
+from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
+from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Refusal
+
+
+class Term(msgspec.Struct, frozen=True, gc=False):
+    """Under which lease the caller acts. A privileged write without one is refused."""
+
+    scope: str
+    epoch: int
+
+
+class Target(msgspec.Struct, frozen=True, gc=False):
+    """The very replica that is meant, as the caller saw it: a later one of that name is another."""
+
+    namespace: str
+    name: str
+    uid: str
+    number: int
+
+
+class Bind(msgspec.Struct, frozen=True, tag=True):
+    """Give a pending or reserved replica its place.
+
+    `devices` None leaves their choice to the commit.
+    """
+
+    target: Target
+    node: str
+    node_uid: str
+    term: Term
+    operation: str = ""
+    devices: tuple[DeviceShare, ...] | None = None
+    policy: str = ""
+    snapshot_revision: int = 0
+    snapshot_age_ms: int = 0
+    reservation: str = ""
+    deadline: datetime | None = None
+
+
+class BindTogether(msgspec.Struct, frozen=True, tag=True):
+    """Bind all of these or none, in one transaction."""
+
+    binds: tuple[Bind, ...]
+    operation: str = ""
+
+
+class Reserve(msgspec.Struct, frozen=True, tag=True):
+    """Hold a place for a pending replica until a deadline: Pending to Reserved."""
+
+    target: Target
+    node: str
+    node_uid: str
+    term: Term
+    deadline: datetime
+    intent: Intent = Intent.BIND
+    operation: str = ""
+    devices: tuple[DeviceShare, ...] | None = None
+    gang: str = ""
+
+
+class Unreserve(msgspec.Struct, frozen=True, tag=True):
+    """Give a reserved place back: Reserved to Pending."""
+
+    target: Target
+    reason: str
+    term: Term | None = None
+    operation: str = ""
+
+
+class HoldCapacity(msgspec.Struct, frozen=True, tag=True):
+    """Hold capacity for an owner and an intent, not for a certain replica: recovery lanes,
+    gangs.
+    """
+
+    namespace: str
+    owner: ReservationOwner
+    intent: Intent
+    claims: tuple[Claim, ...]
+    deadline: datetime
+    term: Term
+    min_available: int = 0
+    operation: str = ""
+
+
+class CommitGang(msgspec.Struct, frozen=True, tag=True):
+    """All members have their places: let them be bound."""
+
+    namespace: str
+    reservation: str
+    uid: str
+    term: Term
+    operation: str = ""
+
+
+class DropReservation(msgspec.Struct, frozen=True, tag=True):
+    """Release whatever a reservation still holds."""
+
+    namespace: str
+    reservation: str
+    uid: str
+    reason: str
+    term: Term | None = None
+    operation: str = ""
+
+
+class Evict(msgspec.Struct, frozen=True, tag=True):
+    """Stop running work on purpose, for one of the causes, inside its disruption budget."""
+
+    target: Target
+    cause: Cause
+    evidence: str = ""
+    term: Term | None = None
+    operation: str = ""
+
+
+class StopAndReserve(msgspec.Struct, frozen=True, tag=True):
+    """The first half of a preemption: stop the victims and promise their place,
+    in one transaction.
+    """
+
+    target: Target
+    node: str
+    node_uid: str
+    victims: tuple[Target, ...]
+    term: Term
+    deadline: datetime
+    devices: tuple[DeviceShare, ...] | None = None
+    operation: str = ""
+
+
+class Move(msgspec.Struct, frozen=True, tag=True):
+    """Any other transition of the lifecycle table.
+
+    `incarnation` is the life of the agent that speaks; `mark` the mark under which a node was
+    declared out of contact or fenced; `word` an operator's reason.
+    """
+
+    target: Target
+    to: State
+    reason: str = ""
+    evidence: str = ""
+    incarnation: int | None = None
+    mark: int = 0
+    process: Process | None = None
+    word: str = ""
+    term: Term | None = None
+    operation: str = ""
+
+
+class ReportStage(msgspec.Struct, frozen=True, tag=True):
+    """Progress without a change of ownership: starting, ready, serving, queued, scheduled."""
+
+    target: Target
+    stage: Stage
+    incarnation: int | None = None
+    process: Process | None = None
+    operation: str = ""
+
+
+class ReportPending(msgspec.Struct, frozen=True, tag=True):
+    """Why a replica waits, said by the scheduler."""
+
+    target: Target
+    pending: Pending
+    operation: str = ""
+
+
+class RegisterNode(msgspec.Struct, frozen=True, tag=True):
+    """An agent presents itself: what the machine is and, after a fence, what still runs on it."""
+
+    node: Node
+    running: tuple[str, ...] = ()
+    operation: str = ""
+
+
+class NodeWord(StrEnum):
+    """What controller:nodes may say of a node."""
+
+    SUSPECT = "Suspect"
+    TRUST = "Trust"
+    MARK = "Mark"
+    CLEAR = "Clear"
+    FENCE = "Fence"
+    LOSE = "Lose"
+
+
+class JudgeNode(msgspec.Struct, frozen=True, tag=True):
+    """Move a node's phase. Clearing and fencing name the very mark that they are about."""
+
+    node: str
+    uid: str
+    word: NodeWord
+    term: Term
+    mark: int = 0
+    reason: str = ""
+    operation: str = ""
+
+
+class AcquireLease(msgspec.Struct, frozen=True, tag=True):
+    """Take a lease that is free,
+    or that did not move for its duration on the caller's own clock.
+    """
+
+    scope: str
+    duration_ms: int
+    seen_epoch: int = 0
+    seen_renewals: int = 0
+    operation: str = ""
+
+
+class RenewLease(msgspec.Struct, frozen=True, tag=True):
+    """Stay the holder."""
+
+    term: Term
+    operation: str = ""
+
+
+class ReleaseLease(msgspec.Struct, frozen=True, tag=True):
+    """Give it back, so that another need not wait."""
+
+    term: Term
+    operation: str = ""
+
+
+class Create(msgspec.Struct, frozen=True):
+    """A new object."""
+
+    object: Object
+    manager: str = ""
+    dry_run: bool = False
+    operation: str = ""
+
+
+class Update(msgspec.Struct, frozen=True):
+    """Replace spec and metadata, or the status alone.
+
+    An empty resourceVersion means: whatever it is now.
+    """
+
+    object: Object
+    subresource: str = ""
+    manager: str = ""
+    dry_run: bool = False
+    operation: str = ""
+
+
+class PatchType(StrEnum):
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class Patch(msgspec.Struct, frozen=True):
+    """Change an object by a patch, computed on what is current at the commit."""
+
+    plural: str
+    namespace: str
+    name: str
+    type: PatchType
+    body: Any
+    subresource: str = ""
+    manager: str = ""
+    force: bool = False
+    strict: bool = True
+    dry_run: bool = False
+    operation: str = ""
+
+
+class Propagation(StrEnum):
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
+
+
+class Remove(msgspec.Struct, frozen=True):
+    """Delete an object. It is gone once its finalizers are; `force` is an operator's word."""
+
+    plural: str
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    propagation: Propagation = Propagation.BACKGROUND
+    grace_seconds: int | None = None
+    force: bool = False
+    dry_run: bool = False
+    operation: str = ""
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """It is so, as of this revision. `replayed` says that it was so before this request."""
+
+    revision: int
+    object: Object | None = None
+    replayed: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+Verdict = Accepted | Refusal

@@ -1,0 +1,298 @@
+"""Holding capacity ahead of a bind: for one replica, for a gang, for recovery.
+
+There is at most one active reservation per owner and intent; a scheduler that crashed after
+reserving finds its own again by that name and never makes a second one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.commit.bind import (
+    fit_on,
+    load_for_place,
+    node_for,
+    place_refusal,
+)
+from holdfast.commit.charges import capacity_class
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.holds import (
+    add_claim,
+    drop_claims,
+    open_reservation,
+    overdue_refusal,
+    replica_owner,
+    reservation_name,
+    save,
+)
+from holdfast.commit.leases import term_refusal
+from holdfast.commit.moves import actor_for, current, moved
+from holdfast.commit.operations import Replayed, digest, recall, remembered
+from holdfast.commit.requests import (
+    CommitGang,
+    DropReservation,
+    HoldCapacity,
+    Reserve,
+    Unreserve,
+)
+from holdfast.model import keys
+from holdfast.model.fit import Held, judge_held
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import (
+    Claim,
+    Intent,
+    Reservation,
+    ReservationPhase,
+    ReservationSpec,
+)
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.lifecycle import Actor, State
+from holdfast.model.placing import gate_refusal
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_named
+
+
+def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Replayed | Refusal:
+    """Pending to Reserved: the place is charged at once and given back at the deadline."""
+    load_for_place(draft, request.target, request.node, request.term.scope)
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    actor = actor_for(context, replica, State.RESERVED)
+    if isinstance(actor, Refusal):
+        return actor
+    ledger = node_for(draft, request.node, request.node_uid)
+    if isinstance(ledger, Refusal):
+        return ledger
+    refusal = term_refusal(draft, context, request.term) or place_refusal(
+        draft, replica, request.node, ledger
+    )
+    if refusal is not None:
+        return refusal
+    held = fit_on(request.node, ledger, replica, request.devices)
+    if isinstance(held, Refusal):
+        return held
+    reservation = _reservation_for(draft, context, request, replica)
+    if isinstance(reservation, Refusal):
+        return reservation
+    grown = add_claim(draft, context, reservation, _claim(request.node, replica, held), ledger)
+    if isinstance(grown, Refusal):
+        return grown
+    save(draft, grown)
+    return moved(
+        draft,
+        context,
+        replica,
+        State.RESERVED,
+        reason="Reserved",
+        evidence=f"reservation {grown.name} on {request.node}",
+        operation=request.operation,
+        mark=mark,
+        reservation=grown.name,
+    )
+
+
+def _claim(node: str, replica: Replica, held: Held) -> Claim:
+    return Claim(
+        node=node, replica=replica.name, charge=held.charge, devices=held.devices, ports=held.ports
+    )
+
+
+def _reservation_for(
+    draft: Draft, context: Context, request: Reserve, replica: Replica
+) -> Reservation | Refusal:
+    """The gang's open reservation to add to, or a new one for this replica alone."""
+    of = capacity_class(draft, replica.spec.template.priority_class)
+    if not request.gang:
+        spec = ReservationSpec(
+            owner=replica_owner(replica),
+            intent=request.intent,
+            deadline=request.deadline,
+            capacity_class=of,
+        )
+        name = reservation_name(replica.name, request.intent)
+        return open_reservation(draft, context, replica.namespace, name, spec, request.term.epoch)
+    gang = draft.object(Reservation, replica.namespace, request.gang)
+    if gang is None or gang.status.phase is not ReservationPhase.HELD:
+        return Refusal(Reason.RESERVATION_MISSING, f"gang reservation {request.gang} is not open")
+    if gang.spec.owner.uid != replica.spec.workload_uid:
+        return Refusal(
+            Reason.PROTECTED_CAPACITY, f"gang {gang.name} belongs to {gang.spec.owner.name}"
+        )
+    return overdue_refusal(context, gang) or gang
+
+
+def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | Replayed | Refusal:
+    """Reserved to Pending: after a conflict by the scheduler, past the deadline by repair."""
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    actor = actor_for(context, replica, State.PENDING)
+    if isinstance(actor, Refusal):
+        return actor
+    refusal = term_refusal(draft, context, request.term)
+    if refusal is not None:
+        return refusal
+    name = replica.status.reservation
+    if actor is Actor.REPAIR:
+        held = draft.object(Reservation, replica.namespace, name)
+        if held is not None and not _past(context, held.spec.deadline):
+            return Refusal(Reason.NOT_ALLOWED, f"reservation {name} has not reached its deadline")
+    drop_claims(draft, context, replica.namespace, name, replica, request.reason)
+    return moved(
+        draft,
+        context,
+        replica,
+        State.PENDING,
+        reason=request.reason,
+        evidence=f"reservation {name} given back",
+        operation=request.operation,
+        mark=mark,
+        reservation="",
+    )
+
+
+def _past(context: Context, deadline: datetime) -> bool:
+    """Whether a reclaimer may act: a skew after the deadline,
+    since the holder's clock may be behind.
+    """
+    return (context.at - deadline).total_seconds() * 1000 >= context.settings.skew_ms
+
+
+def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation | Replayed | Refusal:
+    """Capacity for an owner and an intent. A gang may start empty and grow by `reserve`."""
+    if not context.is_actor(Actor.SCHEDULER, Actor.REPAIR, Actor.WORKLOAD):
+        return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not hold capacity")
+    refusal = term_refusal(draft, context, request.term)
+    if refusal is not None:
+        return refusal
+    mark = digest(request)
+    name = reservation_name(request.owner.name, request.intent)
+    old = draft.object(Reservation, request.namespace, name)
+    past = recall(old.metadata, request.operation, mark) if old is not None else None
+    if past is not None:
+        return past
+    spec = ReservationSpec(
+        owner=request.owner,
+        intent=request.intent,
+        deadline=request.deadline,
+        min_available=request.min_available,
+    )
+    made = open_reservation(draft, context, request.namespace, name, spec, request.term.epoch)
+    for claim in request.claims:
+        if isinstance(made, Refusal):
+            return made
+        made = _held_on(draft, context, made, claim)
+    if isinstance(made, Refusal):
+        return made
+    metadata = remembered(made.metadata, request.operation, mark, context.at, context.settings)
+    made = msgspec.structs.replace(made, metadata=metadata)
+    save(draft, made)
+    return made
+
+
+def _held_on(
+    draft: Draft, context: Context, reservation: Reservation, claim: Claim
+) -> Reservation | Refusal:
+    """Add one claim that names its charge and devices itself,
+    judged by the same rules as a bind.
+    """
+    if not claim.node:
+        return add_claim(draft, context, reservation, claim, None)
+    ledger = draft.ledger(NodeLedger, keys.node_ledger(claim.node))
+    if ledger is None:
+        return Refusal(Reason.NODE_MISSING, f"node {claim.node} is not registered")
+    held = Held(charge=claim.charge, devices=claim.devices, ports=claim.ports)
+    refusal = gate_refusal(ledger.gate) or judge_held(ledger, held)
+    if refusal is not None:
+        return refusal
+    return add_claim(draft, context, reservation, claim, ledger)
+
+
+def commit_gang(
+    draft: Draft, context: Context, request: CommitGang
+) -> Reservation | Replayed | Refusal:
+    """One write lets all members be bound. Before it none of them can be."""
+    mark = digest(request)
+    gang = _named(draft, request.namespace, request.reservation, request.uid)
+    if isinstance(gang, Refusal):
+        return gang
+    past = recall(gang.metadata, request.operation, mark)
+    if past is not None:
+        return past
+    if not context.is_actor(Actor.SCHEDULER):
+        return Refusal(Reason.NOT_OWNER, "only a scheduler commits a gang")
+    refusal = term_refusal(draft, context, request.term) or overdue_refusal(context, gang)
+    if refusal is not None:
+        return refusal
+    if gang.spec.intent is not Intent.GANG or gang.status.phase is not ReservationPhase.HELD:
+        return Refusal(Reason.WRONG_STATE, f"{gang.name} is not a gang that waits to be committed")
+    if len(gang.status.claims) < gang.spec.min_available:
+        return Refusal(
+            Reason.GANG_INCOMPLETE,
+            f"{len(gang.status.claims)} of {gang.spec.min_available} members have a place",
+        )
+    metadata = remembered(gang.metadata, request.operation, mark, context.at, context.settings)
+    status = msgspec.structs.replace(gang.status, phase=ReservationPhase.COMMITTED)
+    after = msgspec.structs.replace(gang, metadata=metadata, status=status)
+    save(draft, after)
+    return after
+
+
+def drop(
+    draft: Draft, context: Context, request: DropReservation
+) -> Reservation | Replayed | Refusal:
+    """Release a reservation: by whoever made it,
+    or by repair past its deadline or without its owner.
+    """
+    mark = digest(request)
+    found = _named(draft, request.namespace, request.reservation, request.uid)
+    if isinstance(found, Refusal):
+        return found
+    past = recall(found.metadata, request.operation, mark)
+    if past is not None:
+        return past
+    refusal = term_refusal(draft, context, request.term) or _drop_refusal(draft, context, found)
+    if refusal is not None:
+        return refusal
+    after = drop_claims(draft, context, found.namespace, found.name, None, request.reason)
+    if after is None:
+        return Refusal(Reason.RESERVATION_MISSING, f"reservation {found.name} has ended already")
+    metadata = remembered(after.metadata, request.operation, mark, context.at, context.settings)
+    after = msgspec.structs.replace(after, metadata=metadata)
+    save(draft, after)
+    return after
+
+
+def _drop_refusal(draft: Draft, context: Context, found: Reservation) -> Refusal | None:
+    if context.identity.name == found.status.by:
+        return None
+    if not context.is_actor(Actor.REPAIR, Actor.GARBAGE):
+        return Refusal(Reason.NOT_OWNER, f"{context.identity.name} did not make {found.name}")
+    if _past(context, found.spec.deadline) or _ownerless(draft, found):
+        return None
+    return Refusal(
+        Reason.NOT_ALLOWED, f"reservation {found.name} has an owner and time left: it is no leak"
+    )
+
+
+def _ownerless(draft: Draft, found: Reservation) -> bool:
+    """Whether the owner is gone, which is read here and so compared: a leak is proven,
+    not guessed.
+    """
+    owner = found.spec.owner
+    key = keys.object_key(kind_named(owner.kind), found.namespace, owner.name)
+    obj = draft.read(key)
+    return obj is None or obj.metadata.uid != owner.uid
+
+
+def _named(draft: Draft, namespace: str, name: str, uid: str) -> Reservation | Refusal:
+    found = draft.object(Reservation, namespace, name)
+    if found is None or found.metadata.uid != uid:
+        return Refusal(Reason.RESERVATION_MISSING, f"reservation {name} is not there any more")
+    return found
