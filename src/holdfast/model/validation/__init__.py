@@ -1,0 +1,11 @@
+"""Whether an object makes sense, and whether it may become another: all errors at once.
+
+The decoder has checked types, ranges and enums before; admission checks afterwards what depends
+on other objects. In between, `validate(obj)` and `validate_update(old, new)` return every error
+with its path on the wire, the value as short text, and the rule as a sentence. One file per kind
+or small group of kinds; `table.py` ties them to the registry.
+"""
+
+from holdfast.model.validation.table import validate, validate_status, validate_update
+
+__all__ = ["validate", "validate_status", "validate_update"]

@@ -1,0 +1,139 @@
+"""Roles, bindings, tokens and secrets: who may do what, and what nobody may print."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+from holdfast.model.kinds.role import Role, RoleBinding, Rule
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.kinds.token import Token, TokenPurpose
+from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.validation import names, text
+from holdfast.model.validation.findings import Place
+from holdfast.model.validation.moments import after_creation
+from holdfast.model.validation.secret_keys import secret_key
+
+RULES_MAX = 256
+LIST_MAX = 256
+SECRET_BYTES_MAX = 1024 * 1024
+
+_VERB = re.compile(r"\*|[a-z]{1,63}", re.ASCII)
+_RESOURCE = re.compile(r"\*|[a-z]{1,63}(?:/(?:\*|[a-z]{1,63}))?|\*/[a-z]{1,63}", re.ASCII)
+_HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+
+
+def role(obj: Role, at: Place) -> None:
+    at = at["rules"]
+    if names.at_most(at, obj.rules, RULES_MAX):
+        for index, rule in enumerate(obj.rules):
+            _rule(at[index], rule)
+
+
+def _rule(at: Place, rule: Rule) -> None:
+    for field, items, form, example in (
+        ("verbs", rule.verbs, _VERB, "get, bind or *"),
+        ("resources", rule.resources, _RESOURCE, "workloads, workloads/scale or *"),
+    ):
+        if not items:
+            at[field].wrong(items, "must have at least one item, or the rule allows nothing")
+        if not names.at_most(at[field], items, LIST_MAX):
+            continue
+        for index, item in enumerate(items):
+            if not form.fullmatch(item):
+                at[field][index].wrong(item, f"must be a plain word such as {example}")
+    for index, group in enumerate(rule.api_groups[:LIST_MAX]):
+        if group != "*" and not names.is_dotted(group):
+            at["apiGroups"][index].wrong(group, "must be an API group such as holdfast.dev, or *")
+    names.names(at["resourceNames"], rule.resource_names, LIST_MAX, dotted=True)
+
+
+def role_binding(obj: RoleBinding, at: Place) -> None:
+    subjects = at["subjects"]
+    if names.at_most(subjects, obj.subjects, LIST_MAX):
+        for index, subject in enumerate(obj.subjects):
+            if subject.kind not in ("User", "Group"):
+                subjects[index]["kind"].wrong(subject.kind, "must be User or Group")
+            text.token(subjects[index]["name"], subject.name)
+        names.unique(subjects, [(s.kind, s.name) for s in obj.subjects])
+    names.name(at["roleRef"]["name"], obj.role_ref.name)
+    if obj.role_ref.namespace not in ("", obj.namespace, SYSTEM_NAMESPACE):
+        at["roleRef"]["namespace"].wrong(
+            obj.role_ref.namespace, f"must be empty, the binding's own, or {SYSTEM_NAMESPACE}"
+        )
+
+
+def tenant_prefix(namespace: str) -> str:
+    """How the users and groups of a tenant's own tokens begin."""
+    return f"tenant:{namespace}:"
+
+
+def token(obj: Token, at: Place) -> None:
+    spec, at = obj.spec, at["spec"]
+    if not _HASH.fullmatch(spec.hash):
+        # What stands here by mistake is likely to be the secret itself, so it is not shown.
+        at["hash"].wrong(None, "must be sha256: and 64 lower-case hexadecimal digits")
+    after_creation(at["expires"], spec.expires, obj)
+    if spec.purpose is TokenPurpose.JOIN:
+        _join(at, obj)
+        return
+    text.token(at["user"], spec.user)
+    names.unique(at["groups"], spec.groups)
+    for index, group in enumerate(spec.groups[:LIST_MAX]):
+        text.token(at["groups"][index], group)
+    if obj.namespace != SYSTEM_NAMESPACE:
+        _own_identities(at, obj)
+
+
+def _own_identities(at: Place, obj: Token) -> None:
+    """Whoever may write tokens in one namespace must not be able to speak for anybody else."""
+    prefix = tenant_prefix(obj.namespace)
+    rule = f"must begin with {prefix} outside namespace {SYSTEM_NAMESPACE}"
+    if obj.spec.user and not obj.spec.user.startswith(prefix):
+        at["user"].wrong(obj.spec.user, rule)
+    for index, group in enumerate(obj.spec.groups[:LIST_MAX]):
+        if not group.startswith(prefix):
+            at["groups"][index].wrong(group, rule)
+
+
+def _join(at: Place, obj: Token) -> None:
+    """A join token makes a node of whoever holds it: of the cluster's making, and not for ever."""
+    spec = obj.spec
+    if obj.namespace != SYSTEM_NAMESPACE:
+        at["purpose"].wrong("Join", f"must be Bearer outside namespace {SYSTEM_NAMESPACE}")
+    if spec.expires is None:
+        at["expires"].wrong(None, "must be given for Join")
+    for field, given in (("user", spec.user), ("groups", spec.groups)):
+        if given:
+            at[field].wrong(given, "must be left out for Join: a node's name is its identity")
+
+
+def token_update(old: Token, new: Token, at: Place) -> None:
+    """What was revoked or used up stays so; a new token costs nothing."""
+    if old.spec.revoked and not new.spec.revoked:
+        at["spec"]["revoked"].wrong(False, "cannot be taken back")
+    if old.status.used_at is not None and new.status.used_at != old.status.used_at:
+        at["status"]["usedAt"].wrong(new.status.used_at, "cannot be changed")
+    if old.spec.expires is not None and (
+        new.spec.expires is None or new.spec.expires > old.spec.expires
+    ):
+        at["spec"]["expires"].wrong(new.spec.expires, "cannot be put off; make a new token")
+
+
+def secret(obj: Secret, at: Place) -> None:
+    """Keys, encoding and size. No value is ever part of a finding."""
+    size = 0
+    for field, entries in (("data", obj.data), ("stringData", obj.string_data)):
+        for key, value in entries.items():
+            secret_key(at[field].entry(key), key)
+            if field == "stringData":
+                size += len(value.encode())
+                continue
+            try:
+                size += len(base64.b64decode(value.encode(), validate=True))
+            except (binascii.Error, ValueError):
+                at[field].entry(key).wrong(None, "must be base64")
+    if size > SECRET_BYTES_MAX:
+        at["data"].wrong(None, f"must have at most {SECRET_BYTES_MAX} bytes in all, has {size}")
+    text.sentence(at["type"], obj.type, needed=True, limit=names.DOTTED_MAX)

@@ -1,0 +1,70 @@
+"""Quantities in documents: they parse, are not negative, and stay within what is exact.
+
+The numbers themselves come from `model/quantity.py`, so that what validation accepts is exactly
+what fitting and quota arithmetic can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from holdfast.model.errors import Invalid
+from holdfast.model.meta import Quantity
+from holdfast.model.quantity import Resource, capacity, demand
+from holdfast.model.validation import names
+from holdfast.model.validation.findings import Place
+
+RESOURCES = tuple(resource.value for resource in Resource)
+
+_RESOURCES_MAX = 64
+
+
+def _read(
+    at: Place, resource: str, value: Quantity, rule: Callable[[str, Quantity], int]
+) -> int | None:
+    try:
+        return rule(resource, value)
+    except Invalid as invalid:
+        at.borrow(value, invalid.errors)
+        return None
+
+
+def demanded(at: Place, resource: str, value: Quantity) -> int | None:
+    """What is asked for, in internal units; None, and a finding, where it cannot be read."""
+    return _read(at, resource, value, demand)
+
+
+def offered(at: Place, resource: str, value: Quantity) -> int | None:
+    """What is there or allowed, in internal units; None, and a finding, where it cannot be read."""
+    return _read(at, resource, value, capacity)
+
+
+def device_class(at: Place, text: str) -> None:
+    """The class of a device. It shares a table of sums with the plain resources."""
+    names.name(at, text)
+    if text in RESOURCES:
+        at.wrong(text, "must not be the name of a plain resource")
+
+
+def table(at: Place, entries: Mapping[str, Quantity]) -> dict[str, int]:
+    """Allowed amounts by resource, of those that can be read."""
+    found: dict[str, int] = {}
+    if not names.at_most(at, entries, _RESOURCES_MAX):
+        return found
+    for resource, value in entries.items():
+        place = at.entry(resource)
+        if not names.is_name(resource):
+            known = ", ".join(RESOURCES)
+            place.wrong(resource, f"must be {known} or the name of a device class")
+            continue
+        units = offered(place, resource, value)
+        if units is not None:
+            found[resource] = units
+    return found
+
+
+def units(at: Place, entries: Mapping[str, int]) -> None:
+    """Amounts that are internal units already, as charges are."""
+    for resource, amount in entries.items():
+        if amount < 0:
+            at.entry(resource).wrong(amount, "must not be negative")

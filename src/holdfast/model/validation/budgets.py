@@ -1,0 +1,77 @@
+"""Quotas and grants: how much a tenant, or a region for it, may have committed."""
+
+from __future__ import annotations
+
+from holdfast.model.kinds.grant import Grant
+from holdfast.model.kinds.quota import ObjectCaps, Quota
+from holdfast.model.validation import amounts, names
+from holdfast.model.validation.findings import Place
+from holdfast.model.validation.moments import after_creation
+
+QUOTA_NAME = "default"
+
+
+def quota(obj: Quota, at: Place) -> None:
+    if obj.name and obj.name != QUOTA_NAME:
+        # Any other would look like a limit and hold nobody back.
+        at["metadata"]["name"].wrong(
+            obj.name, f'must be "{QUOTA_NAME}": a tenant has one quota, and it is called so'
+        )
+    spec, at = obj.spec, at["spec"]
+    names.optional_name(at["cohort"], spec.cohort)
+    amounts.table(at["hard"], spec.hard)
+    amounts.table(at["reclaimable"], spec.reclaimable)
+    for resource in amounts.table(at["borrowing"], spec.borrowing):
+        if resource not in spec.hard:
+            at["borrowing"].entry(resource).wrong(
+                resource, "must be limited under spec.hard: what is not limited is not borrowed"
+            )
+    if spec.borrowing and not spec.cohort:
+        at["borrowing"].wrong(spec.borrowing, "must be left out without a cohort to borrow from")
+    _caps(at["objects"], spec.objects)
+    if spec.requests_per_second == 0:
+        at["requestsPerSecond"].wrong(0, "must be at least 1, or nobody could change it again")
+
+
+def _caps(at: Place, caps: ObjectCaps) -> None:
+    """A cap above the cap that contains it would never be reached."""
+    for field, value, whole, most in (
+        ("pending", caps.pending, "replicas", caps.replicas),
+        ("replicas", caps.replicas, "objects", caps.objects),
+        ("workloads", caps.workloads, "objects", caps.objects),
+    ):
+        if value is not None and most is not None and value > most:
+            at[field].wrong(value, f"must be at most {whole}, which is {most}")
+
+
+def grant(obj: Grant, at: Place) -> None:
+    spec, at = obj.spec, at["spec"]
+    names.name(at["tenant"], spec.tenant)
+    names.name(at["region"], spec.region)
+    for field, budget in (
+        ("guaranteed", spec.guaranteed),
+        ("recovery", spec.recovery),
+        ("temporary", spec.temporary),
+    ):
+        amounts.table(at[field], budget)
+    after_creation(at["expires"], spec.expires, obj)
+
+
+def grant_status(obj: Grant, at: Place) -> None:
+    if obj.status.accepted_serial > obj.spec.serial:
+        at["status"]["acceptedSerial"].wrong(
+            obj.status.accepted_serial, f"must be at most the serial, which is {obj.spec.serial}"
+        )
+
+
+def grant_update(old: Grant, new: Grant, at: Place) -> None:
+    """A region tells renewals apart by their serial, so every other budget has a greater one."""
+    before, after = old.spec, new.spec
+    if after.serial < before.serial:
+        at["spec"]["serial"].wrong(after.serial, f"must not fall below {before.serial}")
+    elif after.serial == before.serial and after != before:
+        at["spec"]["serial"].wrong(after.serial, "must grow when the budget or its expiry changes")
+    if new.status.accepted_serial < old.status.accepted_serial:
+        at["status"]["acceptedSerial"].wrong(
+            new.status.accepted_serial, f"must not fall below {old.status.accepted_serial}"
+        )

@@ -1,0 +1,98 @@
+"""Nodes: what a machine has, and how much of it may be promised."""
+
+from __future__ import annotations
+
+from holdfast.model.kinds.node import Device, Node, NodeSpec, Protection
+from holdfast.model.quantity import Resource
+from holdfast.model.validation import amounts, names, text
+from holdfast.model.validation.findings import Place
+from holdfast.model.validation.placement import taints
+
+DEVICES_MAX = 1024
+IMAGES_MAX = 1024
+# Beyond ten times the cores, nothing that runs there meets any promise.
+CPU_OVERCOMMIT_MAX = 1000
+TENANTS_MAX = 1024
+
+
+def node(obj: Node, at: Place) -> None:
+    spec, at = obj.spec, at["spec"]
+    for field, value in (("region", spec.region), ("zone", spec.zone)):
+        names.optional_name(at[field], value)
+    names.name(at["pool"], spec.pool)
+    _capacity(at, spec)
+    _devices(at["devices"], spec.devices)
+    _overcommit(at["overcommit"], spec)
+    taints(at["taints"], spec.taints)
+    if spec.drain is not None:
+        text.sentence(at["drain"]["reason"], spec.drain.reason)
+    if spec.protected_for is not None:
+        protection(at["protectedFor"], spec.protected_for)
+    amounts.offered(at["costPerHour"], Resource.CPU, spec.cost_per_hour)
+
+
+def _capacity(at: Place, spec: NodeSpec) -> None:
+    have = amounts.table(at["capacity"], spec.capacity)
+    for resource in have:
+        if resource not in amounts.RESOURCES:
+            at["capacity"].entry(resource).wrong(
+                resource, "must be a plain resource; devices are listed under spec.devices"
+            )
+    kept = amounts.table(at["reserved"], spec.reserved)
+    for resource, units in kept.items():
+        if units > have.get(resource, 0):
+            at["reserved"].entry(resource).wrong(
+                spec.reserved[resource], "must be at most the capacity"
+            )
+
+
+def _devices(at: Place, devices: tuple[Device, ...]) -> None:
+    if not names.at_most(at, devices, DEVICES_MAX):
+        return
+    for index, device in enumerate(devices):
+        text.token(at[index]["id"], device.id)
+        amounts.device_class(at[index]["deviceClass"], device.device_class)
+        text.sentence(at[index]["model"], device.model, limit=names.DOTTED_MAX)
+        amounts.offered(at[index]["memory"], Resource.MEMORY, device.memory)
+    names.unique(at, [device.id for device in devices], "id")
+
+
+def _overcommit(at: Place, spec: NodeSpec) -> None:
+    """Only cpu can be promised twice: work that lacks it runs slower, all else makes it fail.
+
+    A protected node is where critical work recovers, so what it promises must be there.
+    """
+    for resource, percent in spec.overcommit.items():
+        place = at.entry(resource)
+        if resource not in spec.capacity:
+            place.wrong(resource, "must be a resource of the node's capacity")
+        most = CPU_OVERCOMMIT_MAX if resource == Resource.CPU else 100
+        if spec.protected_for is not None and percent > 100:
+            place.wrong(percent, "must be at most 100 on a protected node")
+        elif not 1 <= percent <= most:
+            place.wrong(percent, f"must be from 1 to {most} per cent")
+
+
+def protection(at: Place, of: Protection) -> None:
+    """Whom capacity is kept for: somebody at least, or it would be kept from nobody."""
+    names.names(at["tenants"], of.tenants, TENANTS_MAX)
+    names.names(at["priorityClasses"], of.priority_classes, TENANTS_MAX)
+    if not of.tenants and not of.priority_classes:
+        at.wrong(None, "must name tenants or priority classes")
+
+
+def node_status(obj: Node, at: Place) -> None:
+    names.at_most(at["status"]["images"], obj.status.images, IMAGES_MAX)
+    mark = obj.status.mark
+    if mark is not None and mark.number > obj.status.marks:
+        at["status"]["marks"].wrong(obj.status.marks, "must count the present mark as well")
+
+
+def node_update(old: Node, new: Node, at: Place) -> None:
+    """Marks and incarnations only grow, or an old agent could pass for a new one."""
+    for field, before, after in (
+        ("incarnation", old.status.incarnation, new.status.incarnation),
+        ("marks", old.status.marks, new.status.marks),
+    ):
+        if after < before:
+            at["status"][field].wrong(after, f"must not fall below {before}")

@@ -1,0 +1,55 @@
+"""Scheduler policies and commitments."""
+
+from __future__ import annotations
+
+from holdfast.model.kinds.commitment import Commitment
+from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
+from holdfast.model.validation import names, text
+from holdfast.model.validation.findings import Place
+
+FILTERS_MAX = 64
+SCOPE_MAX = 1024
+REGIONS_MAX = 64
+
+
+def scheduler_policy(obj: SchedulerPolicy, at: Place) -> None:
+    """Which filters and scorers exist is known to the scheduler, not here; their form is."""
+    spec, at = obj.spec, at["spec"]
+    names.names(at["filters"], spec.filters, FILTERS_MAX)
+    if names.at_most(at["weights"], spec.weights, FILTERS_MAX):
+        for scorer in spec.weights:
+            if not names.is_name(scorer):
+                at["weights"].entry(scorer).wrong(scorer, f"the key {names.NAME_RULE}")
+    names.names(at["scope"]["tenants"], spec.scope.tenants, SCOPE_MAX)
+    names.names(at["scope"]["regions"], spec.scope.regions, SCOPE_MAX)
+    scope = spec.scope
+    nothing = scope.percent == 0 and not scope.tenants and not scope.regions
+    if spec.stage is PolicyStage.CANARY and nothing:
+        at["scope"].wrong(None, "must cover something while the stage is Canary")
+    if spec.stage is PolicyStage.REGION and not scope.regions:
+        at["scope"]["regions"].wrong(None, "must be given while the stage is Region")
+    names.optional_name(at["fallback"], spec.fallback)
+    if spec.fallback and spec.fallback == obj.name:
+        at["fallback"].wrong(spec.fallback, "must be another policy")
+
+
+def commitment(obj: Commitment, at: Place) -> None:
+    given, promise, at = obj.spec.given, obj.spec.promise, at["spec"]
+    losses = [loss for loss in (given.region_lost, given.zone_lost, given.node_lost) if loss]
+    if len(losses) > 1:
+        at["given"].wrong(None, f"must have at most one loss, has {len(losses)}")
+    names.optional_name(at["given"]["regionLost"], given.region_lost)
+    names.optional_name(at["given"]["zoneLost"], given.zone_lost)
+    if given.node_lost:
+        names.dotted_name(at["given"]["nodeLost"], given.node_lost)
+    names.name(at["promise"]["workload"], promise.workload)
+    names.names(at["promise"]["regions"], promise.regions, REGIONS_MAX)
+    if promise.serving == 0:
+        at["promise"]["serving"].wrong(0, "must be at least 1, or nothing is promised")
+    if losses and promise.within_seconds == 0:
+        at["promise"]["withinSeconds"].wrong(0, "must be at least 1 after a loss")
+    if promise.regions and set(promise.regions) <= {given.region_lost}:
+        at["promise"]["regions"].wrong(
+            promise.regions, "must name a region besides the one that is lost"
+        )
+    text.sentence(at["owner"], obj.spec.owner, limit=names.DOTTED_MAX)

@@ -1,0 +1,135 @@
+"""Every kind's rules, once. A kind of the registry that is not here fails a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.model.errors import FieldError, invariant
+from holdfast.model.kinds.commitment import Commitment
+from holdfast.model.kinds.decision import Decision
+from holdfast.model.kinds.endpoints import Endpoints
+from holdfast.model.kinds.event import Event
+from holdfast.model.kinds.grant import Grant
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.override import Override
+from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.quota import Quota
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.role import Role, RoleBinding
+from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.token import Token
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.kinds.workloadrevision import WorkloadRevision
+from holdfast.model.meta import Object
+from holdfast.model.registry import kind_of
+from holdfast.model.validation import (
+    access,
+    budgets,
+    lease,
+    node,
+    override,
+    policy,
+    records,
+    replica,
+    reservation,
+    tenancy,
+    workload,
+)
+from holdfast.model.validation.findings import Findings, Place
+from holdfast.model.validation.metadata import conditions, metadata
+from holdfast.model.validation.update import immutable_fields, metadata_update
+
+# The argument is an object of the row's kind; a table of rows cannot say so in a type.
+Check = Callable[[Any, Place], None]
+Compare = Callable[[Any, Any, Place], None]
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """One kind's rules: for what is wanted, for what was observed, and for a change."""
+
+    wanted: Check
+    observed: Check | None = None
+    update: Compare | None = None
+
+
+RULES: dict[type[Object], Rules] = {
+    Workload: Rules(workload.workload, update=workload.workload_update),
+    Replica: Rules(replica.replica, replica.replica_status, replica.replica_update),
+    Node: Rules(node.node, node.node_status, node.node_update),
+    Reservation: Rules(
+        reservation.reservation, reservation.reservation_status, reservation.reservation_update
+    ),
+    Quota: Rules(budgets.quota),
+    Tenant: Rules(tenancy.tenant),
+    PriorityClass: Rules(tenancy.priority_class),
+    Region: Rules(tenancy.region),
+    SchedulerPolicy: Rules(policy.scheduler_policy),
+    Grant: Rules(budgets.grant, budgets.grant_status, budgets.grant_update),
+    Override: Rules(override.override),
+    Lease: Rules(lease.lease, update=lease.lease_update),
+    Commitment: Rules(policy.commitment),
+    Event: Rules(records.event, update=records.event_update),
+    Decision: Rules(records.decision),
+    Role: Rules(access.role),
+    RoleBinding: Rules(access.role_binding),
+    Token: Rules(access.token, update=access.token_update),
+    Secret: Rules(access.secret),
+    WorkloadRevision: Rules(replica.workload_revision),
+    Endpoints: Rules(records.endpoints),
+}
+
+
+def validate(obj: Object) -> tuple[FieldError, ...]:
+    """Everything that is wrong with an object, judged by itself; empty when it is valid.
+
+    Types and ranges are the decoder's business. What depends on other objects, such as whether a
+    region exists, is admission's.
+    """
+    findings = Findings()
+    at = Place(findings)
+    metadata(at["metadata"], kind_of(obj), obj.metadata)
+    RULES[type(obj)].wanted(obj, at)
+    _observed(obj, at)
+    return findings.errors()
+
+
+def validate_status(obj: Object) -> tuple[FieldError, ...]:
+    """What is wrong with an object's status alone, for writes that leave everything else as it is.
+
+    Status is written far more often than specs, and a replica's spec is a whole template.
+    """
+    findings = Findings()
+    _observed(obj, Place(findings))
+    return findings.errors()
+
+
+def _observed(obj: Object, at: Place) -> None:
+    status = getattr(obj, "status", None)
+    conditions(at["status"]["conditions"], getattr(status, "conditions", ()))
+    observed = RULES[type(obj)].observed
+    if observed is not None:
+        observed(obj, at)
+
+
+def validate_update(old: Object, new: Object) -> tuple[FieldError, ...]:
+    """Everything that may not follow from one version to the next; `validate` judges the new one.
+
+    Who may change what is not judged here, only what nobody may.
+    """
+    invariant(type(old) is type(new), "an update changes the kind of an object")
+    findings = Findings()
+    at = Place(findings)
+    metadata_update(old.metadata, new.metadata, at["metadata"])
+    immutable_fields(kind_of(new), old, new, at)
+    update = RULES[type(new)].update
+    if update is not None:
+        update(old, new, at)
+    return findings.errors()

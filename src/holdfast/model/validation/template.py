@@ -1,0 +1,236 @@
+"""Templates: what one replica is, wherever a template appears.
+
+A `$(NAME)` that names no variable is not an error: as in Kubernetes it stays as it is, since
+commands and values are full of dollars that mean something to a shell.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.kinds.template import (
+    DeviceRequest,
+    EnvVar,
+    ExecAction,
+    File,
+    HttpAction,
+    OnDisconnect,
+    Port,
+    PreStop,
+    Probe,
+    Resources,
+    Runtime,
+    SecretRef,
+    TcpAction,
+    Template,
+)
+from holdfast.model.quantity import MILLI, Resource
+from holdfast.model.validation import amounts, names, text
+from holdfast.model.validation.findings import Place
+from holdfast.model.validation.placement import placement
+from holdfast.model.validation.secret_keys import secret_key
+
+ENV_MAX = 512
+FILES_MAX = 128
+# Each replica carries a copy of its template through the store and over the wire.
+FILES_BYTES_MAX = 256 * 1024
+PORTS_MAX = 64
+PORT_NAME_MAX = 15
+DEVICES_MAX = 16
+
+# The agent's own variables; work must be able to trust them.
+RESERVED_PREFIX = "HOLDFAST_"
+
+
+def template(at: Place, of: Template) -> None:
+    """Everything that can be judged of a template alone."""
+    names.label_map(at["metadata"]["labels"], of.metadata.labels)
+    names.annotation_map(at["metadata"]["annotations"], of.metadata.annotations)
+    _program(at, of)
+    _environment(at["env"], of)
+    _files(at["files"], of.files)
+    _ports(at["ports"], of.ports)
+    _resources(at, of)
+    _devices(at["devices"], of.devices)
+    placement(at["placement"], of.placement)
+    names.optional_name(at["priorityClass"], of.priority_class)
+    _probes(at["probes"], of)
+    _stopping(at, of)
+
+
+def _program(at: Place, of: Template) -> None:
+    container = of.runtime is Runtime.CONTAINER
+    if container:
+        text.token(at["image"], of.image, limit=512)
+    elif of.image:
+        at["image"].wrong(of.image, "must be left out unless the runtime is container")
+    text.command(at["command"], of.command, needed=not container)
+    if of.working_dir:
+        text.relative_path(at["workingDir"], of.working_dir)
+    if of.user:
+        text.user(at["user"], of.user)
+
+
+def _secret(at: Place, ref: SecretRef) -> None:
+    names.name(at["name"], ref.name)
+    secret_key(at["key"], ref.key)
+
+
+def port_variable(name: str) -> str:
+    """The variable in which work finds the number of its port of this name."""
+    return "PORT_" + name.upper().replace("-", "_")
+
+
+def _environment(at: Place, of: Template) -> None:
+    if not names.at_most(at, of.env, ENV_MAX):
+        return
+    given = {port_variable(port.name) for port in of.ports}
+    for index, entry in enumerate(of.env):
+        _variable(at[index], entry)
+        if entry.name.startswith(RESERVED_PREFIX) or entry.name in given:
+            at[index]["name"].wrong(entry.name, "must not be a variable that the agent sets")
+    names.unique(at, [entry.name for entry in of.env], "name")
+
+
+def _variable(at: Place, entry: EnvVar) -> None:
+    text.variable(at["name"], entry.name)
+    if entry.secret is None:
+        text.argument(at["value"], entry.value)
+        return
+    _secret(at["secret"], entry.secret)
+    if entry.value:
+        at["value"].wrong(None, "must be left out where a secret is named")
+
+
+def _files(at: Place, files: tuple[File, ...]) -> None:
+    if not names.at_most(at, files, FILES_MAX):
+        return
+    for index, file in enumerate(files):
+        text.relative_path(at[index]["path"], file.path)
+        text.mode(at[index]["mode"], file.mode)
+        if file.secret is not None:
+            _secret(at[index]["secret"], file.secret)
+            if file.content:
+                at[index]["content"].wrong(None, "must be left out where a secret is named")
+    paths = [file.path for file in files]
+    names.unique(at, paths, "path")
+    folders = {path[:end] for path in paths for end, char in enumerate(path) if char == "/"}
+    for index, path in enumerate(paths):
+        if path in folders:
+            at[index]["path"].wrong(path, "must not be a folder of another file")
+    size = sum(len(file.content.encode()) for file in files)
+    if size > FILES_BYTES_MAX:
+        at.wrong(files, f"must have at most {FILES_BYTES_MAX} bytes of content in all, has {size}")
+
+
+def _ports(at: Place, ports: tuple[Port, ...]) -> None:
+    if not names.at_most(at, ports, PORTS_MAX):
+        return
+    for index, port in enumerate(ports):
+        names.name(at[index]["name"], port.name, limit=PORT_NAME_MAX)
+        if port.name.isdigit():
+            # A probe's port is a name or a number, and nobody could tell which this is.
+            at[index]["name"].wrong(port.name, "must have a letter or a dash")
+    names.unique(at, [port.name for port in ports], "name")
+    seen: set[str] = set()
+    for index, port in enumerate(ports):
+        key = f"{port.protocol.value}/{port.port}"
+        if port.port and key in seen:
+            at[index]["port"].wrong(port.port, "must not be there twice for one protocol")
+        seen.add(key)
+
+
+def _resources(at: Place, of: Template) -> None:
+    for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
+        wanted = _amount(at["resources"], of.resources, resource)
+        limit = _amount(at["limits"], of.limits, resource)
+        if wanted is not None and limit and limit < wanted:
+            at["limits"][resource.value].wrong(
+                getattr(of.limits, resource.value), "must not be less than what is set aside"
+            )
+
+
+def _amount(at: Place, of: Resources, resource: Resource) -> int | None:
+    return amounts.demanded(at[resource.value], resource, getattr(of, resource.value))
+
+
+def _devices(at: Place, devices: tuple[DeviceRequest, ...]) -> None:
+    if not names.at_most(at, devices, DEVICES_MAX):
+        return
+    for index, device in enumerate(devices):
+        _device(at[index], device)
+
+
+def _device(at: Place, device: DeviceRequest) -> None:
+    amounts.device_class(at["deviceClass"], device.device_class)
+    amounts.demanded(at["memory"], Resource.MEMORY, device.memory)
+    for index, model in enumerate(device.models):
+        text.sentence(at["models"][index], model, needed=True, limit=names.DOTTED_MAX)
+    names.unique(at["models"], device.models)
+    if device.share is None:
+        return
+    share = amounts.demanded(at["share"], device.device_class, device.share)
+    if share is not None and not 0 < share <= MILLI:
+        at["share"].wrong(device.share, "must be more than 0 and at most 1")
+    if device.count > 1:
+        at["count"].wrong(device.count, "must be 1 where a share of one device is asked for")
+
+
+def _probes(at: Place, of: Template) -> None:
+    probes = of.probes
+    for field, probe in (
+        ("startup", probes.startup),
+        ("readiness", probes.readiness),
+        ("liveness", probes.liveness),
+    ):
+        if probe is None:
+            continue
+        _actions(at[field], of, probe)
+        if field != "readiness" and probe.success_threshold != 1:
+            at[field]["successThreshold"].wrong(
+                probe.success_threshold, "must be 1 for all but readiness"
+            )
+
+
+def _actions(at: Place, of: Template, asks: Probe | PreStop) -> None:
+    """Exactly one action, and one that can be carried out."""
+    tcp = asks.tcp if isinstance(asks, Probe) else None
+    given = [action for action in (asks.exec, asks.http, tcp) if action is not None]
+    if len(given) != 1:
+        choice = "exec, http and tcp" if isinstance(asks, Probe) else "exec and http"
+        at.wrong(None, f"must have exactly one of {choice}, has {len(given)}")
+    for action in given:
+        match action:
+            case ExecAction():
+                text.command(at["exec"]["command"], action.command)
+            case HttpAction():
+                _port_reference(at["http"]["port"], of, action.port)
+                _http_path(at["http"]["path"], action.path)
+            case TcpAction():
+                _port_reference(at["tcp"]["port"], of, action.port)
+
+
+def _http_path(at: Place, path: str) -> None:
+    text.token(at, path, limit=2048)
+    if path and not path.startswith("/"):
+        at.wrong(path, "must start with a slash")
+
+
+def _port_reference(at: Place, of: Template, port: str | int) -> None:
+    if isinstance(port, int):
+        if not 1 <= port <= 65_535:
+            at.wrong(port, "must be a port number from 1 to 65535")
+    elif port not in [known.name for known in of.ports]:
+        at.wrong(port, "must be the name of one of the template's ports")
+
+
+def _stopping(at: Place, of: Template) -> None:
+    if of.pre_stop is not None:
+        _actions(at["preStop"], of, of.pre_stop)
+        if of.grace_seconds == 0:
+            at["graceSeconds"].wrong(0, "must be at least 1 where preStop needs time")
+    if of.replace_after_seconds is not None and of.on_disconnect is not OnDisconnect.KEEP:
+        # Work that stops by itself is replaced when the fence has passed, not by this clock.
+        at["replaceAfterSeconds"].wrong(
+            of.replace_after_seconds, "must be left out unless onDisconnect is keep"
+        )
+    if of.startup_deadline_seconds == 0:
+        at["startupDeadlineSeconds"].wrong(0, "must be at least 1")

@@ -1,0 +1,72 @@
+"""Tenants, priority classes and regions: who, how urgent, where."""
+
+from __future__ import annotations
+
+from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.quota import CapacityClass
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.validation import names, text
+from holdfast.model.validation.findings import Place
+from holdfast.model.validation.node import protection
+
+REGIONS_MAX = 256
+ZONES_MAX = 64
+POOLS_MAX = 64
+TENANTS_MAX = 1024
+DEFAULT_CLASS = "default"
+
+# Namespaces of the system itself begin so. Identities of the system begin with "system:", and a
+# tenant of that name could be taken for it.
+_RESERVED_PREFIXES = ("holdfast-", "kube-")
+_RESERVED = ("holdfast", "system", SYSTEM_NAMESPACE)
+
+
+def is_reserved(tenant: str) -> bool:
+    """Whether no tenant may have this name."""
+    return tenant in _RESERVED or tenant.startswith(_RESERVED_PREFIXES)
+
+
+def tenant(obj: Tenant, at: Place) -> None:
+    if is_reserved(obj.name):
+        at["metadata"]["name"].wrong(
+            obj.name, "must not be a name that the system keeps for itself"
+        )
+    at = at["spec"]
+    text.sentence(at["displayName"], obj.spec.display_name, limit=names.DOTTED_MAX)
+    names.optional_name(at["residency"], obj.spec.residency)
+    names.names(at["regions"], obj.spec.regions, REGIONS_MAX)
+
+
+def priority_class(obj: PriorityClass, at: Place) -> None:
+    spec, at = obj.spec, at["spec"]
+    names.names(at["allowedTenants"], spec.allowed_tenants, TENANTS_MAX)
+    text.sentence(at["description"], spec.description, lines=True)
+    if spec.capacity_class is CapacityClass.SOFT:
+        at["capacityClass"].wrong("soft", "must be hard or reclaimable: soft capacity is not there")
+    if obj.name == DEFAULT_CLASS and spec.allowed_tenants:
+        at["allowedTenants"].wrong(
+            spec.allowed_tenants, "must be left out of the class that is used where none is named"
+        )
+    # Work that gives way to everybody cannot at the same time push others out.
+    if spec.preempts and spec.capacity_class is CapacityClass.RECLAIMABLE:
+        at["preempts"].wrong(
+            True, "must not be set for reclaimable work, which is itself preempted"
+        )
+    if spec.urgent and spec.value <= 0:
+        at["value"].wrong(spec.value, "must be more than 0 for urgent work")
+
+
+def region(obj: Region, at: Place) -> None:
+    spec, at = obj.spec, at["spec"]
+    names.names(at["jurisdictions"], spec.jurisdictions, REGIONS_MAX)
+    names.names(at["zones"], spec.zones, ZONES_MAX)
+    if names.at_most(at["pools"], spec.pools, POOLS_MAX):
+        for index, pool in enumerate(spec.pools):
+            names.name(at["pools"][index]["name"], pool.name)
+            if pool.protected_for is not None:
+                protection(at["pools"][index]["protectedFor"], pool.protected_for)
+        names.unique(at["pools"], [pool.name for pool in spec.pools], "name")
+    if spec.endpoint:
+        text.url(at["endpoint"], spec.endpoint)

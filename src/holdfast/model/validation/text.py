@@ -1,0 +1,160 @@
+"""Texts that people read, and texts that become paths, variables and arguments on a node.
+
+People judge by what they see. Control characters and bidirectional overrides let a text show
+something else than it says, in a terminal as in a browser, so no text for people may have them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from holdfast.model.validation.findings import Place
+
+SENTENCE_MAX = 1024
+PATH_BYTES_MAX = 1024
+SEGMENT_BYTES_MAX = 255
+# The kernel refuses longer single arguments and variables (MAX_ARG_STRLEN).
+ARGUMENT_BYTES_MAX = 128 * 1024 - 1
+ARGUMENTS_MAX = 1024
+
+# Control characters, line and paragraph separators, bidirectional embeddings, overrides and
+# isolates, and the invisible tag characters. Plain direction marks are part of real scripts.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+)
+_UNPRINTABLE_IN_LINES = re.compile(
+    _UNPRINTABLE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b\x0c\x0e-\x1f")
+)
+
+_WORD = re.compile(r"[A-Z][A-Za-z0-9]*", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][-A-Za-z0-9_.]*", re.ASCII)
+_MODE = re.compile(r"0?[0-7]{3}", re.ASCII)
+_USER = re.compile(r"[a-z_][-a-z0-9_]{0,31}|[0-9]{1,9}", re.ASCII)
+_ZONE = re.compile(r"[A-Za-z][-A-Za-z0-9_+]*(?:/[A-Za-z0-9][-A-Za-z0-9_+]*){0,2}", re.ASCII)
+_HOST_PORT = re.compile(
+    r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9][-A-Za-z0-9.]*):[1-9][0-9]{0,4}", re.ASCII
+)
+_SEEN = re.compile(r"[\x21-\x7e]+", re.ASCII)
+
+
+def unprintable(value: str, *, lines: bool = False) -> str:
+    """The first character that people must not be shown, as U+202E; empty when there is none."""
+    found = (_UNPRINTABLE_IN_LINES if lines else _UNPRINTABLE).search(value)
+    return f"U+{ord(found[0]):04X}" if found is not None else ""
+
+
+def sentence(
+    at: Place, value: str, *, needed: bool = False, lines: bool = False, limit: int = SENTENCE_MAX
+) -> None:
+    """Text for people."""
+    if needed and not value.strip():
+        at.wrong(value, "must not be blank")
+    if len(value) > limit:
+        at.wrong(value, f"must be at most {limit} characters long")
+    found = unprintable(value, lines=lines)
+    if found:
+        at.wrong(value, f"must not have the character {found}")
+
+
+def word(at: Place, value: str) -> None:
+    """One word for machines, such as a condition's type or an event's reason."""
+    if len(value) > 128 or not _WORD.fullmatch(value):
+        at.wrong(value, "must be one word such as BackoffLimit, at most 128 letters and digits")
+
+
+def token(at: Place, value: str, limit: int = 253) -> None:
+    """A text without blanks that is compared and shown, such as a user's name or a scope."""
+    if not value:
+        at.wrong(None, "must be given")
+    elif len(value) > limit or not _SEEN.fullmatch(value):
+        at.wrong(value, f"must be at most {limit} characters of plain ASCII without blanks")
+
+
+def variable(at: Place, value: str) -> None:
+    """The name of an environment variable."""
+    if len(value) > 253 or not _VARIABLE.fullmatch(value):
+        at.wrong(value, "must be letters, digits, '_', '-' and '.', not starting with a digit")
+
+
+def relative_path(at: Place, value: str) -> None:
+    """A path below the replica's directory, in its one plain spelling."""
+    if not value:
+        at.wrong(None, "must be given")
+    elif value.startswith("/"):
+        at.wrong(value, "must be relative to the replica's directory")
+    elif unprintable(value) or "\\" in value:
+        at.wrong(value, "must not have control characters or backslashes")
+    elif any(part in ("", ".", "..") for part in value.split("/")):
+        at.wrong(value, "must not have empty, '.' or '..' parts")
+    elif len(value.encode()) > PATH_BYTES_MAX or any(
+        len(part.encode()) > SEGMENT_BYTES_MAX for part in value.split("/")
+    ):
+        at.wrong(
+            value, f"must be at most {PATH_BYTES_MAX} bytes, each part at most {SEGMENT_BYTES_MAX}"
+        )
+
+
+def mode(at: Place, value: str) -> None:
+    """Permissions of a file. Set-uid, set-gid and sticky bits cannot be written."""
+    if not _MODE.fullmatch(value):
+        at.wrong(value, 'must be an octal text from "0000" to "0777"')
+
+
+def argument(at: Place, value: str) -> None:
+    """Text that the kernel hands to a process: no NUL, and no longer than it takes."""
+    if "\x00" in value:
+        at.wrong(value, "must not have the character U+0000")
+    if len(value.encode()) > ARGUMENT_BYTES_MAX:
+        at.wrong(value, f"must be at most {ARGUMENT_BYTES_MAX} bytes long")
+
+
+def command(at: Place, arguments: Sequence[str], *, needed: bool = True) -> None:
+    """A program and its arguments."""
+    if not arguments:
+        if needed:
+            at.wrong(None, "must be given")
+        return
+    if len(arguments) > ARGUMENTS_MAX:
+        at.wrong(arguments, f"must have at most {ARGUMENTS_MAX} items")
+        return
+    if not arguments[0].strip():
+        at[0].wrong(arguments[0], "must name a program")
+    for index, text in enumerate(arguments):
+        argument(at[index], text)
+
+
+def user(at: Place, value: str) -> None:
+    """A user of the node, by name or number."""
+    if not _USER.fullmatch(value):
+        at.wrong(value, "must be a user's name or number as in /etc/passwd")
+
+
+def time_zone(at: Place, value: str) -> None:
+    """The form of an IANA name. Whether the zone exists is known only where zone data is."""
+    if len(value) > 64 or not _ZONE.fullmatch(value) or value.lower() in ("local", "localtime"):
+        at.wrong(value, "must be the IANA name of a time zone, such as Europe/Berlin or UTC")
+
+
+def host_port(at: Place, value: str) -> None:
+    """Where something can be reached: host:port."""
+    if (
+        len(value) > 300
+        or not _HOST_PORT.fullmatch(value)
+        or int(value.rpartition(":")[2]) > 65_535
+    ):
+        at.wrong(value, "must be an address such as 10.0.0.7:8080 or [fd00::7]:8080")
+
+
+def url(at: Place, value: str) -> None:
+    """Where another plane can be reached. Anything but https would show its tokens."""
+    try:
+        parts = urlsplit(value) if _SEEN.fullmatch(value) and len(value) <= 2048 else None
+        good = parts is not None and parts.scheme == "https" and bool(parts.hostname)
+        # An out-of-range port raises only when it is asked for; user:password@ is a secret.
+        good = good and parts is not None and parts.port != 0 and parts.username is None
+    except ValueError:
+        good = False
+    if not good:
+        at.wrong(value, "must be a URL such as https://eu-west.example.com:8443")

@@ -1,0 +1,252 @@
+"""Workloads: parts that belong together, and parts that have no meaning for this type.
+
+A part that would have no effect is refused and not ignored, for its author believes that it does
+something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.model import cron, portions
+from holdfast.model.errors import Invalid
+from holdfast.model.kinds.template import RestartPolicy
+from holdfast.model.kinds.workload import (
+    Autoscale,
+    Disruption,
+    Gang,
+    Job,
+    Recovery,
+    Rollout,
+    RolloutStrategy,
+    Workload,
+    WorkloadSpec,
+    WorkloadType,
+)
+from holdfast.model.validation import names, text
+from holdfast.model.validation.findings import Place
+from holdfast.model.validation.template import template
+
+# A replica is called <workload>-<ordinal>-<incarnation>, both up to a million, in 63 characters.
+NAME_MAX = names.NAME_MAX - len("-1000000-1000000")
+# A run of a cron job is a workload called <cron>-<minutes since 1970>, with replicas of its own.
+CRON_NAME_MAX = NAME_MAX - len("-99999999")
+CANARY_STEPS_MAX = 20
+REGIONS_MAX = 64
+FAILURE_RULES_MAX = 20
+
+_ENDING = (WorkloadType.JOB, WorkloadType.CRON)
+_LASTING = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
+_COUNTED = (WorkloadType.SERVICE, WorkloadType.JOB, WorkloadType.CRON)
+_PLACED = (WorkloadType.SERVICE, WorkloadType.JOB)
+_SERVICE = (WorkloadType.SERVICE,)
+
+
+def workload(obj: Workload, at: Place) -> None:
+    """The name's length, the template, and every part against the type."""
+    spec = obj.spec
+    limit = CRON_NAME_MAX if spec.type is WorkloadType.CRON else NAME_MAX
+    if limit < len(obj.name) <= names.NAME_MAX:
+        at["metadata"]["name"].wrong(
+            obj.name, f"must be at most {limit} characters, so that its replicas' names fit in 63"
+        )
+    at = at["spec"]
+    template(at["template"], spec.template)
+    _restart(at, spec)
+    _replicas(at, spec)
+    _job(at["job"], spec)
+    _cron(at["cron"], spec)
+    _rollout(at["rollout"], spec)
+    for field, part, types, rule in (
+        ("disruption", spec.disruption, tuple(WorkloadType), _disruption),
+        ("gang", spec.gang, _COUNTED, _gang),
+        ("recovery", spec.recovery, _PLACED, _recovery),
+        ("autoscale", spec.autoscale, _SERVICE, _autoscale),
+    ):
+        _part(at[field], spec, part, types, rule)
+
+
+def _part(
+    at: Place,
+    spec: WorkloadSpec,
+    part: object,
+    types: tuple[WorkloadType, ...],
+    rule: Callable[..., None],
+) -> None:
+    """A part that may be absent, has a meaning for some types only, and rules of its own."""
+    if part is None:
+        return
+    if spec.type not in types:
+        at.wrong(None, f"must be left out for {spec.type.value}")
+    rule(at, spec, part)
+
+
+def _restart(at: Place, spec: WorkloadSpec) -> None:
+    place, restart = at["template"]["restart"], spec.template.restart
+    if spec.type not in _ENDING:
+        return
+    if restart is RestartPolicy.ALWAYS:
+        place.wrong(restart.value, f"must be OnFailure or Never for {spec.type.value}, which ends")
+    elif spec.job.failure_policy and restart is not RestartPolicy.NEVER:
+        # The agent would start it again in place, and the job would never see the exit code.
+        place.wrong(restart.value, "must be Never where the job has a failurePolicy")
+
+
+def _replicas(at: Place, spec: WorkloadSpec) -> None:
+    if spec.type is WorkloadType.PER_NODE and spec.replicas != 1:
+        at["replicas"].wrong(spec.replicas, "must be left out for PerNode: nodes are counted")
+
+
+def _job(at: Place, spec: WorkloadSpec) -> None:
+    job = spec.job
+    if spec.type not in _ENDING:
+        if job != Job():
+            at.wrong(None, f"must be left out for {spec.type.value}")
+        return
+    if job.deadline_seconds == 0:
+        at["deadlineSeconds"].wrong(0, "must be at least 1")
+    if not names.at_most(at["failurePolicy"], job.failure_policy, FAILURE_RULES_MAX):
+        return
+    named: set[int] = set()
+    for index, rule in enumerate(job.failure_policy):
+        codes = at["failurePolicy"][index]["exitCodes"]
+        if not rule.exit_codes:
+            codes.wrong((), "must have at least one item")
+        for position, code in enumerate(rule.exit_codes):
+            if code == 0:
+                codes[position].wrong(code, "must not be 0, which is success")
+            elif code in named:
+                codes[position].wrong(code, "must not be there twice: the first rule decides")
+            named.add(code)
+
+
+def _cron(at: Place, spec: WorkloadSpec) -> None:
+    of = spec.cron
+    if of is None:
+        if spec.type is WorkloadType.CRON:
+            at.wrong(None, "must be given for Cron")
+        return
+    if spec.type is not WorkloadType.CRON:
+        at.wrong(None, f"must be left out for {spec.type.value}")
+    try:
+        cron.parse(of.schedule)
+    except Invalid as invalid:
+        at["schedule"].borrow(of.schedule, invalid.errors)
+    text.time_zone(at["timeZone"], of.time_zone)
+
+
+def _portion(at: Place, value: int | str) -> bool:
+    if portions.is_portion(value):
+        return True
+    at.wrong(value, portions.RULE)
+    return False
+
+
+def _rollout(at: Place, spec: WorkloadSpec) -> None:
+    rollout = spec.rollout
+    if spec.type not in _LASTING:
+        if rollout != Rollout():
+            at.wrong(None, f"must be left out for {spec.type.value}: runs are never replaced")
+        return
+    missing, surge = rollout.max_unavailable, rollout.max_surge
+    good = [_portion(at["maxUnavailable"], missing), _portion(at["maxSurge"], surge)]
+    if spec.type is WorkloadType.PER_NODE and all(good) and not portions.is_nothing(surge):
+        at["maxSurge"].wrong(surge, "must be 0 for PerNode: a node has one replica at a time")
+    if all(good) and portions.is_nothing(missing) and portions.is_nothing(surge):
+        at["maxUnavailable"].wrong(missing, "must not be 0 where maxSurge is 0: nothing could move")
+    if rollout.progress_deadline_seconds == 0:
+        at["progressDeadlineSeconds"].wrong(0, "must be at least 1")
+    _canary(at["canary"], rollout)
+
+
+def _canary(at: Place, rollout: Rollout) -> None:
+    steps = rollout.canary
+    if (rollout.strategy is RolloutStrategy.CANARY) != bool(steps):
+        at.wrong(steps, "must have steps if, and only if, the strategy is Canary")
+    if not names.at_most(at, steps, CANARY_STEPS_MAX):
+        return
+    before: int | str | None = None
+    for index, step in enumerate(steps):
+        place = at[index]["portion"]
+        if not _portion(place, step.portion):
+            continue
+        if portions.is_nothing(step.portion):
+            place.wrong(step.portion, "must be more than 0")
+        elif before is not None and not _may_follow(before, step.portion):
+            place.wrong(step.portion, "must be more than the step before")
+        before = step.portion
+
+
+def _may_follow(before: int | str, after: int | str) -> bool:
+    """Numbers and percentages cannot be compared before the count is known."""
+    if isinstance(before, int) != isinstance(after, int):
+        return True
+    first, second = (portions.portion(value, 100, round_up=True) for value in (before, after))
+    return first < second
+
+
+def _disruption(at: Place, _: WorkloadSpec, budget: Disruption) -> None:
+    given = [
+        (field, value)
+        for field, value in (
+            ("maxUnavailable", budget.max_unavailable),
+            ("minAvailable", budget.min_available),
+        )
+        if value is not None
+    ]
+    if len(given) != 1:
+        at.wrong(
+            None, f"must have exactly one of maxUnavailable and minAvailable, has {len(given)}"
+        )
+    for field, value in given:
+        _portion(at[field], value)
+
+
+def _gang(at: Place, spec: WorkloadSpec, gang: Gang) -> None:
+    bounds = {"replicas": spec.replicas}
+    if spec.type in _ENDING:
+        # A job that may run nothing at once is paused, which a gang survives.
+        bounds["parallelism"] = spec.job.parallelism or spec.replicas
+        if spec.job.completions is not None:
+            bounds["completions"] = spec.job.completions
+    for what, bound in bounds.items():
+        if gang.min_available > bound:
+            at["minAvailable"].wrong(
+                gang.min_available, f"must be at most {what}, which is {bound}: it could not start"
+            )
+
+
+def _recovery(at: Place, spec: WorkloadSpec, recovery: Recovery) -> None:
+    names.names(at["regions"], recovery.regions, REGIONS_MAX)
+    if not recovery.eligible:
+        for field, given in (("regions", recovery.regions), ("reserve", recovery.reserve)):
+            if given:
+                at[field].wrong(given, "must be left out where the work is not eligible")
+    elif recovery.reserve and not recovery.regions:
+        at["regions"].wrong(None, "must be given where capacity is reserved: it must lie somewhere")
+    if recovery.within_seconds == 0:
+        at["withinSeconds"].wrong(0, "must be at least 1")
+    most = spec.replicas if spec.autoscale is None else spec.autoscale.max
+    if recovery.replicas is not None and recovery.replicas > most:
+        at["replicas"].wrong(recovery.replicas, f"must be at most the {most} that the work has")
+
+
+def _autoscale(at: Place, _: WorkloadSpec, autoscale: Autoscale) -> None:
+    if autoscale.max == 0:
+        at["max"].wrong(0, "must be at least 1")
+    if autoscale.min > autoscale.max:
+        at["min"].wrong(autoscale.min, f"must be at most max, which is {autoscale.max}")
+    names.key(at["metric"], autoscale.metric)
+
+
+def workload_update(old: Workload, new: Workload, at: Place) -> None:
+    """A job is one piece of work: what it runs, and how much of it, stays as it began."""
+    if new.spec.type is not WorkloadType.JOB:
+        return
+    for path, before, after in (
+        ("template", old.spec.template, new.spec.template),
+        ("job.completions", old.spec.job.completions, new.spec.job.completions),
+        ("job.indexed", old.spec.job.indexed, new.spec.job.indexed),
+    ):
+        if before != after:
+            at["spec"][path].wrong(None, "cannot be changed once a Job exists; make a new one")
