@@ -99,14 +99,33 @@ KINDS: tuple[Kind, ...] = (
         short_names=("gr",),
         immutable=("spec.tenant", "spec.region"),
     ),
-    Kind(Override, "overrides", short_names=("ov",), immutable=("spec.type", "spec.requester")),
+    Kind(
+        Override,
+        "overrides",
+        short_names=("ov",),
+        # What a person decided stays as it was decided; only its end, its runbook and what is
+        # checked afterwards may change. Anything else is a new override with a reason of its own.
+        immutable=(
+            "spec.type",
+            "spec.scope",
+            "spec.requester",
+            "spec.reason",
+            "spec.priorityClass",
+            "spec.amounts",
+        ),
+    ),
     Kind(Lease, "leases", namespaced=False, status=False, immutable=("spec.scope",)),
     Kind(Commitment, "commitments", short_names=("cm",)),
     Kind(Event, "events", short_names=("ev",), dotted=True, status=False),
     Kind(Decision, "decisions", short_names=("dec",), status=False, immutable=("spec",)),
     Kind(Role, "roles", status=False),
     Kind(RoleBinding, "rolebindings", status=False, immutable=("roleRef",)),
-    Kind(Token, "tokens", immutable=("spec.purpose", "spec.hash")),
+    Kind(
+        Token,
+        "tokens",
+        # Whoever may update a token must not be able to make it speak for somebody else.
+        immutable=("spec.purpose", "spec.user", "spec.groups", "spec.hash", "spec.singleUse"),
+    ),
     Kind(Secret, "secrets", status=False),
     Kind(
         WorkloadRevision,

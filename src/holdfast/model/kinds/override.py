@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.model.meta import Condition, Object, Part, Quantity, Revision, Timestamp
+from holdfast.model.meta import (
+    Condition,
+    Object,
+    Part,
+    Quantity,
+    Revision,
+    Seconds,
+    Timestamp,
+)
 
 
 class OverrideType(StrEnum):
@@ -47,7 +55,7 @@ class Postcondition(Part, frozen=True):
 
     commitment: str = ""
     condition: str = ""
-    within_seconds: Revision = 300
+    within_seconds: Seconds = 300
 
 
 class OverrideSpec(Part, frozen=True):
