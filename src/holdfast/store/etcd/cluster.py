@@ -1,0 +1,228 @@
+"""The members of one etcd cluster: which one gets a call, who we are to it, and what failed.
+
+`store.py`, `once.py` and `watching.py` call through here. A call goes to one member, once. When a
+member fails, the *next* call goes to another one: sending the same request again is for the caller
+to decide, who alone knows whether that is safe. Only a request that a member refused because the
+login had lapsed is sent again after a new login, for that refusal is certain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from holdfast.model.errors import HoldfastError, Unavailable, invariant
+from holdfast.store.etcd import messages as pb
+from holdfast.store.etcd.config import EtcdConfig
+from holdfast.store.etcd.faults import Kind, error_for, is_members_fault
+from holdfast.store.etcd.member import CallFailed, Member, Metadata, Unary
+
+# With this a member without a leader refuses at once, and ends watches, instead of letting us wait.
+_HAS_LEADER = ("hasleader", "true")
+
+# A login, and the first look at a member, must not eat up the whole time of a call.
+LOGIN_TIMEOUT_S = 3.0
+
+Request = TypeVar("Request")
+
+
+class _WithHeader(Protocol):
+    @property
+    def header(self) -> pb.ResponseHeader: ...
+
+
+Answer = TypeVar("Answer", bound=_WithHeader)
+
+
+class MemberFacts(msgspec.Struct, frozen=True):
+    """What a member said of itself when the store was opened; `error` when it did not answer."""
+
+    target: str
+    version: str = ""
+    alarms: tuple[str, ...] = ()
+    error: str = ""
+
+
+class Cluster:
+    """All members, of which one is in use until it fails."""
+
+    def __init__(self, config: EtcdConfig) -> None:
+        config.check()
+        self._config = config
+        self.members = [Member(target, config) for target in config.targets()]
+        # Spread clients with the same configuration over the members.
+        self._at = random.randrange(len(self.members))
+        self._cluster_id = 0
+        self._metadata: Metadata = (_HAS_LEADER,)
+        self._login_lock = asyncio.Lock()
+        self._closed = False
+
+    async def look(self) -> list[MemberFacts]:
+        """Ask every member who it is. Raises Unavailable when none answers."""
+        facts = await asyncio.gather(*(self._look_at(member) for member in self.members))
+        if all(fact.error for fact in facts):
+            errors = "; ".join(f"{fact.target}: {fact.error}" for fact in facts)
+            raise Unavailable(f"no etcd member answers: {errors}")
+        if self._config.user is not None:
+            await self._login(await self.ready(LOGIN_TIMEOUT_S), self._metadata)
+        return facts
+
+    async def range(self, request: pb.RangeRequest, timeout_s: float) -> pb.RangeResponse:
+        return await self._call(_range, request, timeout_s, writes=False)
+
+    async def txn(
+        self, request: pb.TxnRequest, timeout_s: float, *, writes: bool = True
+    ) -> pb.TxnResponse:
+        return await self._call(_txn, request, timeout_s, writes=writes)
+
+    async def put(self, request: pb.PutRequest, timeout_s: float) -> pb.PutResponse:
+        return await self._call(_put, request, timeout_s, writes=True)
+
+    async def compact(self, request: pb.CompactionRequest, timeout_s: float) -> None:
+        await self._call(_compact, request, timeout_s, writes=True)
+
+    async def ready(self, timeout_s: float) -> Member:
+        """A member to which a connection stands, the current one if possible.
+
+        Waiting here, before anything is sent, is what makes Unavailable certain: a call that is
+        given to a standing connection and fails may have arrived.
+        """
+        if self._closed:
+            raise Unavailable("the store is closed")
+        # In order from the current one on, so that a failed member is the last to be tried again.
+        order = self.members[self._at :] + self.members[: self._at]
+        for member in order:
+            if member.is_ready():
+                return member
+        member = await _first_connected(order, timeout_s)
+        if self._closed:
+            raise Unavailable("the store is closed")
+        return member
+
+    def blame(self, member: Member) -> None:
+        """Let the next call go to another member than this one."""
+        at = self.members.index(member)
+        if at == self._at:
+            self._at = (at + 1) % len(self.members)
+
+    def is_ours(self, header: pb.ResponseHeader) -> bool:
+        """Whether an answer came from the cluster that the store was opened on."""
+        return header.cluster_id == self._cluster_id
+
+    @property
+    def metadata(self) -> Metadata:
+        return self._metadata
+
+    async def login_again(self, member: Member, metadata: Metadata) -> bool:
+        """After a refusal of this metadata. False when there is nothing to log in with."""
+        if self._config.user is None:
+            return False
+        await self._login(member, metadata)
+        return True
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.gather(*(member.close() for member in self.members))
+
+    async def _call(
+        self,
+        method: Callable[[Member], Unary[Request, Answer]],
+        request: Request,
+        timeout_s: float,
+        *,
+        writes: bool,
+    ) -> Answer:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        member = await self.ready(timeout_s)
+        metadata = self._metadata
+        try:
+            try:
+                answer = await method(member)(request, deadline - loop.time(), metadata)
+            except CallFailed as failed:
+                if failed.kind is not Kind.LOGIN:
+                    raise
+                # The member refused to look at the request: nothing was written, and the same
+                # request may be sent once more with a new login.
+                if not await self.login_again(member, metadata):
+                    raise
+                answer = await method(member)(request, deadline - loop.time(), self._metadata)
+        except CallFailed as failed:
+            raise self._error(member, failed, writes=writes) from None
+        if not self.is_ours(answer.header):
+            stranger = CallFailed(Kind.DOUBT, "it belongs to another cluster than at the start")
+            raise self._error(member, stranger, writes=writes)
+        return answer
+
+    def _error(self, member: Member, failed: CallFailed, *, writes: bool) -> HoldfastError:
+        if is_members_fault(failed.kind):
+            self.blame(member)
+        return error_for(failed.kind, f"etcd at {member.target}: {failed.text}", writes=writes)
+
+    async def _login(self, member: Member, refused: Metadata) -> None:
+        async with self._login_lock:
+            if self._metadata is not refused:
+                # Somebody else logged in while we waited.
+                return
+            user, password = self._config.user, self._config.password
+            invariant(user is not None and password is not None, "a login needs a user")
+            request = pb.AuthenticateRequest(name=user or "", password=password or "")
+            try:
+                answer = await member.login(request, LOGIN_TIMEOUT_S, (_HAS_LEADER,))
+            except CallFailed as failed:
+                # A login that may have happened has done no harm.
+                raise self._error(member, failed, writes=False) from None
+            self._metadata = (_HAS_LEADER, ("token", answer.token))
+
+    async def _look_at(self, member: Member) -> MemberFacts:
+        try:
+            async with asyncio.timeout(LOGIN_TIMEOUT_S):
+                await member.connect()
+            answer = await member.status(pb.StatusRequest(), LOGIN_TIMEOUT_S, ())
+        except TimeoutError:
+            return MemberFacts(member.target, error="cannot be connected to")
+        except CallFailed as failed:
+            return MemberFacts(member.target, error=failed.text)
+        self._cluster_id = self._cluster_id or answer.header.cluster_id
+        if not self.is_ours(answer.header):
+            raise Unavailable(
+                f"etcd at {member.target} belongs to another cluster than the other endpoints"
+            )
+        return MemberFacts(member.target, answer.version, tuple(answer.errors))
+
+
+async def _first_connected(members: list[Member], timeout_s: float) -> Member:
+    """Connect to all at once and take the first that answers, or the earliest of several."""
+    attempts = [asyncio.ensure_future(member.connect()) for member in members]
+    try:
+        await asyncio.wait(attempts, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+        # An attempt that failed has nothing to say beyond the state of its member.
+        await asyncio.gather(*attempts, return_exceptions=True)
+    for member in members:
+        if member.is_ready():
+            return member
+    targets = ", ".join(member.target for member in members)
+    raise Unavailable(f"no etcd member could be connected to within {timeout_s:g} s: {targets}")
+
+
+def _range(member: Member) -> Unary[pb.RangeRequest, pb.RangeResponse]:
+    return member.range
+
+
+def _txn(member: Member) -> Unary[pb.TxnRequest, pb.TxnResponse]:
+    return member.txn
+
+
+def _put(member: Member) -> Unary[pb.PutRequest, pb.PutResponse]:
+    return member.put
+
+
+def _compact(member: Member) -> Unary[pb.CompactionRequest, pb.CompactionResponse]:
+    return member.compact

@@ -1,0 +1,201 @@
+"""What an error of gRPC or etcd says about a request: it certainly did not happen, or it may have.
+
+`member.py` asks `classify` for every failed call. The rule is to believe only what is known: a
+text that is not in the table means doubt, and doubt about a write is OutcomeUnknown. A wrong
+"certainly not" would let a caller write twice; a wrong doubt costs one question about a token.
+
+What is certain was read from etcd's source, 3.4 to 3.6: checks made before a request is proposed to
+raft, and refusals made by every member alike while applying it. Timeouts, a stopping server and a
+changed leader come after the proposal, so they are doubt. So is "database space exceeded": a member
+that finds its quota exceeded while applying applies the transaction and still answers so.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from holdfast.model.errors import (
+    Expired,
+    Forbidden,
+    HoldfastError,
+    Invalid,
+    OutcomeUnknown,
+    Unavailable,
+)
+
+
+class Kind(enum.Enum):
+    """What became of a request. All but DOUBT mean that it certainly did not take effect."""
+
+    NOT_SENT = enum.auto()
+    TURNED_AWAY = enum.auto()
+    LOGIN = enum.auto()
+    DENIED = enum.auto()
+    MALFORMED = enum.auto()
+    TOO_LARGE = enum.auto()
+    COMPACTED = enum.auto()
+    FUTURE = enum.auto()
+    DOUBT = enum.auto()
+
+
+class Fault(msgspec.Struct, frozen=True, gc=False):
+    """One row: gRPC's code and etcd's text (or how it begins), and what they prove."""
+
+    code: str
+    text: str
+    kind: Kind
+    why: str
+    is_beginning: bool = False
+
+
+FAULTS = (
+    Fault(
+        "UNAVAILABLE",
+        "failed to connect to all addresses",
+        Kind.NOT_SENT,
+        "gRPC found no connection to send it on",
+        is_beginning=True,
+    ),
+    Fault(
+        "UNAVAILABLE",
+        "DNS resolution failed",
+        Kind.NOT_SENT,
+        "gRPC found no address to connect to",
+        is_beginning=True,
+    ),
+    Fault(
+        "UNAVAILABLE",
+        "etcdserver: no leader",
+        Kind.TURNED_AWAY,
+        "with `hasleader` a member checks this before it looks at the request",
+    ),
+    Fault(
+        "UNAVAILABLE",
+        "etcdserver: not capable",
+        Kind.TURNED_AWAY,
+        "checked before the request: the cluster is still starting",
+    ),
+    Fault(
+        "UNAVAILABLE",
+        "etcdserver: rpc not supported for learner",
+        Kind.TURNED_AWAY,
+        "checked before the request: the member does not vote yet",
+    ),
+    Fault(
+        "RESOURCE_EXHAUSTED",
+        "etcdserver: too many requests",
+        Kind.TURNED_AWAY,
+        "checked before the proposal: applying lags behind",
+    ),
+    Fault(
+        "UNAUTHENTICATED",
+        "etcdserver: invalid auth token",
+        Kind.LOGIN,
+        "checked before the proposal",
+    ),
+    Fault(
+        "INVALID_ARGUMENT",
+        "etcdserver: revision of auth store is old",
+        Kind.LOGIN,
+        "refused by every member while applying: rights changed since the login",
+    ),
+    Fault(
+        "PERMISSION_DENIED",
+        "etcdserver: permission denied",
+        Kind.DENIED,
+        "refused by every member before applying",
+    ),
+    Fault(
+        "INVALID_ARGUMENT",
+        "etcdserver: user name is empty",
+        Kind.DENIED,
+        "the cluster demands a login and none is configured",
+    ),
+    Fault(
+        "INVALID_ARGUMENT",
+        "etcdserver: authentication failed, invalid user ID or password",
+        Kind.DENIED,
+        "the login itself was refused",
+    ),
+    Fault(
+        "FAILED_PRECONDITION",
+        "etcdserver: authentication is not enabled",
+        Kind.DENIED,
+        "a login is configured, but the cluster knows no users",
+    ),
+    Fault(
+        "INVALID_ARGUMENT",
+        "etcdserver: request is too large",
+        Kind.TOO_LARGE,
+        "checked before the proposal, against --max-request-bytes",
+    ),
+    Fault(
+        "INVALID_ARGUMENT",
+        "etcdserver: too many operations in txn request",
+        Kind.TOO_LARGE,
+        "checked before the proposal, against --max-txn-ops",
+    ),
+    Fault(
+        "INVALID_ARGUMENT",
+        "etcdserver: duplicate key given in txn request",
+        Kind.MALFORMED,
+        "checked before the proposal",
+    ),
+    Fault(
+        "INVALID_ARGUMENT",
+        "etcdserver: key is not provided",
+        Kind.MALFORMED,
+        "checked before the proposal",
+    ),
+    Fault(
+        "OUT_OF_RANGE",
+        "etcdserver: mvcc: required revision has been compacted",
+        Kind.COMPACTED,
+        "an answer to a read or a compaction",
+    ),
+    Fault(
+        "OUT_OF_RANGE",
+        "etcdserver: mvcc: required revision is a future revision",
+        Kind.FUTURE,
+        "an answer to a read or a compaction",
+    ),
+)
+
+_EXACT = {(f.code, f.text): f.kind for f in FAULTS if not f.is_beginning}
+_BEGINNINGS = tuple(f for f in FAULTS if f.is_beginning)
+
+
+def classify(code: str, text: str) -> Kind:
+    """What is known of a call that failed with this gRPC code and message."""
+    kind = _EXACT.get((code, text))
+    if kind is not None:
+        return kind
+    for fault in _BEGINNINGS:
+        if fault.code == code and text.startswith(fault.text):
+            return fault.kind
+    return Kind.DOUBT
+
+
+def is_members_fault(kind: Kind) -> bool:
+    """Whether another member may do better, so that the next call should go to one."""
+    return kind in {Kind.NOT_SENT, Kind.TURNED_AWAY, Kind.DOUBT}
+
+
+def error_for(kind: Kind, message: str, *, writes: bool) -> HoldfastError:
+    """The error to raise to the store's caller."""
+    if kind is Kind.DOUBT:
+        # Nothing can be in doubt about a read: it changed nothing, and brought nothing.
+        return OutcomeUnknown(message) if writes else Unavailable(message)
+    if kind is Kind.TOO_LARGE:
+        return Invalid(message, code="TransactionTooLarge")
+    if kind is Kind.MALFORMED:
+        return Invalid(message)
+    if kind is Kind.DENIED:
+        return Forbidden(message)
+    if kind is Kind.COMPACTED:
+        return Expired(message, code="Compacted")
+    if kind is Kind.FUTURE:
+        return Expired(message, code="FutureRevision")
+    return Unavailable(message)

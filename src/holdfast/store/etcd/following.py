@@ -1,0 +1,252 @@
+"""How a watch follows etcd: over the death of members, with proof of how far it has come.
+
+`watching.py` runs a follower for each watch. It reads a stream of one member through the guard and
+fills the buffer. When the stream fails it opens another one, on another member, where the last one
+stopped. Three habits make up for what etcd's own watch does not promise:
+
+- A reader that falls behind never leaves etcd with a stream that nobody reads: above a bound the
+  stream is closed, and a new one opened once the reader has caught up. Some versions skip compacted
+  events on a slow stream without a word; all of them check where a new stream begins. The same is
+  done when this process itself was stopped for a while.
+- That nothing has changed is proven, not assumed. Either the store's revision is the one delivered
+  last, or a bookmark is written inside the watched range and waited for: it comes in order, after
+  all that was written before. etcd's own progress answers overtake events in some versions.
+- A bookmark that does not come back shows a dead stream, however alive the connection looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.model.errors import Expired, Forbidden, HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.store.etcd import messages as pb
+from holdfast.store.etcd.cluster import Cluster
+from holdfast.store.etcd.faults import Kind
+from holdfast.store.etcd.guard import Guard, StreamBroken
+from holdfast.store.etcd.layout import Layout
+from holdfast.store.etcd.member import CallFailed, Member, WatchStream
+from holdfast.store.etcd.watching import Buffer
+
+# When nothing could be learned from the store for so long, the reader is told.
+PATIENCE_S = 30.0
+# Between two attempts to open a stream when members refuse it.
+RETRY_MIN_S, RETRY_MAX_S = 0.05, 1.0
+# A process that was stopped for longer than this does not trust its streams.
+STALL_MAX_S = 2.0
+# How long a bookmark may take to be written, and then to come back.
+BOOKMARK_TIMEOUT_S = 3.0
+
+ReadRevision = Callable[[], Awaitable[int]]
+
+
+class Follower:
+    """Follows one prefix from one revision on."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        layout: Layout,
+        read_revision: ReadRevision,
+        *,
+        prefix: str,
+        after: int,
+        bookmark_every_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._layout = layout
+        self._read_revision = read_revision
+        self._prefix = prefix
+        self._guard = Guard(layout, after=after)
+        # Watchers of one prefix see each other's bookmarks, so that the first to be due writes for
+        # all; an uneven pace keeps them from writing at the same moment.
+        self._pause_s = bookmark_every_s * random.uniform(0.6, 0.8)
+        self._due = 0.0
+        self._heard = 0.0
+        # A bookmark of ours that has not come back: its revision, and until when we wait.
+        self._awaited = 0
+        self._awaited_until = 0.0
+        self._retry_s = RETRY_MIN_S
+        self._denied = False
+
+    async def follow(self, buffer: Buffer) -> None:
+        """Fill the buffer until cancelled. Raises Expired, Forbidden or Unavailable."""
+        self._buffer = buffer
+        self._heard = _now()
+        await self._begin()
+        while True:
+            if buffer.is_full():
+                await buffer.drained()
+                self._heard = _now()
+            member = None
+            try:
+                member = await self._cluster.ready(PATIENCE_S)
+                await self._stream(member)
+            except (CallFailed, StreamBroken, Unavailable) as failed:
+                await self._after_failure(member, failed)
+
+    async def _begin(self) -> None:
+        """Compare our place with the store's, which also tells whether a bookmark is due."""
+        after = self._guard.delivered
+        revision = await self._revision_within_patience()
+        if revision < after:
+            raise Expired(
+                f"revision {after} was never reached, the store is at {revision}: list again",
+                code="FutureRevision",
+            )
+        if revision == after:
+            self._buffer.push(self._guard.skip_to(revision))
+            self._due = _now() + self._pause_s
+
+    async def _revision_within_patience(self) -> int:
+        while True:
+            try:
+                return await self._read_revision()
+            except Unavailable as error:
+                self._check_patience(error)
+                await asyncio.sleep(self._next_retry_s())
+
+    async def _stream(self, member: Member) -> None:
+        """Read one stream until it fails or the buffer is full."""
+        self._guard.restart()
+        first, end = self._layout.watched(self._prefix)
+        metadata = self._cluster.metadata
+        stream = member.watch(metadata)
+        try:
+            await stream.create(
+                pb.WatchCreateRequest(
+                    key=first,
+                    range_end=end,
+                    # Zero would mean "from now on".
+                    start_revision=max(self._guard.delivered, 1),
+                    fragment=True,
+                )
+            )
+            await self._read(stream)
+        except CallFailed as failed:
+            if failed.kind not in {Kind.LOGIN, Kind.DENIED}:
+                raise
+            # A watch says "denied" for a lapsed login, too; but not twice.
+            if self._denied or not await self._cluster.login_again(member, metadata):
+                raise Forbidden(f"etcd at {member.target}: {failed.text}") from None
+            self._denied = True
+            raise
+        finally:
+            stream.cancel()
+
+    async def _read(self, stream: WatchStream) -> None:
+        reading = asyncio.ensure_future(stream.read())
+        probing: asyncio.Task[None] | None = None
+        try:
+            while not self._buffer.is_full():
+                if probing is None and not self._awaited and _now() >= self._due:
+                    probing = asyncio.create_task(self._probe())
+                await self._wait(reading, probing)
+                if reading.done():
+                    self._take(reading.result())
+                    reading = asyncio.ensure_future(stream.read())
+                if probing is not None and probing.done():
+                    probing.result()
+                    probing = None
+                self._check_awaited()
+        finally:
+            for task in (reading, probing):
+                if task is not None:
+                    task.cancel()
+            await asyncio.gather(*filter(None, (reading, probing)), return_exceptions=True)
+
+    async def _wait(
+        self, reading: asyncio.Future[Any], probing: asyncio.Future[Any] | None
+    ) -> None:
+        began = _now()
+        if self._awaited:
+            timeout_s = max(self._awaited_until - began, 0.0)
+        elif probing is not None:
+            timeout_s = PATIENCE_S
+        else:
+            timeout_s = max(self._due - began, 0.0)
+        tasks = [reading] if probing is None else [reading, probing]
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if _now() - began > timeout_s + STALL_MAX_S:
+            raise StreamBroken("this process was stopped for a while")
+
+    def _take(self, answer: pb.WatchResponse) -> None:
+        if not self._cluster.is_ours(answer.header):
+            raise Unavailable("the member belongs to another cluster than at the start")
+        if answer.canceled:
+            self._refused(answer)
+        batch = self._guard.take(answer)
+        if batch is not None:
+            self._buffer.push(batch)
+            self._heard = _now()
+            self._due = self._heard + self._pause_s
+            self._retry_s = RETRY_MIN_S
+            self._denied = False
+
+    def _refused(self, answer: pb.WatchResponse) -> None:
+        if answer.compact_revision:
+            raise Expired(
+                f"changes after revision {self._guard.delivered} are compacted up to"
+                f" {answer.compact_revision}: list again",
+                code="Compacted",
+            )
+        if "auth" in answer.cancel_reason or "permission" in answer.cancel_reason:
+            raise CallFailed(Kind.LOGIN, answer.cancel_reason)
+        raise StreamBroken(answer.cancel_reason or "the member ended the watch")
+
+    async def _probe(self) -> None:
+        """Prove that nothing is missing, or find out by writing a bookmark behind all there is."""
+        # Whatever happens, the next probe is not at once.
+        self._due = _now() + self._pause_s
+        try:
+            revision = await self._read_revision()
+            if revision > self._guard.delivered:
+                name = self._layout.bookmark(self._prefix)
+                written = await self._cluster.put(pb.PutRequest(key=name), BOOKMARK_TIMEOUT_S)
+                self._awaited = written.header.revision
+                self._awaited_until = _now() + BOOKMARK_TIMEOUT_S
+                return
+        except (Unavailable, OutcomeUnknown) as error:
+            self._check_patience(error)
+            self._due = _now() + self._next_retry_s()
+            return
+        self._heard = _now()
+        self._buffer.push(self._guard.skip_to(revision))
+
+    def _check_awaited(self) -> None:
+        if self._guard.delivered >= self._awaited:
+            self._awaited = 0
+        elif _now() > self._awaited_until:
+            self._awaited = 0
+            raise StreamBroken("a bookmark did not come back")
+
+    async def _after_failure(self, member: Member | None, failed: Exception) -> None:
+        """Choose another member, and do not hurry when all of them refuse."""
+        if member is not None:
+            self._cluster.blame(member)
+        self._awaited = 0
+        self._due = min(self._due, _now() + self._pause_s)
+        self._check_patience(failed)
+        await asyncio.sleep(self._next_retry_s())
+
+    def _check_patience(self, error: Exception) -> None:
+        silence_s = _now() - self._heard
+        if silence_s > PATIENCE_S:
+            message = error.message if isinstance(error, HoldfastError) else str(error)
+            raise Unavailable(
+                f"nothing was heard from etcd for {silence_s:.0f} s; watch again after revision"
+                f" {self._guard.delivered}: {message}"
+            )
+
+    def _next_retry_s(self) -> float:
+        delay_s = self._retry_s
+        self._retry_s = min(2 * delay_s, RETRY_MAX_S)
+        return delay_s * random.uniform(0.5, 1.0)
+
+
+def _now() -> float:
+    """Goes on while the machine sleeps, so that such a pause is noticed."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

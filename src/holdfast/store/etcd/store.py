@@ -1,0 +1,185 @@
+"""The distributed store: the contract on an etcd cluster.
+
+The host opens one for each server process. What etcd does not promise by itself is added by the
+files beside this one: tokens (`once.py`), confirmed reads (`reading.py`), watches without holes
+(`following.py`). Revisions are etcd's own; others who use the same etcd make them skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from holdfast.model.errors import Expired, HoldfastError, Invalid, OutcomeUnknown, Unavailable
+from holdfast.model.transaction import Outcome, Transaction
+from holdfast.store.contract import (
+    BOOKMARK_EVERY_S,
+    RANGE_LIMIT_MAX,
+    Batch,
+    Fate,
+    Page,
+    check,
+)
+from holdfast.store.etcd import codec
+from holdfast.store.etcd import messages as pb
+from holdfast.store.etcd.cluster import Cluster, MemberFacts
+from holdfast.store.etcd.config import EtcdConfig
+from holdfast.store.etcd.following import Follower
+from holdfast.store.etcd.layout import Layout
+from holdfast.store.etcd.once import Once
+from holdfast.store.etcd.reading import Reader
+from holdfast.store.etcd.versions import reads_are_fresh, warnings_for
+from holdfast.store.etcd.watching import Run, Watch
+
+
+class EtcdStore:
+    """Holdfast's part of one etcd cluster. Made by `open`, inside the event loop that uses it."""
+
+    def __init__(
+        self,
+        config: EtcdConfig,
+        cluster: Cluster,
+        facts: list[MemberFacts],
+        *,
+        bookmark_every_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._layout = Layout(config.prefix)
+        self._timeout_s = config.call_timeout_s
+        self._bookmark_every_s = bookmark_every_s
+        self._limits = codec.Limits(
+            ops=config.max_txn_ops - codec.OWN_OPS,
+            bytes=config.max_request_bytes - codec.ENVELOPE_BYTES,
+        )
+        self._reader = Reader(
+            cluster,
+            self._layout,
+            # A member that did not tell its version may be an old one.
+            confirm=not all(reads_are_fresh(fact.version) for fact in facts),
+            timeout_s=self._timeout_s,
+        )
+        self._once = Once(cluster, self._layout, timeout_s=self._timeout_s)
+        self._runs: set[Run] = set()
+        self._closed = False
+        # For the host to log: what an operator should know about this cluster.
+        self.warnings = _warnings(facts)
+
+    @classmethod
+    async def open(
+        cls, config: EtcdConfig, *, bookmark_every_s: float = BOOKMARK_EVERY_S
+    ) -> EtcdStore:
+        """Connect. Raises Unavailable when no member answers, Forbidden when the login fails."""
+        cluster = Cluster(config)
+        try:
+            facts = await cluster.look()
+        except BaseException:
+            await cluster.close()
+            raise
+        return cls(config, cluster, facts, bookmark_every_s=bookmark_every_s)
+
+    @property
+    def max_ops(self) -> int:
+        """How many compares, and how many writes, one transaction may hold."""
+        return self._limits.ops
+
+    @property
+    def max_bytes(self) -> int:
+        """How large one transaction may be."""
+        return self._limits.bytes
+
+    async def range(
+        self, start: str, end: str, *, limit: int = RANGE_LIMIT_MAX, at: int | None = None
+    ) -> Page:
+        self._check_open()
+        if limit < 1:
+            raise Invalid(f"limit: {limit}: must be at least 1")
+        return await self._reader.range(start, end, limit=min(limit, RANGE_LIMIT_MAX), at=at)
+
+    async def txn(
+        self, transaction: Transaction, *, token: str | None = None, timeout_s: float = 5.0
+    ) -> Outcome:
+        self._check_open()
+        check(transaction)
+        self._limits.check(transaction, self._layout)
+        request = codec.request_of(transaction, self._layout)
+        if token is None:
+            # Without a token nobody can ask later, so a slot would be written for nothing: the
+            # transaction's own compares must tell.
+            answer = await self._cluster.txn(request, timeout_s, writes=bool(transaction.writes))
+            outcome = codec.outcome_of(transaction, self._layout, answer)
+        else:
+            outcome = await self._once.txn(transaction, request, token, timeout_s)
+        self._reader.saw(outcome.revision)
+        return outcome
+
+    def new_token(self) -> str:
+        return self._once.new_token()
+
+    async def fate(self, token: str) -> Fate:
+        self._check_open()
+        return await self._once.fate(token)
+
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
+        self._check_open()
+        return Watch(lambda: self._start_watch(prefix, after))
+
+    async def compact(self, revision: int) -> None:
+        self._check_open()
+        try:
+            await self._cluster.compact(pb.CompactionRequest(revision=revision), self._timeout_s)
+        except OutcomeUnknown as error:
+            # Compacting once more does no harm, so nobody needs to know which it was.
+            raise Unavailable(error.message) from error
+        except Expired as error:
+            if error.code == "FutureRevision":
+                raise Invalid(f"revision: {revision}: not reached yet") from error
+            # Compacted further already.
+
+    async def revision(self) -> int:
+        self._check_open()
+        return await self._reader.revision()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for run in self._runs:
+            run.stop()
+        try:
+            await self._once.close()
+        except HoldfastError:
+            # The cluster is out of reach. Unused tokens are forgotten then, which is safe.
+            pass
+        finally:
+            await self._cluster.close()
+
+    def _start_watch(self, prefix: str, after: int) -> Run | None:
+        """None when the store was closed before anybody read the watch."""
+        if self._closed:
+            return None
+        follower = Follower(
+            self._cluster,
+            self._layout,
+            self._reader.revision,
+            prefix=prefix,
+            after=after,
+            bookmark_every_s=self._bookmark_every_s,
+        )
+        run = Run(follower.follow)
+        self._runs.add(run)
+        run.when_done(lambda: self._runs.discard(run))
+        return run
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the store is closed")
+
+
+def _warnings(facts: list[MemberFacts]) -> tuple[str, ...]:
+    lines: list[str] = []
+    for version in sorted({fact.version for fact in facts if not fact.error}):
+        lines += warnings_for(version)
+    for fact in facts:
+        if fact.error:
+            lines.append(f"etcd at {fact.target} does not answer: {fact.error}")
+        lines += [f"etcd at {fact.target} reports {alarm}" for alarm in fact.alarms]
+    return tuple(lines)
