@@ -117,6 +117,7 @@ def _with_use(ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amou
 
 def charged(ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amounts) -> QuotaLedger:
     """The ledger after the tenant took this."""
+    invariant(all(u >= 0 for u in amounts.values()), f"tenant {tenant} took less than nothing")
     return _with_use(ledger, tenant, of, add(use_of(ledger.used.get(tenant, _NO_USE), of), amounts))
 
 

@@ -98,7 +98,7 @@ def shortage(ledger: NodeLedger, wanted: Demand, holder: str = "") -> Refusal | 
     devices = {device.device_class for device in wanted.devices}
     for resource, units in wanted.amounts.items():
         free = ledger.free(resource, holder)
-        if resource in devices or units <= free:
+        if resource in devices or not units or units <= free:
             continue
         lacking = render(resource, units), render(resource, max(0, free))
         return Refusal(
@@ -107,8 +107,8 @@ def shortage(ledger: NodeLedger, wanted: Demand, holder: str = "") -> Refusal | 
             {"resource": resource, "needed": lacking[0], "free": lacking[1]},
         )
     for port in wanted.ports:
-        owner = ledger.ports.get(port)
-        if owner is not None:
+        owner = ledger.ports.get(port) or ledger.promised_ports.get(port, holder)
+        if port in ledger.ports or owner != holder:
             return Refusal(
                 Reason.PORT_TAKEN, f"port {port} is taken", {"port": port, "owner": owner}
             )
@@ -284,11 +284,33 @@ def claim(
     return Held(charge=wanted.amounts, devices=devices, ports=wanted.ports)
 
 
+def _misstated(held: Held) -> Refusal | None:
+    """Whether a charge that somebody else wrote down contradicts itself.
+
+    The quota is charged by the amounts and the node by the devices, so a charge that names less
+    than its devices would get them for nothing.
+    """
+    owned: Amounts = {}
+    for share in held.devices:
+        owned[share.device_class] = owned.get(share.device_class, 0) + share.milli
+    if len({share.device for share in held.devices}) != len(held.devices):
+        return Refusal(Reason.DEVICE_TAKEN, "the charge names a device twice")
+    if any(not 0 < share.milli <= MILLI for share in held.devices):
+        return Refusal(Reason.NOT_ALLOWED, f"a share of a device is 1 to {MILLI} thousandths")
+    wrong = [r for r, units in owned.items() if held.charge.get(r, 0) != units]
+    wrong += [r for r, units in held.charge.items() if units < 0]
+    if wrong:
+        return Refusal(
+            Reason.NOT_ALLOWED,
+            f"the charge of {wrong[0]} is not what its devices amount to, or negative",
+            {"resource": wrong[0]},
+        )
+    return None
+
+
 def judge_held(ledger: NodeLedger, held: Held) -> Refusal | None:
-    """Whether a stated charge with stated devices and ports is still free; for capacity held ahead."""
-    owned = {share.device_class for share in held.devices}
-    plain = {r: units for r, units in held.charge.items() if r not in owned}
-    refusal = shortage(ledger, Demand(amounts=plain, ports=held.ports))
+    """Whether a stated charge is sound and its devices and ports free; for what is held ahead."""
+    refusal = _misstated(held) or shortage(ledger, Demand(_sums(held), ports=held.ports))
     if refusal is not None:
         return refusal
     for share in held.devices:
@@ -327,6 +349,8 @@ def taken(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
     Sums are not checked here: a charge that was accepted stays, also when the node shrinks.
     """
     after = _moved(ledger, held, owner, add)
+    sound = all(units >= 0 for units in held.charge.values())
+    invariant(sound, f"{owner} took less than nothing")
     for share in held.devices:
         left = after.devices[share.device].left
         invariant(left >= 0, f"{owner} took {share.device}, of which others own a part")
@@ -364,7 +388,11 @@ def promised(ledger: NodeLedger, held: Held, reservation: str) -> NodeLedger:
         devices[share.device] = msgspec.structs.replace(slot, promised=reservation)
     before = ledger.promised.get(reservation, {})
     promises = {**ledger.promised, reservation: add(before, _sums(held))}
-    return msgspec.structs.replace(ledger, devices=devices, promised=promises)
+    for key in held.ports:
+        other = ledger.promised_ports.get(key, reservation)
+        invariant(other == reservation, f"port {key} is promised to {other}")
+    ports = {**ledger.promised_ports, **dict.fromkeys(held.ports, reservation)}
+    return msgspec.structs.replace(ledger, devices=devices, promised=promises, promised_ports=ports)
 
 
 def unpromised(ledger: NodeLedger, reservation: str) -> NodeLedger:
@@ -374,7 +402,8 @@ def unpromised(ledger: NodeLedger, reservation: str) -> NodeLedger:
         for name, slot in ledger.devices.items()
     }
     promises = {who: amounts for who, amounts in ledger.promised.items() if who != reservation}
-    return msgspec.structs.replace(ledger, devices=devices, promised=promises)
+    ports = {key: who for key, who in ledger.promised_ports.items() if who != reservation}
+    return msgspec.structs.replace(ledger, devices=devices, promised=promises, promised_ports=ports)
 
 
 def departing(ledger: NodeLedger, held: Held) -> NodeLedger:

@@ -6,7 +6,6 @@ kind is one range. Names cannot contain `/`, which keeps every key unambiguous.
 
 from __future__ import annotations
 
-from holdfast.model.errors import invariant
 from holdfast.model.meta import Object
 from holdfast.model.registry import Kind, kind_of
 
@@ -14,6 +13,9 @@ OBJECTS = "objects/"
 LEDGERS = "ledgers/"
 EPOCHS = "epochs/"
 OPERATIONS = "operations/"
+
+# The last code point. No store takes a key that begins with it, so every key comes before it.
+END = "\U0010ffff"
 
 
 def object_key(kind: Kind, namespace: str, name: str) -> str:
@@ -66,9 +68,13 @@ def operation(operation_id: str) -> str:
 
 
 def after_prefix(prefix: str) -> str:
-    """The smallest key that is larger than every key with this prefix: the end of its range."""
-    # Nothing follows the last code point, and the surrogates are no characters, so keys have none.
-    kept = prefix.rstrip("\U0010ffff")
-    invariant(kept, f"no key comes after all keys with prefix {prefix!r}")
+    """The smallest key that is larger than every key with this prefix: the end of its range.
+
+    After all keys, as for an empty prefix, comes END.
+    """
+    kept = prefix.rstrip(END)
+    if not kept:
+        return END
+    # The surrogates are no characters, so no key holds them and none is skipped.
     following = ord(kept[-1]) + 1
     return kept[:-1] + chr(0xE000 if following == 0xD800 else following)

@@ -82,6 +82,7 @@ class NodeLedger(Part, frozen=True):
     devices: dict[str, DeviceSlot] = {}
     ports: dict[str, str] = {}
     promised: dict[str, Amounts] = {}
+    promised_ports: dict[str, str] = {}
     leaving: Amounts = {}
 
     def free(self, resource: str, holder: str = "") -> int:
