@@ -30,11 +30,13 @@ class Kind(NamedTuple):
     """One kind of fault: the scope of its targets, and what makes it so and returns what undoes it.
 
     `counted` is False where single messages, requests or crashes are counted as they take place.
+    `paired` kinds strike the ways between two hosts, or between one and everyone ("*").
     """
 
     scope: str
     strike: Strike
     counted: bool = True
+    paired: bool = False
 
 
 # Machines and computers. --------------------------------------------------------------------------
@@ -218,12 +220,12 @@ KINDS: dict[str, Kind] = {
     "freeze": Kind(HOST, _freeze),
     "clock_rate": Kind(HOST, _clock_rate),
     "clock_step": Kind(HOST, _clock_step),
-    "partition": Kind(HOST, _two_way("cut")),
-    "cut": Kind(HOST, _cut),
-    "loss": Kind(HOST, _two_way("loss"), counted=False),
-    "duplicate": Kind(HOST, _two_way("duplicate"), counted=False),
-    "delay": Kind(HOST, _two_way("delay")),
-    "scatter": Kind(HOST, _two_way("scatter")),
+    "partition": Kind(HOST, _two_way("cut"), paired=True),
+    "cut": Kind(HOST, _cut, paired=True),
+    "loss": Kind(HOST, _two_way("loss"), counted=False, paired=True),
+    "duplicate": Kind(HOST, _two_way("duplicate"), counted=False, paired=True),
+    "delay": Kind(HOST, _two_way("delay"), paired=True),
+    "scatter": Kind(HOST, _two_way("scatter"), paired=True),
     "store_slow": Kind(STORE, _store_trouble("slow_ms")),
     "store_fail": Kind(STORE, _store_trouble("fail_permille"), counted=False),
     "store_mute": Kind(STORE, _store_trouble("mute_permille"), counted=False),

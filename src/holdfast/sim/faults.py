@@ -7,13 +7,12 @@ they take place: a lossy minute counts the messages that it lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import invariant
 from holdfast.sim.cell import NEVER
 from holdfast.sim.fault_kinds import HOST, KINDS, MACHINE, STORE, Heal, Kind
-from holdfast.sim.plan import Fault
+from holdfast.sim.plan import Aim, Fault
 
 if TYPE_CHECKING:
     from holdfast.sim.world import World
@@ -31,15 +30,15 @@ class Faults:
         invariant(name not in self.kinds, f"there is a fault {name} already")
         self.kinds[name] = kind
 
-    def targets(self) -> dict[str, Sequence[str]]:
-        """For each kind, the names that it can strike in this world, for drawing plans."""
+    def aims(self) -> dict[str, Aim]:
+        """What each kind can strike in this world as it stands, for drawing plans."""
         world = self._world
         names = {
             MACHINE: tuple(world.cells),
             HOST: tuple(world.hosts),
             STORE: tuple(world.stores),
         }
-        return {name: names[kind.scope] for name, kind in self.kinds.items()}
+        return {name: Aim(names[kind.scope], kind.paired) for name, kind in self.kinds.items()}
 
     def schedule(self, fault: Fault) -> None:
         invariant(fault.kind in self.kinds, f"no kind of fault is named {fault.kind}")

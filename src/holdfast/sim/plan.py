@@ -8,6 +8,7 @@ so (world, seed, plan) is all it takes to repeat it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
 import msgspec
@@ -81,26 +82,33 @@ class Hazard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float = 0.6
 
 
+class Aim(msgspec.Struct, frozen=True):
+    """What a kind of fault can strike in a world: these names, or with `paired` two of them."""
+
+    names: tuple[str, ...]
+    paired: bool
+
+
 def draw(
     seed: int,
     hazards: Sequence[Hazard],
-    targets: Mapping[str, Sequence[str]],
+    aims: Mapping[str, Aim],
     *,
     faults_ms: int,
     settle_ms: int,
     acts: Sequence[Act] = (),
 ) -> Plan:
-    """Draw a plan. `targets` has, for each kind of fault, the names that it can strike."""
+    """Draw a plan. `aims` has what each kind of fault can strike."""
     faults: list[Fault] = []
     for hazard in hazards:
-        names = [name for name in targets[hazard.kind] if name.startswith(hazard.only)]
-        faults.extend(_strikes(seed, hazard, names, faults_ms))
+        faults.extend(_strikes(seed, hazard, aims[hazard.kind], faults_ms))
     invariant(len(faults) <= _FAULTS_MAX, f"the hazards make {len(faults)} faults in one run")
     # Sorted by content, not by hazard, so that the order of a world's hazards does not matter.
     return Plan(faults_ms, settle_ms, tuple(sorted(faults)), tuple(acts))
 
 
-def _strikes(seed: int, hazard: Hazard, names: Sequence[str], until_ms: int) -> list[Fault]:
+def _strikes(seed: int, hazard: Hazard, aim: Aim, until_ms: int) -> list[Fault]:
+    names = [name for name in aim.names if name.startswith(hazard.only)]
     rng = stream(seed, f"plan/{hazard.kind}/{hazard.only}/{hazard.peers}")
     if rng.random() >= hazard.share or not names or hazard.per_hour <= 0:
         return []
@@ -108,15 +116,12 @@ def _strikes(seed: int, hazard: Hazard, names: Sequence[str], until_ms: int) -> 
     at_ms = waiting_time(rng, HOUR_MS / hazard.per_hour)
     while at_ms < until_ms:
         target = pick(rng, names)
-        others = [name for name in names if name != target and name.startswith(hazard.peers)]
-        # Half of all pairs are one against everyone; the rest single out two.
-        lonely = rng.random() < 0.5 or not others
         faults.append(
             Fault(
                 at_ms=int(at_ms),
                 kind=hazard.kind,
                 target=target,
-                peer="*" if lonely else pick(rng, others),
+                peer=_peer(rng, hazard, aim, target) if aim.paired else "",
                 # A fault that outlasts its phase is healed at the end of it.
                 for_ms=min(between(rng, *hazard.for_ms), until_ms - int(at_ms)),
                 amount=between(rng, *hazard.amount),
@@ -124,3 +129,11 @@ def _strikes(seed: int, hazard: Hazard, names: Sequence[str], until_ms: int) -> 
         )
         at_ms += waiting_time(rng, HOUR_MS / hazard.per_hour)
     return faults
+
+
+def _peer(rng: Random, hazard: Hazard, aim: Aim, target: str) -> str:
+    """Half of all pairs are one against everyone; the rest single out two."""
+    others = [name for name in aim.names if name != target and name.startswith(hazard.peers)]
+    if rng.random() < 0.5 or not others:
+        return "*"
+    return pick(rng, others)

@@ -89,7 +89,7 @@ def _draw(scenario: Scenario, world: World) -> Plan:
     return draw(
         world.seed,
         scenario.hazards,
-        world.faults.targets(),
+        world.faults.aims(),
         faults_ms=scenario.faults_ms,
         settle_ms=scenario.settle_ms,
         acts=acts,

@@ -1,0 +1,45 @@
+"""The trace and its digest."""
+
+from __future__ import annotations
+
+from holdfast.sim.trace import STORY_LINES_MAX, Trace
+
+
+def _digest(lines: list[str]) -> str:
+    trace = Trace()
+    for line in lines:
+        trace.line(line)
+    return trace.digest()
+
+
+def test_a_digest_tells_any_two_traces_apart() -> None:
+    """A changed, missing or moved line changes it, at any place. [N6]"""
+    lines = [f"{number} node Woken 1" for number in range(20_000)]
+    digests = {
+        _digest(lines),
+        _digest(lines[:-1]),
+        _digest(lines[1:]),
+        _digest([*lines[:9_000], "9000 node Woken 2", *lines[9_001:]]),
+        _digest([lines[1], lines[0], *lines[2:]]),
+    }
+    assert len(digests) == 5
+
+
+def test_a_digest_does_not_depend_on_when_it_was_asked_for() -> None:
+    """Lines are hashed in bulk; where a bulk ends is nobody's business. [N6]"""
+    trace = Trace()
+    trace.line("a")
+    trace.digest()
+    trace.line("b")
+    assert trace.digest() == _digest(["a", "b"])
+
+
+def test_a_story_is_the_end_of_a_full_trace() -> None:
+    """The last transitions are what a person reads first. [N6]"""
+    trace = Trace(full=True, keep_text=True)
+    for number in range(STORY_LINES_MAX + 5):
+        trace.detail(number, f"line {number} " + "x" * 1_000)
+    assert len(trace.story()) == STORY_LINES_MAX
+    assert f"line {STORY_LINES_MAX + 4} " in trace.story()[-1]
+    assert len(trace.story()[-1]) < 500
+    assert "line 0 " in trace.text()
