@@ -203,14 +203,12 @@ def _disruption(at: Place, _: WorkloadSpec, budget: Disruption) -> None:
 
 
 def _gang(at: Place, spec: WorkloadSpec, gang: Gang) -> None:
-    bounds = {"replicas": spec.replicas}
+    bounds: dict[str, int | None] = {"replicas": spec.replicas}
     if spec.type in _ENDING:
-        # A job that may run nothing at once is paused, which a gang survives.
-        bounds["parallelism"] = spec.job.parallelism or spec.replicas
-        if spec.job.completions is not None:
-            bounds["completions"] = spec.job.completions
+        # A parallelism of 0 pauses the job, and a paused gang is no mistake.
+        bounds |= {"completions": spec.job.completions, "parallelism": spec.job.parallelism or None}
     for what, bound in bounds.items():
-        if gang.min_available > bound:
+        if bound is not None and gang.min_available > bound:
             at["minAvailable"].wrong(
                 gang.min_available, f"must be at most {what}, which is {bound}: it could not start"
             )
