@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import apsw
 import msgspec
@@ -32,10 +32,6 @@ from holdfast.store.tokens import Token
 
 T = TypeVar("T")
 
-# A larger log makes fewer and longer pauses; 16 MB are copied in about 10 ms.
-CHECKPOINT_PAGES = 4_000
-# So many superseded rows are deleted along with each group.
-SWEEP_ROWS_MAX = 64
 FORGET_TOKENS_MAX = 2_000
 # One statement inserts up to so many rows. Each statement gives up the interpreter's lock and
 # may wait milliseconds to get it back, so rows are not inserted one by one.
@@ -76,6 +72,11 @@ class Answers(msgspec.Struct, frozen=True):
 class Engine:
     """One open file. Not thread-safe, except for `view` and `tokens.issue`."""
 
+    # A larger log makes fewer and longer pauses; 16 MB are copied in about 10 ms.
+    checkpoint_pages: ClassVar[int] = 4_000
+    # So many superseded rows are deleted along with each group.
+    sweep_rows_max: ClassVar[int] = 64
+
     def __init__(
         self,
         path: Path,
@@ -107,7 +108,7 @@ class Engine:
         cache_bytes_max: int = CACHE_BYTES_MAX,
         vfs: str | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> Engine:
+    ) -> Self:
         """Open or create a file; raises Unavailable with a sentence for people."""
         if not create and not path.exists():
             raise Unavailable(f"there is no store at {path}", code="StoreMissing")
@@ -172,7 +173,7 @@ class Engine:
             line = self.tokens.due()
             if line is not None:
                 self._forget_tokens(line)
-            if self._wal_pages >= CHECKPOINT_PAGES:
+            if self._wal_pages >= self.checkpoint_pages:
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
             self.failure = self._describe("a checkpoint", error)
@@ -279,7 +280,7 @@ class Engine:
 
     def _sweep(self) -> None:
         """Delete superseded rows. They are out of memory already, so this may take its time."""
-        garbage = self.view.take_garbage(SWEEP_ROWS_MAX)
+        garbage = self.view.take_garbage(self.sweep_rows_max)
         if garbage:
             rows = [row for revision in garbage for row in revision.rows]
             self._connection.execute(
