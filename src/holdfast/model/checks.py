@@ -25,6 +25,8 @@ Check = Callable[[Any, Place, Problems], Any]
 
 # Comparing two names takes time that grows with their product; no field's name is longer.
 _SUGGEST_FOR_MAX = 40
+# Below this, difflib finds likeness where nobody would: it takes "colour" for "rollout".
+_SUGGEST_ABOVE = 0.7
 
 
 @cache
@@ -88,7 +90,7 @@ def _suggestion(key: str, fields: Mapping[str, Check]) -> str:
     if len(key) > _SUGGEST_FOR_MAX:
         return ""
     lowered = {name.lower(): name for name in fields}
-    close = difflib.get_close_matches(key.lower(), lowered, n=1)
+    close = difflib.get_close_matches(key.lower(), lowered, n=1, cutoff=_SUGGEST_ABOVE)
     return lowered[close[0]] if close else ""
 
 
@@ -96,7 +98,7 @@ def _map(check: Check, value: Any, place: Place, problems: Problems) -> Any:
     if type(value) is not dict:
         problems.add(place, value, "must be an object")
         return value
-    return {key: check(item, (place, key), problems) for key, item in value.items()}
+    return {key: check(item, (place, (key,)), problems) for key, item in value.items()}
 
 
 def _list(check: Check, value: Any, place: Place, problems: Problems) -> Any:

@@ -27,19 +27,22 @@ CODE_MALFORMED = "Malformed"
 CODE_UNKNOWN_FIELD = "UnknownField"
 CODE_INVALID = "Invalid"
 
-# A place in a document: that of its container, and the key or index in it. None is the document.
-# It is turned into text only when something is wrong there, which keeps the good case cheap.
-Place = tuple["Place", str | int] | None
+# A place in a document: that of its container, and the step into it: a field, an index, or in a
+# tuple of its own the key of a map. None is the document. It is turned into text only when
+# something is wrong there, which keeps the good case cheap.
+Place = tuple["Place", str | int | tuple[str]] | None
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def escaped(text: str, length_max: int) -> str:
-    """Text cut to a length, with escapes for whatever a terminal would act on or not show."""
-    cut = text if len(text) <= length_max else text[: length_max - 1] + "…"
-    if cut.isprintable():
-        return cut
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+    """Text cut to a length and written in printable ASCII.
+
+    So a terminal does not act on it, and a letter that only looks like another is seen as what it
+    is.
+    """
+    cut = text if len(text) <= length_max else text[: length_max - 3] + "..."
+    return ascii(cut)[1:-1]
 
 
 def excerpt(value: Any) -> str:
@@ -65,17 +68,17 @@ def excerpt(value: Any) -> str:
 
 
 def path_text(place: Place) -> str:
-    """A place as people write it: `spec.template.ports[2].port`, `labels[holdfast.dev/pool]`."""
+    """A place as people write it: `spec.template.ports[2].port`, `metadata.labels[app]`."""
     segments: list[str] = []
     while place is not None:
         place, step = place
         if isinstance(step, int):
             segments.append(f"[{step}]")
-        elif _PLAIN_KEY.fullmatch(step):
-            segments.append(f".{escaped(step, SEGMENT_MAX)}")
-        else:
-            # In ASCII, so that a letter that only looks like another is seen for what it is.
-            segments.append(f"[{ascii(escaped(step, SEGMENT_MAX))[1:-1]}]")
+            continue
+        text = step if isinstance(step, str) else step[0]
+        shown = escaped(text, SEGMENT_MAX)
+        plain = isinstance(step, str) and _PLAIN_KEY.fullmatch(text)
+        segments.append(f".{shown}" if plain else f"[{shown}]")
     return "".join(reversed(segments)).removeprefix(".")
 
 

@@ -97,10 +97,13 @@ def _identity(info: inspect.StructType) -> Schema:
 
 
 def _property(cls: type[msgspec.Struct], field: inspect.Field) -> Schema:
-    schema = _schema(field.type)
+    kind, nullable = _nullable(field.type)
+    schema = _schema(kind)
     if "$ref" in schema:
         # OpenAPI v3.0 ignores whatever stands beside a reference.
         schema = {"allOf": [schema]}
+    if nullable:
+        schema["nullable"] = True
     schema["description"] = about_fields(cls).get(field.name, "")
     default = _default(field)
     if default is not None:
@@ -158,16 +161,21 @@ def _map(info: inspect.DictType) -> Schema:
 
 
 def _union(info: inspect.UnionType) -> Schema:
-    # Null means "not given", as in Kubernetes, and so is no type of its own.
-    options = [option for option in info.types if not isinstance(option, inspect.NoneType)]
-    if len(options) == 1:
-        return _schema(options[0])
+    options = list(info.types)
     if any(isinstance(option, inspect.FloatType) for option in options):
         options = [option for option in options if not isinstance(option, inspect.IntType)]
     return {
         "anyOf": [_schema(option) for option in options],
         "x-kubernetes-int-or-string": True,
     }
+
+
+def _nullable(info: inspect.Type) -> tuple[inspect.Type, bool]:
+    """A type without null, and whether null was in it."""
+    if not isinstance(info, inspect.UnionType) or not info.includes_none:
+        return info, False
+    options = tuple(option for option in info.types if not isinstance(option, inspect.NoneType))
+    return (options[0] if len(options) == 1 else inspect.UnionType(options)), True
 
 
 def _string(info: inspect.StrType) -> Schema:
