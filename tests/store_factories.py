@@ -20,8 +20,10 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from holdfast.store.contract import Store
+from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
+from tests.etcd_cluster import EtcdCluster
 
 T = TypeVar("T")
 
@@ -39,6 +41,8 @@ class Rig:
     exact_revisions: ClassVar[bool] = True
     # Whether `reopen` brings back what was there.
     durable: ClassVar[bool] = True
+    # How many random histories are played: fewer where each call crosses a network.
+    histories: ClassVar[int] = 60
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,10 +106,51 @@ class UncachedSqliteRig(SqliteRig):
     cache_bytes_max = 200
 
 
+class EtcdRig(Rig):
+    """One cluster for all stores, each under a prefix of its own."""
+
+    name = "etcd"
+    exact_revisions = False
+    histories = 15
+    members: ClassVar[int] = 1
+
+    def start(self) -> None:
+        self._cluster = EtcdCluster(self.folder, size=self.members)
+        self._cluster.__enter__()
+        self._prefixes: dict[Store, str] = {}
+
+    def stop(self) -> None:
+        super().stop()
+        self._cluster.stop()
+
+    async def fresh(self) -> Store:
+        return await self._open(f"/{next(self._numbers)}/")
+
+    async def reopen(self, store: Store) -> Store:
+        await store.close()
+        return await self._open(self._prefixes.pop(store))
+
+    async def _open(self, prefix: str) -> Store:
+        config = EtcdConfig(endpoints=self._cluster.endpoints, prefix=prefix)
+        store = await EtcdStore.open(config, bookmark_every_s=BOOKMARK_EVERY_S)
+        self._prefixes[store] = prefix
+        return store
+
+
+class EtcdTrioRig(EtcdRig):
+    """Three members, and calls to whichever is ready."""
+
+    name = "etcd-trio"
+    histories = 8
+    members = 3
+
+
 RIGS: list[tuple[type[Rig], tuple[pytest.MarkDecorator, ...]]] = [
     (MemoryRig, ()),
     (SqliteRig, ()),
     (UncachedSqliteRig, ()),
+    (EtcdRig, (pytest.mark.live,)),
+    (EtcdTrioRig, (pytest.mark.live,)),
 ]
 
 

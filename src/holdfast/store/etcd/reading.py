@@ -91,7 +91,11 @@ class Reader:
         raise Unavailable(f"etcd keeps reading revision {page.revision}, it was at {floor}")
 
     async def _page(self, start: str, end: str, limit: int, at: int | None) -> Page:
-        """Read at a revision, or the newest; on while bookmarks took the place of records."""
+        """Read at a revision, or the newest.
+
+        One record more than asked for tells whether there is more: that etcd has more names does
+        not, for they may all be bookmarks.
+        """
         if at is not None and at < 1:
             # To etcd this would mean the newest.
             raise Expired(f"etcd has no revision {at}", code="Compacted")
@@ -99,14 +103,14 @@ class Reader:
         first, last = self._layout.range(start, end)
         while True:
             request = pb.RangeRequest(
-                key=first, range_end=last, limit=limit - len(records), revision=at or 0
+                key=first, range_end=last, limit=limit + 1 - len(records), revision=at or 0
             )
             answer = await self._cluster.range(request, self._timeout_s)
             self.saw(answer.header.revision)
             at = at or answer.header.revision
             records += [to_record(self._layout, kv) for kv in answer.kvs if not is_bookmark(kv.key)]
+            if len(records) > limit:
+                return Page(at, tuple(records[:limit]), records[limit].key)
             if not answer.more:
                 return Page(at, tuple(records))
-            if len(records) == limit:
-                return Page(at, tuple(records), records[-1].key + "\0")
             first = answer.kvs[-1].key + b"\0"
