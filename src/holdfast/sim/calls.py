@@ -4,8 +4,8 @@ Each Ask gets exactly one answer unless its asker crashes: the answer, or after 
 OutcomeUnknown, because nobody can tell a lost request from a lost answer. Only a refused connection
 (the other computer is up, the machine on it is not) is Unavailable.
 
-A time-out is put on the heap only once it is known to be needed: when a copy is lost, when the
-machine asked did not answer at once, when its answer would come too late. Most calls never need it.
+A time-out is put on the heap only when it may be needed: on a troubled way, when the machine asked
+did not answer at once, when its answer would come too late. Most calls never need it.
 """
 
 from __future__ import annotations
@@ -66,14 +66,16 @@ class Calls:
         world = self.world
         path = world.network.path(cell.host, target.host)
         if path.trouble is None:
-            world.post(world.now_us + path.delay_us(), self._arrive_handler, call, target)
+            at_us = world.now_us + path.delay_us()
+            world.post(at_us, self._arrive_handler, call, target)
+            if at_us >= call.deadline_us:
+                self.arm(call)
             return
         arrivals = world.network.arrivals(path, path.trouble, world.now_us)
         call.copies = len(arrivals)
         for at_us in arrivals:
             world.post(at_us, self._arrive_handler, call, target)
-        if not arrivals:
-            self.arm(call)
+        self.arm(call)
 
     def _arrive(self, number: int, call: Call, target: Cell) -> None:
         asker = call.asker

@@ -42,7 +42,11 @@ class Faults:
 
     def schedule(self, fault: Fault) -> None:
         invariant(fault.kind in self.kinds, f"no kind of fault is named {fault.kind}")
-        self._world.post(fault.at_ms * 1000, self._strike, fault, None)
+        if fault.nth:
+            # It strikes at a point, not at a time, and the first point may be the very first event.
+            self.kinds[fault.kind].strike(self._world, fault)
+        else:
+            self._world.post(fault.at_ms * 1000, self._strike, fault, None)
 
     def _strike(self, number: int, fault: Fault, _: None) -> None:
         world = self._world

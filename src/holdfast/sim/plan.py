@@ -26,8 +26,8 @@ class Fault(
 ):
     """One fault. What target, peer and amount mean is the kind's business (see `faults`).
 
-    With `nth` it strikes not by the clock but at that very point: the nth effect of a machine, the
-    nth revision of a store, the nth delivery of a watch.
+    With `nth` it strikes not by the clock but at that very point, counted from the beginning: the
+    nth effect of a machine, the nth revision of a store, the nth delivery of a watch.
     """
 
     at_ms: int

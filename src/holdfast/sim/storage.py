@@ -113,6 +113,8 @@ class Storage:
             at_us = arrivals[0]
         if store.trouble is not None:
             at_us = self._delayed(call, store.trouble, at_us)
+        if at_us >= call.deadline_us:
+            self._calls.arm(call)
         world.post(at_us, self._execute_handler, call, store)
 
     def _delayed(self, call: Call, trouble: StoreTrouble, at_us: int) -> int:

@@ -1,0 +1,74 @@
+"""`python -m holdfast.sim`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.sim.__main__ import main
+from tests.unit.sim.small_world import FAILING, HEALTHY
+
+# Seeds 0 to 9 contain some that fail.
+SEEDS = "0-9"
+
+
+def _failing_seed(capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["run", FAILING.name, "--seeds", SEEDS]) == 1
+    out = capsys.readouterr().out
+    return out[out.index("--seed ") :].split()[1]
+
+
+def test_run_prints_a_summary_and_fails_when_a_promise_was_broken(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The exit code is for machines, the table for people. [N6]"""
+    assert main(["run", HEALTHY.name, "--seeds", "0-2"]) == 0
+    assert "violations" in capsys.readouterr().out
+    _failing_seed(capsys)
+
+
+def test_the_printed_command_replays_the_failure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is printed is what works. [N6]"""
+    seed = _failing_seed(capsys)
+    assert main(["replay", FAILING.name, "--seed", seed]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("BACK broken at ")
+    assert "ticker crashes" in out
+
+
+def test_a_failure_is_shrunk_saved_and_replayed_from_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a seed to a file of a few lines. [N6]"""
+    seed, path = _failing_seed(capsys), tmp_path / "small.json"
+    assert main(["shrink", FAILING.name, "--seed", seed, "--out", str(path)]) == 1
+    assert "to 1 entries" in capsys.readouterr().out
+    assert main(["replay", "--file", str(path)]) == 1
+    assert "BACK broken at" in capsys.readouterr().out
+
+
+def test_replay_prints_the_whole_trace_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every stimulus and every effect. [N6]"""
+    assert main(["replay", HEALTHY.name, "--seed", "1", "--trace"]) == 0
+    out = capsys.readouterr().out
+    assert "ticker <- Started" in out
+    assert "ticker -> Wake" in out
+    assert "digest" in out
+
+
+def test_a_healthy_seed_is_not_shrunk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing to make small. [N6]"""
+    path = tmp_path / "none.json"
+    assert main(["shrink", HEALTHY.name, "--seed", "1", "--out", str(path)]) == 0
+    assert not path.exists()
+
+
+def test_replay_without_a_scenario_says_what_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Errors are sentences. [N6]"""
+    assert main(["replay"]) == 2
+    assert "name a scenario" in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""Planted bugs: the framework."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.errors import InvariantBroken
+from holdfast.sim import calls, plan, randomness
+from holdfast.sim.mutants import Mutant, rewrite, search, swap, table
+from tests.unit.sim import small_world
+from tests.unit.sim.small_world import HEALTHY, Ticker
+
+_HERE = "tests.unit.sim.small_world:"
+
+BACKWARDS = Mutant(
+    "backwards",
+    "counts down",
+    HEALTHY.name,
+    (rewrite(_HERE + "Ticker._write", "b'%d' % self.count", "b'%d' % (99 - self.count)"),),
+)
+SLOW = Mutant("slow", "ticks half as often", HEALTHY.name, (swap(_HERE + "PERIOD_MS", 2_000),))
+
+
+def _rewritten(old: str, new: str) -> Mutant:
+    return Mutant("m", "", HEALTHY.name, (rewrite(_HERE + "Ticker._write", old, new),))
+
+
+def test_a_planted_bug_is_there_only_inside_the_block() -> None:
+    """The product never contains a mutant. [N6]"""
+    original = Ticker._write
+    mutant = _rewritten("self.count += 1", "self.count += 2")
+    with mutant.planted():
+        assert Ticker._write is not original
+    assert Ticker._write is original
+
+
+def test_a_planted_bug_is_removed_when_its_run_fails() -> None:
+    """Whatever happens inside, the next run is of the product. [N6]"""
+    original = small_world.PERIOD_MS
+    with pytest.raises(ZeroDivisionError), SLOW.planted():
+        raise ZeroDivisionError
+    assert original == small_world.PERIOD_MS
+
+
+def test_a_mutant_is_found_with_the_invariant_that_found_it_and_a_control_is_not() -> None:
+    """A control that alarms would make every find worthless. [N6]"""
+    mutant = _rewritten('b"%d" % self.count', 'b"%d" % (99 - self.count)')
+    control = Mutant("slow", "", HEALTHY.name, SLOW.plants, benign=True)
+    found, spared = search(mutant, seeds_max=5), search(control, seeds_max=5)
+    assert (found.invariant, found.seed, found.seeds) == ("BACK", 0, 1)
+    assert found.as_hoped()
+    assert (spared.seed, spared.seeds) == (None, 5)
+    assert spared.as_hoped()
+    printed = table([found, spared])
+    assert printed.splitlines()[1].split() == ["m", "BACK", "1", "0"]
+    assert printed.splitlines()[2].split() == ["slow", "–", "5", "–", "benign"]
+
+
+def test_a_control_that_alarms_and_a_bug_that_is_missed_are_called_out() -> None:
+    """The table does not hide what went wrong. [N6]"""
+    missed = search(SLOW, seeds_max=2)
+    assert not missed.as_hoped()
+    assert "NOT AS HOPED" in table([missed])
+
+
+def test_a_rewrite_that_no_longer_finds_its_text_fails() -> None:
+    """A table of mutants cannot rot unnoticed. [N6]"""
+    with pytest.raises(InvariantBroken, match="occurs 0 times"), BACKWARDS.planted():
+        pass
+    with pytest.raises(InvariantBroken, match="occurs 4 times"), _rewritten("count", "x").planted():
+        pass
+
+
+def test_a_swapped_function_is_replaced_wherever_it_was_imported_by_name() -> None:
+    """`from x import f` must not keep the original alive. [N6]"""
+    mutant = Mutant("m", "", HEALTHY.name, (swap("holdfast.sim.randomness:pick", print),))
+    with mutant.planted():
+        assert calls.pick is print
+        assert plan.pick is print
+    assert calls.pick is randomness.pick

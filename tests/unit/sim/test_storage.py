@@ -1,0 +1,194 @@
+"""Transactions, reads and fates against a simulated store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.model.errors import OutcomeUnknown, Unavailable
+from holdfast.model.machine import Answered, FateOf, Range, Started, Txn
+from holdfast.model.time import Instant
+from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Refused, Transaction
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.plan import Fault
+from holdfast.sim.world import World
+from holdfast.store.contract import Applied, NotApplied, Page
+from tests.unit.sim.machines import Seen, on_start
+
+WRITE = Transaction((Compare("k", ABSENT),), (Put("k", b"1"),))
+TXN = Txn(1, WRITE, timeout_ms=1_000)
+
+
+def _world(*faults: Fault, react: Any = None) -> tuple[World, Seen]:
+    world = World(0)
+    world.add_store()
+    world.add_host("m")
+    for fault in faults:
+        world.faults.schedule(fault)
+    world.run_until(0)
+    seen = Seen(world, react or on_start(TXN))
+    world.add("m", seen, store="store")
+    return world, seen
+
+
+def test_a_transaction_commits_and_checkers_see_it_first() -> None:
+    """The author is known, and nobody has heard of the revision yet. [N6]"""
+    commits: list[tuple[Commit, int]] = []
+
+    class Looking(Checker):
+        def on_commit(self, world: World, commit: Commit) -> None:
+            commits.append((commit, len(seen.of(Answered))))
+
+    world, seen = _world()
+    world.check(Looking())
+    world.run_until(5_000_000)
+    assert seen.of(Answered) == [Answered(1, Committed(1))]
+    ((commit, heard),) = commits
+    assert (commit.store, commit.revision, commit.author, heard) == ("store", 1, "m", 0)
+    assert commit.changes[0].key == "k"
+
+
+def test_a_refused_transaction_brings_the_current_records() -> None:
+    """The caller decides again without another read. [N6]"""
+    world, seen = _world(react=on_start(TXN, Txn(2, WRITE)))
+    world.run_until(5_000_000)
+    outcomes = sorted(type(answered.body).__name__ for answered in seen.of(Answered))
+    assert outcomes == ["Committed", "Refused"]
+    refused = next(a.body for a in seen.of(Answered) if isinstance(a.body, Refused))
+    assert refused.current[0].value == b"1"
+
+
+def test_an_answer_is_lost_though_the_transaction_committed() -> None:
+    """The time-out after commit: unknown to the caller, true in the store. [N1.1, N5]"""
+    world, seen = _world(Fault(0, "store_mute", "store", for_ms=9_000, amount=1_000))
+    world.run_until(5_000_000)
+    assert isinstance(seen.of(Answered)[0].body, OutcomeUnknown)
+    assert seen.times_of(Answered) == [1_000]
+    assert world.stores["store"].keyspace.revision == 1
+    assert world.injected["store_mute"] == 1
+
+
+def test_a_late_request_commits_after_its_caller_gave_up() -> None:
+    """So "not found" never means "may be sent blindly". [N1.1, N5]"""
+    world, seen = _world(Fault(0, "store_late", "store", for_ms=9_000, amount=1_000))
+    world.run_until(1_000_000)
+    assert isinstance(seen.of(Answered)[0].body, OutcomeUnknown)
+    assert world.stores["store"].keyspace.revision == 0
+    world.run_until(5_000_000)
+    assert world.stores["store"].keyspace.revision == 1
+
+
+def test_asking_for_the_fate_of_a_late_request_stops_it() -> None:
+    """The answer is final, because asking makes it so. [N1.1, N5]"""
+
+    def react(stimulus: Any, _now: Instant) -> Sequence[Any]:
+        if isinstance(stimulus, Started):
+            token = seen.seats[0].tokens.new_token()
+            return (Txn(1, WRITE, token, 1_000),)
+        if isinstance(stimulus, Answered) and stimulus.call == 1:
+            return (FateOf(2, "0-1"),)
+        return ()
+
+    world, seen = _world(
+        Fault(0, "store_late", "store", for_ms=500, amount=1_000), react=lambda s, n: react(s, n)
+    )
+    world.run_until(9_000_000)
+    assert seen.of(Answered)[1] == Answered(2, NotApplied())
+    assert world.stores["store"].keyspace.revision == 0
+
+
+def test_the_fate_of_a_muted_transaction_is_that_it_applied() -> None:
+    """A lost answer can be had again. [N1.1, N5]"""
+
+    def react(stimulus: Any, _now: Instant) -> Sequence[Any]:
+        if isinstance(stimulus, Started):
+            return (Txn(1, WRITE, seen.seats[0].tokens.new_token(), 1_000),)
+        return (FateOf(2, "0-1"),) if stimulus.call == 1 else ()
+
+    world, seen = _world(
+        Fault(0, "store_mute", "store", for_ms=500, amount=1_000), react=lambda s, n: react(s, n)
+    )
+    world.run_until(9_000_000)
+    assert seen.of(Answered)[1] == Answered(2, Applied(1))
+
+
+def test_a_failing_store_did_not_do_it() -> None:
+    """Unavailable is a promise. [N6]"""
+    world, seen = _world(Fault(0, "store_fail", "store", for_ms=9_000, amount=1_000))
+    world.run_until(5_000_000)
+    assert isinstance(seen.of(Answered)[0].body, Unavailable)
+    assert world.stores["store"].keyspace.revision == 0
+
+
+@pytest.mark.parametrize("fault", ["partition", "reboot"])
+def test_a_store_out_of_reach_leaves_writes_unknown_and_reads_unavailable(fault: str) -> None:
+    """A read changes nothing, so its loss is no riddle. [N6]"""
+    world, seen = _world(
+        Fault(0, fault, "store", "*", for_ms=9_000),
+        react=on_start(TXN, Range(2, "a", "z", timeout_ms=1_000)),
+    )
+    world.run_until(5_000_000)
+    bodies = {answered.call: type(answered.body) for answered in seen.of(Answered)}
+    assert bodies == {1: OutcomeUnknown, 2: Unavailable}
+    assert world.stores["store"].keyspace.revision == 0
+
+
+def test_a_stalled_store_does_everything_when_it_comes_back() -> None:
+    """Requests that waited are done though nobody waits for them any more. [N6]"""
+    world, seen = _world(Fault(0, "store_stall", "store", for_ms=3_000))
+    world.run_until(2_900_000)
+    assert isinstance(seen.of(Answered)[0].body, OutcomeUnknown)
+    assert world.stores["store"].keyspace.revision == 0
+    world.run_until(5_000_000)
+    assert world.stores["store"].keyspace.revision == 1
+
+
+def test_a_slow_store_answers_later() -> None:
+    """Slow is not failed. [N6]"""
+    world, seen = _world(Fault(0, "store_slow", "store", for_ms=9_000, amount=700))
+    world.run_until(5_000_000)
+    assert seen.of(Answered) == [Answered(1, Committed(1))]
+    assert 700 < seen.times_of(Answered)[0] < 720
+
+
+def test_what_a_machine_sent_before_its_crash_travels_on() -> None:
+    """A new life meets the writes of the old one. [K2, N6]"""
+    world = World(0)
+    world.add_store()
+    seen = Seen(world, on_start(TXN))
+    world.add("m", seen, store="store").lay_fuse(1, "crash", 60_000)
+    world.run_until(5_000_000)
+    assert seen.of(Answered) == []
+    assert world.stores["store"].keyspace.revision == 1
+
+
+def test_the_author_of_a_revision_can_be_crashed_before_it_hears_of_it() -> None:
+    """A sweep strikes after every write. [N6]"""
+    world, seen = _world(
+        Fault(0, "crash_author", "store", for_ms=100, nth=1),
+        react=lambda stimulus, _now: (TXN,) if isinstance(stimulus, Started) else (),
+    )
+    world.run_until(5_000_000)
+    (answered,) = seen.of(Answered)
+    assert isinstance(answered.body, Refused)
+    assert world.injected == {"crash": 1}
+
+
+def test_reads_answer_with_pages_and_errors_are_values() -> None:
+    """Nothing is raised into a machine. [N6]"""
+    world, seen = _world(react=on_start(Range(1, "a", "z"), Range(2, "a", "z", at=77)))
+    world.run_until(5_000_000)
+    bodies = {answered.call: type(answered.body).__name__ for answered in seen.of(Answered)}
+    assert bodies == {1: Page.__name__, 2: "Expired"}
+
+
+def test_machines_use_the_store_that_they_were_added_with() -> None:
+    """Several planes fit into one world. [N6]"""
+    world = World(0)
+    for name in ("eu", "us"):
+        world.add_store(name)
+        world.add(f"m-{name}", Seen(world, on_start(TXN)), store=name)
+    world.run_until(5_000_000)
+    assert [store.keyspace.revision for store in world.stores.values()] == [1, 1]
