@@ -33,7 +33,7 @@ def workload(changes: Document) -> tuple[Workload, tuple[str, ...]]:
     ],
 )
 def test_work_that_ends_is_not_restarted_always(changes: Document, restart: str) -> None:
-    """Admission says what it changed [B3, B4]."""
+    """Admission says what it changed [B4]."""
     changed, sentences = workload(changes)
     assert changed.spec.template.restart.value == restart
     kind = changes["spec.type"]

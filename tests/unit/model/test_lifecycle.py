@@ -65,7 +65,7 @@ SOURCES: tuple[State | None, ...] = (None, *State)
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda state: state or "before it exists")
 def test_a_move_is_allowed_to_exactly_those_whom_the_law_names(source: State | None) -> None:
-    """Every state, target and actor: one owner per transition, and nobody else [A5, A9, C6.7]."""
+    """Every state, target and actor: one owner per transition, and nobody else [A5, A9]."""
     for target, actor in product(State, Actor):
         allowed = actor.value in LAW.get((source or "", target.value), ())
         row = transition(source, target, actor)
@@ -92,11 +92,11 @@ def test_every_row_says_on_what_evidence_by_when_and_what_if_not(row: object) ->
     for field in ("evidence", "within", "overdue"):
         text = getattr(row, field)
         assert text == text.strip()
-        assert len(text.split()) >= 2 or text in {"startupDeadlineSeconds"}, (field, text)
+        assert len(text.split()) >= 2 or text == "startupDeadlineSeconds", (field, text)
 
 
 def test_nothing_follows_released_and_every_other_state_has_a_way_out() -> None:
-    """Unclear terminal states are a failure mode of their own [A7, N3]."""
+    """Unclear terminal states are a failure mode of their own [A7]."""
     assert frozenset({State.RELEASED}) == TERMINAL
     for state in State:
         leaves = [row.target for row in next_moves(state) if row.target is not state]
@@ -122,7 +122,7 @@ def test_every_state_is_reached_and_from_every_state_released_is_reached() -> No
 
 
 def test_unknown_work_fails_only_by_its_agent_the_fence_or_an_operators_word() -> None:
-    """Neither a scheduler nor a controller may declare silent work dead [C6.4, H5]."""
+    """Neither a scheduler nor a controller may declare silent work dead."""
     may_end = {
         actor
         for target in (State.FAILED, State.SUCCEEDED, State.RELEASED)
@@ -134,7 +134,7 @@ def test_unknown_work_fails_only_by_its_agent_the_fence_or_an_operators_word() -
 
 
 def test_only_a_scheduler_binds_and_only_an_agent_runs() -> None:
-    """The placement authority accepts bindings from schedulers alone [A10, C6.3]."""
+    """The placement authority accepts bindings from schedulers alone [A10]."""
     binders = {actor for state in State for actor in owners(state, State.BOUND)}
     runners = {actor for state in State for actor in owners(state, State.RUNNING)}
     assert (binders, runners) == ({Actor.SCHEDULER}, {Actor.AGENT})
@@ -158,9 +158,9 @@ def test_every_cause_of_a_stop_belongs_to_one_actor_and_every_evictor_has_a_caus
 
 
 def test_what_may_run_is_charged_and_what_is_released_is_neither() -> None:
-    """Capacity is freed only when nothing can run on it any more [C6.5]."""
+    """Capacity is freed only when nothing can run on it any more."""
     assert MAY_RUN < CHARGED
-    assert CHARGED - MAY_RUN == {State.RESERVED}
+    assert {State.RESERVED} == CHARGED - MAY_RUN
     assert set(State) - CHARGED == {State.PENDING, State.RELEASED}
     # Whatever an agent may report on may run, and only that.
     reported = {row.source for row in TRANSITIONS if Actor.AGENT in row.actors}

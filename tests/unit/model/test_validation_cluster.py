@@ -230,7 +230,7 @@ LEASES: list[Row] = [
 
 @pytest.mark.parametrize("row", [*NODES, *TENANCY, *BUDGETS, *OVERRIDES, *LEASES], ids=named)
 def test_what_operators_write_is_refused_where_it_breaks_a_rule(row: Row) -> None:
-    """Capacity, budgets, overrides and leases make sense or are not accepted [B4, D6, L1, L3]."""
+    """Capacity, budgets, overrides and leases make sense or are not accepted [B4, D6]."""
     check(row)
 
 
