@@ -37,6 +37,14 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
+class Find:
+    """The file was there, synced, before the recording began."""
+
+    file: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Create:
     file: str
 
@@ -52,7 +60,7 @@ class Sync:
     file: str
 
 
-Operation = Write | Truncate | Create | Delete | Sync
+Operation = Write | Truncate | Find | Create | Delete | Sync
 
 
 class RecordingVfs(apsw.VFS):
@@ -61,6 +69,7 @@ class RecordingVfs(apsw.VFS):
     def __init__(self, name: str) -> None:
         self.name = name
         self.trace: list[Operation] = []
+        self._known: set[str] = set()
         # Called before each operation; what it raises, SQLite sees as an I/O error.
         self.before: Callable[[Operation], None] = lambda _: None
         super().__init__(name, "")
@@ -72,10 +81,13 @@ class RecordingVfs(apsw.VFS):
     def xOpen(  # noqa: N802 - SQLite's own names, here and below.
         self, name: Any, flags: list[int]
     ) -> apsw.VFSFile:
-        path = name if isinstance(name, str) else name.filename()
-        if not Path(path).exists():
-            self.note(Create(Path(path).name))
-        return _RecordingFile(self, Path(path).name, name, flags)
+        path = Path(name if isinstance(name, str) else name.filename())
+        if not path.exists():
+            self.note(Create(path.name))
+        elif path.name not in self._known:
+            self.note(Find(path.name, path.read_bytes()))
+        self._known.add(path.name)
+        return _RecordingFile(self, path.name, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
         self.note(Delete(Path(filename).name, bool(syncdir)))
@@ -126,6 +138,9 @@ class Disk:
     def apply(self, operation: Operation) -> None:
         name = operation.file
         match operation:
+            case Find(content=content):
+                self._files[name] = _File(content)
+                self._durable_names.add(name)
             case Create():
                 self._files[name] = _File()
             case Delete(is_synced=is_synced):

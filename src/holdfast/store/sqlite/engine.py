@@ -110,8 +110,6 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> Self:
         """Open or create a file; raises Unavailable with a sentence for people."""
-        if not create and not path.exists():
-            raise Unavailable(f"there is no store at {path}", code="StoreMissing")
         lock = FileLock(path)
         try:
             lock.acquire()
@@ -119,7 +117,10 @@ class Engine:
             raise Unavailable(f"cannot open a store at {path}: {error.strerror}") from None
         connection: apsw.Connection | None = None
         try:
-            check_header(path, format_newest=schema.FORMAT)
+            if not check_header(path, format_newest=schema.FORMAT):
+                if not create:
+                    raise Unavailable(f"there is no store at {path}", code="StoreMissing")
+                schema.create(path)
             connection = schema.connect(path, vfs=vfs)
             for setting in schema.SETTINGS:
                 connection.execute(setting)

@@ -82,10 +82,10 @@ def sync_file(path: Path) -> None:
         os.close(fd)
 
 
-def check_header(path: Path, *, format_newest: int) -> None:
+def check_header(path: Path, *, format_newest: int) -> bool:
     """Refuse a file that SQLite would take for something else, before SQLite sees it.
 
-    A missing or empty file passes: it becomes a new store.
+    Returns False when the file is missing or empty, and so may become a new store.
     """
     header = b""
     if path.exists():
@@ -96,7 +96,7 @@ def check_header(path: Path, *, format_newest: int) -> None:
         if wal.exists() and wal.stat().st_size > 0:
             # SQLite would delete the log, and with it the last trace of what was there.
             raise corrupt(path, f"it is missing or empty, but its log {wal.name} is not")
-        return
+        return False
     if not header.startswith(_MAGIC) or len(header) < _HEADER_BYTES:
         raise Unavailable(
             f"{path} is not a Holdfast store: it is no SQLite file. It was left as it is.",
@@ -105,16 +105,14 @@ def check_header(path: Path, *, format_newest: int) -> None:
     application_id = int.from_bytes(header[68:72], "big")
     found = int.from_bytes(header[60:64], "big")
     check_format(path, application_id, found, format_newest=format_newest)
+    return True
 
 
 def check_format(path: Path, application_id: int, found: int, *, format_newest: int) -> None:
     """Refuse another program's file, and one that a later Holdfast wrote."""
-    if (application_id, found) == (0, 0):
-        # A new file whose first transaction, which sets both, did not complete.
-        return
     if application_id != APPLICATION_ID:
         raise Unavailable(
-            f"{path} is not a Holdfast store: it belongs to another program (application id"
+            f"{path} is not a Holdfast store: it is another program's SQLite file (application id"
             f" {application_id:#x}). It was left as it is.",
             code="NotAStore",
         )

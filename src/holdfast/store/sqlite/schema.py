@@ -14,7 +14,15 @@ from types import MappingProxyType
 import apsw
 
 from holdfast.model.errors import Unavailable, invariant
-from holdfast.store.sqlite.files import APPLICATION_ID, check_format, corrupt
+from holdfast.store.sqlite.files import (
+    APPLICATION_ID,
+    check_format,
+    corrupt,
+    shm_of,
+    sync_file,
+    sync_folder,
+    wal_of,
+)
 
 FORMAT = 1
 
@@ -94,6 +102,30 @@ def pragma(connection: apsw.Connection, name: str) -> int:
     return int(value)
 
 
+def create(path: Path) -> None:
+    """Make an empty store where there is no file, or an empty one.
+
+    It is made under another name and renamed when it is whole and synced: a power failure in the
+    middle of SQLite's first page would leave a file that nobody can tell from a stranger's.
+    """
+    draft = path.with_name(path.name + ".new")
+    for left in (draft, wal_of(draft), shm_of(draft), draft.with_name(draft.name + "-journal")):
+        left.unlink(missing_ok=True)
+    connection = apsw.Connection(str(draft))
+    try:
+        use_log(connection)
+        with connection:
+            connection.execute(_TABLES)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+    finally:
+        # The last connection takes the log with it.
+        connection.close()
+    sync_file(draft)
+    draft.rename(path)
+    sync_folder(path.parent)
+
+
 def prepare(
     connection: apsw.Connection,
     path: Path,
@@ -101,20 +133,12 @@ def prepare(
     newest: int = FORMAT,
     migrations: Mapping[int, Migration] = MIGRATIONS,
 ) -> None:
-    """Bring a file to the newest format: create it, migrate it, or refuse it untouched."""
+    """Bring an existing file to the newest format, or refuse it untouched."""
     application_id = pragma(connection, "application_id")
     found = pragma(connection, "user_version")
     # The header in the file may be older than the one in the log, so this looks again.
     check_format(path, application_id, found, format_newest=newest)
-    if (application_id, found) == (0, 0):
-        if connection.execute("SELECT count(*) FROM sqlite_schema").get:
-            raise Unavailable(
-                f"{path} is not a Holdfast store: it is an SQLite file of another program. It was"
-                " left as it is.",
-                code="NotAStore",
-            )
-        _create(connection, newest)
-    elif found < newest:
+    if found < newest:
         _migrate(connection, path, found, newest, migrations)
 
 
@@ -123,14 +147,6 @@ def use_log(connection: apsw.Connection) -> None:
     mode = connection.execute("PRAGMA journal_mode = WAL").get
     if mode != "wal":
         raise Unavailable(f"the file system cannot hold a store: journal mode {mode!r}, not wal")
-
-
-def _create(connection: apsw.Connection, newest: int) -> None:
-    use_log(connection)
-    with connection:
-        connection.execute(_TABLES)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {newest}")
 
 
 def _migrate(
