@@ -184,8 +184,8 @@ def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | 
         replica,
         State.BOUND,
         reason="Bound",
-        evidence=f"node {request.node}, ledger of revision "
-        f"{max(0, request.snapshot_revision)} as seen, epoch {request.term.epoch}",
+        evidence=f"node {request.node} as of revision {request.snapshot_revision}, "
+        f"{request.snapshot_age_ms} ms old, epoch {request.term.epoch}",
         operation=request.operation,
         mark=mark,
         binding=binding,

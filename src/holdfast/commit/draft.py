@@ -180,6 +180,11 @@ class Draft:
         """Leave the writes out, but let the group confirm what the refusal rested on."""
         self._keep_reads()
 
+    def weight(self) -> int:
+        """How many compares the group would have with this draft in it; writes are never more."""
+        more = sum(1 for key in self._reads if key not in self._group.compares)
+        return len(self._group.compares) + more
+
     def _keep_reads(self) -> None:
         for key, modified in self._reads.items():
             self._group.compares.setdefault(key, modified)

@@ -17,7 +17,7 @@ from holdfast.commit.holds import open_reservation, replica_owner, reservation_n
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.moves import actor_for, as_seen, current, find, moved
 from holdfast.commit.operations import Replayed, digest, remembered
-from holdfast.commit.requests import Evict, StopAndReserve
+from holdfast.commit.requests import Evict, SettleDisruption, StopAndReserve
 from holdfast.model import keys
 from holdfast.model.allowance import quota_refusal
 from holdfast.model.disruption import disrupted, disruption_refusal
@@ -218,3 +218,24 @@ def _quota_refusal(draft: Draft, replica: Replica, charge: dict[str, int]) -> Re
     ledger = draft.ledger(QuotaLedger, key) or QuotaLedger()
     of = capacity_class(draft, replica.spec.template.priority_class)
     return quota_refusal(ledger, replica.namespace, of, charge)
+
+
+def settle(draft: Draft, context: Context, request: SettleDisruption) -> Refusal | None:
+    """Bring a workload's disruption ledger up to what controller:disruption has seen."""
+    if not context.is_actor(Actor.DISRUPTION):
+        return Refusal(Reason.NOT_OWNER, "only controller:disruption settles disruptions")
+    refusal = term_refusal(draft, context, request.term)
+    if refusal is not None:
+        return refusal
+    key = keys.disruption_ledger(request.namespace, request.workload)
+    before = draft.ledger(DisruptionLedger, key)
+    if before is None:
+        return Refusal(Reason.MISSING, f"workload {request.workload} has no disruption ledger")
+    after = msgspec.structs.replace(
+        before,
+        out={uid: cause for uid, cause in before.out.items() if uid not in request.made_up},
+        missing=request.missing,
+    )
+    if after != before:
+        draft.write(key, after)
+    return None

@@ -14,6 +14,7 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.holds import drop_claims
 from holdfast.commit.leases import term_refusal
+from holdfast.commit.mirrors import erase
 from holdfast.commit.operations import Replayed, digest, recall, remembered
 from holdfast.commit.requests import Move, ReportPending, ReportStage, Target
 from holdfast.model import keys
@@ -174,7 +175,7 @@ def moved(
         # Its deletion was asked for and nothing holds it any more.
         rest = tuple(f for f in metadata.finalizers if f != RELEASE_FINALIZER)
         if not rest:
-            draft.delete(keys.key_of(after))
+            erase(draft, context, after)
             return after
         after = msgspec.structs.replace(
             after, metadata=msgspec.structs.replace(metadata, finalizers=rest)

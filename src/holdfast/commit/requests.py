@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import DeviceShare, Pending, Process
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
@@ -131,6 +132,17 @@ class Evict(msgspec.Struct, frozen=True, tag=True):
     cause: Cause
     evidence: str = ""
     term: Term | None = None
+    operation: str = ""
+
+
+class SettleDisruption(msgspec.Struct, frozen=True, tag=True):
+    """What controller:disruption saw: whose loss is made up for, and who is missing otherwise."""
+
+    namespace: str
+    workload: str
+    made_up: tuple[str, ...]
+    missing: tuple[str, ...]
+    term: Term
     operation: str = ""
 
 
@@ -308,11 +320,21 @@ class Remove(msgspec.Struct, frozen=True):
     operation: str = ""
 
 
+class Forward(msgspec.Struct, frozen=True):
+    """A request that another server took in and authenticated. Only servers may send it."""
+
+    identity: Identity
+    request: Any
+
+
 class Accepted(msgspec.Struct, frozen=True):
-    """It is so, as of this revision. `replayed` says that it was so before this request."""
+    """It is so, as of this revision, and these objects are now as given.
+
+    `replayed` says that it was so before this request; then the objects are for the caller to read.
+    """
 
     revision: int
-    object: Object | None = None
+    objects: tuple[Object, ...] = ()
     replayed: bool = False
     warnings: tuple[str, ...] = ()
 

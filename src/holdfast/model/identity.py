@@ -1,7 +1,7 @@
 """Who is asking, as the shell has authenticated it, and as whom that identity may act.
 
 System identities have fixed forms: `system:scheduler:NAME`, `system:controller:NAME`,
-`system:node:NODE` and `system:authority`. Anything else is a person or a service. A body never
+`system:node:NODE` and `system:server:NAME`. Anything else is a person or a service. A body never
 claims an identity; the shell takes it from the certificate or the token.
 """
 
@@ -17,7 +17,7 @@ SYSTEM_PREFIX = "system:"
 SCHEDULER_PREFIX = "system:scheduler:"
 CONTROLLER_PREFIX = "system:controller:"
 NODE_PREFIX = "system:node:"
-AUTHORITY = "system:authority"
+SERVER_PREFIX = "system:server:"
 ANONYMOUS = "system:anonymous"
 ADMINS = "system:masters"
 
@@ -48,6 +48,11 @@ class Identity(msgspec.Struct, frozen=True):
         return _named(self.name, NODE_PREFIX)
 
     @property
+    def server(self) -> str | None:
+        """The server that this is, if it is one."""
+        return _named(self.name, SERVER_PREFIX)
+
+    @property
     def is_admin(self) -> bool:
         return ADMINS in self.groups
 
@@ -73,6 +78,11 @@ def agent(node: str) -> Identity:
     return Identity(name=NODE_PREFIX + node)
 
 
+def server(name: str) -> Identity:
+    """The identity of a server."""
+    return Identity(name=SERVER_PREFIX + name)
+
+
 def acts_as(identity: Identity) -> tuple[Actor, ...]:
     """The actors that this identity may be.
 
@@ -83,7 +93,7 @@ def acts_as(identity: Identity) -> tuple[Actor, ...]:
     if not name.startswith(SYSTEM_PREFIX):
         people = (Actor.USER, Actor.OPERATOR) if identity.is_admin else (Actor.USER,)
         return people if name.strip() else ()
-    if name == AUTHORITY:
+    if identity.server is not None:
         return (Actor.AUTHORITY,)
     if _named(name, SCHEDULER_PREFIX) is not None:
         return (Actor.SCHEDULER,)

@@ -134,6 +134,7 @@ class DisruptionLedger(Part, frozen=True):
     """
 
     allowed: int | None = None
+    replicas: int = 0
     out: dict[str, Cause] = {}
     missing: tuple[str, ...] = ()
 

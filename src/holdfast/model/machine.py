@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.model.identity import Identity
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Transaction
 
@@ -60,11 +61,12 @@ class Woken(msgspec.Struct, frozen=True, gc=False):
 class Asked(msgspec.Struct, frozen=True):
     """Somebody sent a request.
 
-    `sender` is the identity that the shell authenticated, never a claim of the body.
+    `sender` is who the shell authenticated, never a claim of the body: the name of a component, or
+    an identity with its groups.
     """
 
     call: int
-    sender: str
+    sender: str | Identity
     body: Any
 
 

@@ -10,12 +10,15 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.model.errors import Conflict, Forbidden, Missing, Rejected
+from holdfast.model.errors import Conflict, FieldError, Forbidden, Invalid, Missing, Rejected
 
 
 class Reason(StrEnum):
     """Every reason for which the authority refuses or a proposal finds no place."""
 
+    # The request itself.
+    INVALID = "Invalid"
+    UNAUTHENTICATED = "Unauthenticated"
     # The node.
     NODE_MISSING = "NodeMissing"
     NODE_NOT_READY = "NodeNotReady"
@@ -96,7 +99,7 @@ _MISSING = frozenset({Reason.MISSING, Reason.NODE_MISSING, Reason.RESERVATION_MI
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A no, with its reason.
+    """A no, with its reason. `causes` lists every field that is wrong.
 
     `details` names what a machine may want: field, node, revisions, amounts.
     """
@@ -104,9 +107,12 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: Reason
     message: str
     details: dict[str, str] = {}
+    causes: tuple[FieldError, ...] = ()
 
     def error(self) -> Rejected:
         """The same as an exception, for callers that raise."""
+        if self.reason is Reason.INVALID:
+            return Invalid(self.message, self.causes)
         for reasons, error in ((_CONFLICTS, Conflict), (_MISSING, Missing)):
             if self.reason in reasons:
                 return error(self.message, code=self.reason)

@@ -1,0 +1,172 @@
+"""Admission: what every object passes before it is written, always in the same order.
+
+authenticate, authorise, decode, default, validate the final object, policy, quota, persist. The
+shell decodes (and refuses what is malformed) between authorise and default; here the order is
+data, and nothing is written before the last step. What admission changed, and under which rules,
+is recorded on the object.
+
+Security, ownership, quota and protected capacity fail closed: what cannot be checked is refused.
+Hints fail open with a warning that is recorded too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.commit.authorise import identity_refusal, verb_refusal
+from holdfast.commit.charges import QUOTA_NAME, capacity_class
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.policy import policy
+from holdfast.commit.writers import spec_refusal
+from holdfast.model.allowance import never_fits
+from holdfast.model.defaults import defaulted
+from holdfast.model.errors import FieldError
+from holdfast.model.fit import demand_of
+from holdfast.model.kinds.quota import Quota
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import limits_of
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of
+from holdfast.model.validation import validate, validate_update
+
+# What admission changed, one sentence a line, so that a user can see why the object differs from
+# the file.
+CHANGES_ANNOTATION = "holdfast.dev/admission"
+
+
+class Admission(msgspec.Struct):
+    """One object on its way in. `object` is what it has become so far."""
+
+    object: Object
+    old: Object | None = None
+    changes: list[str] = []
+    warnings: list[str] = []
+
+
+Step = Callable[[Draft, Context, Admission], Refusal | None]
+
+
+def invalid(obj: Object, errors: tuple[FieldError, ...]) -> Refusal:
+    """All that is wrong with an object, in one refusal."""
+    listed = "; ".join(str(error) for error in errors)
+    return Refusal(
+        Reason.INVALID,
+        f"{type(obj).__name__} {obj.name!r} is invalid: {listed}",
+        {"kind": type(obj).__name__, "name": obj.name},
+        errors,
+    )
+
+
+def _authenticate(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    return identity_refusal(context)
+
+
+def _authorise(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    obj = admission.object
+    verb = "create" if admission.old is None else "update"
+    return verb_refusal(context, verb, kind_of(obj), obj.namespace) or spec_refusal(context, obj)
+
+
+def _default(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    admission.object, sentences = defaulted(admission.object)
+    admission.changes.extend(sentences)
+    return None
+
+
+def _validate(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    errors = validate(admission.object)
+    if admission.old is not None:
+        errors = (*errors, *validate_update(admission.old, admission.object))
+    return invalid(admission.object, errors) if errors else None
+
+
+def _tenant(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    """A namespaced object needs its tenant; only the system's own namespace is always there."""
+    obj = admission.object
+    if not kind_of(obj).namespaced or obj.namespace == SYSTEM_NAMESPACE:
+        return None
+    tenant = draft.object(Tenant, "", obj.namespace)
+    if tenant is None:
+        return Refusal(
+            Reason.MISSING, f"tenant {obj.namespace!r} does not exist", {"tenant": obj.namespace}
+        )
+    if admission.old is not None:
+        return None
+    if tenant.metadata.deletion_timestamp is not None:
+        return Refusal(Reason.TERMINATING, f"tenant {tenant.name} is being deleted")
+    if tenant.spec.suspended and isinstance(obj, Workload):
+        return Refusal(Reason.TENANT_SUSPENDED, f"tenant {tenant.name} accepts no new work")
+    return None
+
+
+def _policy(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    outcome = policy(draft, context, admission.object, admission.old)
+    if isinstance(outcome, Refusal):
+        return outcome
+    admission.object = outcome.object
+    admission.changes.extend(outcome.changes)
+    admission.warnings.extend(outcome.warnings)
+    return None
+
+
+def _quota(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    """Could one replica ever fit? Nothing is charged here:
+    a charge without a place would be a leak.
+    """
+    obj = admission.object
+    if not isinstance(obj, Workload | Replica):
+        return None
+    quota = draft.object(Quota, obj.namespace, QUOTA_NAME)
+    if quota is None:
+        return None
+    of = capacity_class(draft, obj.spec.template.priority_class)
+    refusal = never_fits(limits_of(quota), of, demand_of(obj.spec.template).amounts)
+    if refusal is None:
+        return None
+    return msgspec.structs.replace(
+        refusal,
+        message=f"spec.template.resources: one replica alone exceeds the quota of tenant "
+        f"{obj.namespace}: {refusal.message}",
+        details={**refusal.details, "field": "spec.template.resources", "scope": obj.namespace},
+    )
+
+
+def _record(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    """Write down on the object what admission changed. Without changes the note is taken away."""
+    metadata = admission.object.metadata
+    rest = {k: v for k, v in metadata.annotations.items() if k != CHANGES_ANNOTATION}
+    if admission.changes:
+        rest[CHANGES_ANNOTATION] = "\n".join(admission.changes)
+    if rest != metadata.annotations:
+        metadata = msgspec.structs.replace(metadata, annotations=rest)
+        admission.object = msgspec.structs.replace(admission.object, metadata=metadata)
+    return None
+
+
+# The order is part of the promise: an unknown caller learns nothing about the schema, and an
+# invalid object nothing about other tenants' quota.
+STEPS: tuple[tuple[str, Step], ...] = (
+    ("authenticate", _authenticate),
+    ("authorise", _authorise),
+    ("default", _default),
+    ("validate", _validate),
+    ("tenant", _tenant),
+    ("policy", _policy),
+    ("quota", _quota),
+    ("record", _record),
+)
+
+
+def admit(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    """Run all steps in order. The first refusal ends it."""
+    for _, step in STEPS:
+        refusal = step(draft, context, admission)
+        if refusal is not None:
+            return refusal
+    return None

@@ -1,0 +1,61 @@
+"""Whether an identity may use a verb on a kind in a namespace at all.
+
+This is the coarse door: administrators everywhere, people in the namespaces they are given,
+components wherever their owned fields are. What exactly they may change behind the door is said by
+`writers.py` and the lifecycle table.
+"""
+
+from __future__ import annotations
+
+from holdfast.commit.context import Context
+from holdfast.model.identity import ANONYMOUS
+from holdfast.model.lifecycle import Actor
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import SYSTEM_NAMESPACE, Kind
+
+READ = ("get", "list", "watch")
+# What people see in their own namespaces, and what they may write there.
+_TENANT_WRITES = ("workloads", "secrets", "overrides", "commitments")
+_TENANT_DELETES = ("replicas",)
+# Cluster-scoped kinds that everybody may look at, since work refers to them by name.
+_EVERYBODY_READS = ("priorityclasses", "regions")
+
+
+def identity_refusal(context: Context) -> Refusal | None:
+    """Whether anybody in particular is asking."""
+    if context.identity.name in ("", ANONYMOUS) or not context.actors():
+        return Refusal(
+            Reason.UNAUTHENTICATED, f"{context.identity.name or 'nobody'} is not known here"
+        )
+    return None
+
+
+def verb_refusal(context: Context, verb: str, kind: Kind, namespace: str) -> Refusal | None:
+    """Whether the caller may use this verb on this kind here. Default: no."""
+    if _allowed(context, verb, kind, namespace):
+        return None
+    where = f" in namespace {namespace}" if namespace else ""
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        f"{context.identity.name} may not {verb} {kind.plural}{where}",
+        {"verb": verb, "resource": kind.plural, "namespace": namespace},
+    )
+
+
+def _allowed(context: Context, verb: str, kind: Kind, namespace: str) -> bool:
+    if not context.is_actor(Actor.USER):
+        # Components are held by what they own; an agent sees and changes only what is its node's.
+        return not context.is_actor(Actor.AGENT) or verb in READ or kind.plural == "events"
+    if context.identity.is_admin:
+        return True
+    if not kind.namespaced:
+        return verb in READ and kind.plural in _EVERYBODY_READS
+    if namespace == SYSTEM_NAMESPACE or not _works_in(context, namespace):
+        return False
+    if kind.plural in _TENANT_WRITES or (verb == "delete" and kind.plural in _TENANT_DELETES):
+        return True
+    return verb in READ
+
+
+def _works_in(context: Context, namespace: str) -> bool:
+    return namespace in context.identity.tenants or "*" in context.identity.tenants

@@ -1,0 +1,296 @@
+"""The authority: a machine that decides many requests in order and commits them as one.
+
+Requests wait in line. One group at a time is decided, each request on what the ones before it will
+have written; the group is one transaction that compares every record that any of its decisions
+read. When it commits, all get their answers. When a compare fails, the refusal brings the current
+records, and the group is decided again; after three tries it is halved, so that under contention
+some request always gets through. When the answer is lost, the fate of the transaction is asked by
+its token before anything else is done.
+
+Whatever it remembers is a convenience: it may crash after any effect, and any number of
+authorities may run over one store. `tenure.py` makes one of them the usual one, for speed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.context import Context, Settings
+from holdfast.commit.decide import Decided, decide
+from holdfast.commit.draft import Draft, Group, NotLoaded, View
+from holdfast.commit.records import versioned
+from holdfast.commit.requests import Accepted, Verdict
+from holdfast.model.errors import OutcomeUnknown, Unavailable, invariant
+from holdfast.model.identity import Identity
+from holdfast.model.machine import Answer, Answered, Asked, FateOf, Rng, Tokens, Txn, Wake, Woken
+from holdfast.model.refusal import Refusal
+from holdfast.model.time import Instant
+from holdfast.model.transaction import NEVER, Committed, Compare, Refused, Transaction
+
+# Each refused group brings fresher records, so a fourth conflict means contention: make the group
+# smaller.
+GROUP_TRIES_MAX = 3
+# A decision reads a few layers of records, each naming the next; more would be a loop.
+LOAD_PASSES_MAX = 16
+# How long to wait before asking again for the fate of a transaction, and how often at most.
+FATE_RETRY_MS = 200
+FATE_TRIES_MAX = 25
+QUEUE_MAX = 20_000
+_FATE = "fate"
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """
+    ow large a group may be. etcd takes 128 compares and 128 operations a transaction by default.
+    """
+
+    requests_max: int = 256
+    compares_max: int = 1_000
+
+
+DEFAULT_SETTINGS = Settings()
+DEFAULT_LIMITS = Limits()
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A request in line."""
+
+    call: int
+    identity: Identity
+    request: Any
+
+
+class _Flight(msgspec.Struct):
+    """A group whose transaction is on its way."""
+
+    call: int
+    token: str
+    group: Group
+    members: list[tuple[Waiting, Decided | Refusal]]
+    fate_tries: int = 0
+
+
+class Authority:
+    """See the module's docstring. `answers` are sent to whoever asked, through the shell."""
+
+    def __init__(
+        self,
+        rng: Rng,
+        tokens: Tokens,
+        settings: Settings = DEFAULT_SETTINGS,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._rng, self._tokens = rng, tokens
+        self._settings, self._limits = settings, limits
+        self._view = View()
+        self._line: deque[Waiting] = deque()
+        self._flight: _Flight | None = None
+        self._loading: tuple[int, tuple[str, ...]] | None = None
+        self._passes = 0
+        self._tries = 0
+        self._group_max = limits.requests_max
+        self._calls = 0
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        """Take in a request, or what came of a transaction."""
+        effects: list[Any] = []
+        match stimulus:
+            case Asked():
+                effects += self._enqueue(stimulus)
+            case Answered():
+                effects += self._answered(stimulus, now)
+            case Woken(name=name) if name == _FATE:
+                effects += self._ask_fate()
+            case _:
+                pass
+        return effects + self._advance(now)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is on its way."""
+        return not self._line and self._flight is None and self._loading is None
+
+    def _enqueue(self, asked: Asked) -> list[Any]:
+        if len(self._line) >= QUEUE_MAX:
+            return [Answer(asked.call, Unavailable(f"{QUEUE_MAX} requests wait already"))]
+        sender = asked.sender
+        identity = sender if isinstance(sender, Identity) else Identity(name=sender)
+        self._line.append(Waiting(asked.call, identity, asked.body))
+        return []
+
+    def next_call(self) -> int:
+        """A number for an own call, or for one that a server makes on its own behalf."""
+        # Negative, so that the numbers of the own calls never meet those of the requests that came
+        # in.
+        self._calls -= 1
+        return self._calls
+
+    # Deciding ------------------------------------------------------------------------------------
+
+    def _advance(self, now: Instant) -> list[Any]:
+        """Start groups until one is on its way or nothing waits."""
+        effects: list[Any] = []
+        while self._line and self._flight is None and self._loading is None:
+            effects += self._start(now)
+        return effects
+
+    def _start(self, now: Instant) -> list[Any]:
+        group = Group(self._view)
+        members: list[tuple[Waiting, Decided | Refusal]] = []
+        missing: dict[str, None] = {}
+        most = self._limits.compares_max
+        while self._line and len(members) < self._group_max and len(missing) < most:
+            waiting = self._line[0]
+            context = Context(waiting.identity, now, self._rng, self._settings)
+            draft = Draft(group)
+            try:
+                outcome = decide(draft, context, waiting.request)
+            except NotLoaded as needed:
+                missing.update(dict.fromkeys(needed.missing))
+                # Go on, to learn what the others need too; nothing of this pass is kept.
+                members.append((waiting, Decided()))
+                self._line.popleft()
+                continue
+            if members and draft.weight() > most:
+                break
+            self._line.popleft()
+            if isinstance(outcome, Refusal) or getattr(waiting.request, "dry_run", False):
+                draft.refuse()
+            else:
+                draft.accept()
+            members.append((waiting, outcome))
+        if missing:
+            return self._load(members, tuple(missing))
+        self._passes = 0
+        return self._send(group, members)
+
+    def _load(
+        self, members: list[tuple[Waiting, Decided | Refusal]], missing: tuple[str, ...]
+    ) -> list[Any]:
+        """Read what the group needs in one transaction that cannot commit, and decide it again."""
+        self._passes += 1
+        invariant(self._passes <= LOAD_PASSES_MAX, f"a decision never stops reading: {missing}")
+        self._line.extendleft(waiting for waiting, _ in reversed(members))
+        wanted = missing[: self._limits.compares_max]
+        call = self.next_call()
+        self._loading = (call, wanted)
+        return [Txn(call, Transaction(tuple(Compare(key, NEVER) for key in wanted), ()))]
+
+    def _send(self, group: Group, members: list[tuple[Waiting, Decided | Refusal]]) -> list[Any]:
+        transaction = group.transaction()
+        if not transaction.compares and not transaction.writes:
+            return self._answers(members, 0)
+        call, token = self.next_call(), self._tokens.new_token()
+        self._flight = _Flight(call, token, group, members)
+        return [Txn(call, transaction, token)]
+
+    # What came of it -----------------------------------------------------------------------------
+
+    def _answered(self, answered: Answered, now: Instant) -> list[Any]:
+        if self._loading is not None and answered.call == self._loading[0]:
+            return self._loaded(answered.body)
+        flight = self._flight
+        if flight is None or answered.call != flight.call:
+            return []
+        match answered.body:
+            case Committed(revision=revision):
+                return self._committed(flight, revision)
+            case Refused():
+                return self._refused(flight, answered.body)
+            case Unavailable():
+                self._flight = None
+                return self._fail(flight, answered.body)
+            case OutcomeUnknown():
+                return self._ask_fate()
+            case fate:
+                return self._fate(flight, fate, now)
+
+    def _loaded(self, body: Any) -> list[Any]:
+        loading = self._loading
+        self._loading = None
+        if loading is None or not isinstance(body, Refused):
+            return self._give_up()
+        for key, record in zip(loading[1], body.current, strict=True):
+            self._view.learn(key, record)
+        return []
+
+    def _give_up(self) -> list[Any]:
+        """The store cannot be read: say so to everybody who waits,
+        and let them decide to try again.
+        """
+        line, self._line = self._line, deque()
+        self._passes = 0
+        error = Unavailable("the store cannot be read right now")
+        return [Answer(waiting.call, error) for waiting in line]
+
+    def _committed(self, flight: _Flight, revision: int) -> list[Any]:
+        self._flight = None
+        self._tries = 0
+        self._group_max = min(self._limits.requests_max, self._group_max * 2)
+        for key, value in flight.group.writes.items():
+            self._view.wrote(key, value, revision)
+        return self._answers(flight.members, revision)
+
+    def _refused(self, flight: _Flight, refused: Refused) -> list[Any]:
+        self._flight = None
+        for key, record in zip(flight.group.compares, refused.current, strict=True):
+            self._view.learn(key, record)
+        self._line.extendleft(waiting for waiting, _ in reversed(flight.members))
+        self._tries += 1
+        if self._tries >= GROUP_TRIES_MAX:
+            self._tries = 0
+            self._group_max = max(1, len(flight.members) // 2)
+        return []
+
+    def _fail(self, flight: _Flight, error: Exception) -> list[Any]:
+        for key in flight.group.compares:
+            self._view.forget(key)
+        return [Answer(waiting.call, error) for waiting, _ in flight.members]
+
+    def _answers(
+        self, members: Iterable[tuple[Waiting, Decided | Refusal]], revision: int
+    ) -> list[Any]:
+        return [Answer(waiting.call, _verdict(outcome, revision)) for waiting, outcome in members]
+
+    # When the answer was lost --------------------------------------------------------------------
+
+    def _ask_fate(self) -> list[Any]:
+        flight = self._flight
+        if flight is None:
+            return []
+        flight.fate_tries += 1
+        if flight.fate_tries > FATE_TRIES_MAX:
+            self._flight = None
+            lost = OutcomeUnknown("the store did not say what became of the transaction")
+            return self._fail(flight, lost)
+        flight.call = self.next_call()
+        return [FateOf(flight.call, flight.token)]
+
+    def _fate(self, flight: _Flight, fate: Any, now: Instant) -> list[Any]:
+        revision = getattr(fate, "revision", None)
+        if revision is not None:
+            return self._committed(flight, revision)
+        if isinstance(fate, Exception):
+            return [Wake(_FATE, now.monotonic_ms + FATE_RETRY_MS)]
+        # It never took effect, or nobody knows any more. Read everything again and decide anew:
+        # what was accepted is remembered on the objects themselves.
+        self._flight = None
+        for key in flight.group.compares:
+            self._view.forget(key)
+        self._line.extendleft(waiting for waiting, _ in reversed(flight.members))
+        return []
+
+
+def _verdict(outcome: Decided | Refusal, revision: int) -> Verdict:
+    if isinstance(outcome, Refusal):
+        return outcome
+    return Accepted(
+        revision=revision,
+        objects=tuple(versioned(obj, revision) for obj in outcome.objects),
+        replayed=outcome.replayed,
+        warnings=outcome.warnings,
+    )

@@ -1,0 +1,397 @@
+"""Objects through the ordinary verbs: create, update, patch.
+
+These run admission, keep what belongs to the server in the metadata, count generations, remember
+operations and write what mirrors the object. A write that changes nothing is not written, so its
+version does not move. Deleting is in `removal.py`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.admission import Admission, admit, invalid
+from holdfast.commit.apply import Applied, apply, updated
+from holdfast.commit.conflicts import Conflicts
+from holdfast.commit.context import Context
+from holdfast.commit.draft import UNCOMMITTED, Draft
+from holdfast.commit.mirrors import reflect
+from holdfast.commit.operations import (
+    Replayed,
+    digest,
+    recall,
+    recall_past,
+    remember_past,
+    remembered,
+)
+from holdfast.commit.patch import json_patch, merge_patch
+from holdfast.commit.removal import FINALIZERS, finalizer_refusal, finish
+from holdfast.commit.replicas import birth_refusal, born
+from holdfast.commit.requests import Create, Patch, PatchType, Update
+from holdfast.commit.shapes import shape_of, tree_of
+from holdfast.commit.writers import shared_with_people, status_refusal
+from holdfast.model import keys
+from holdfast.model.conform import conform
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.meta import ManagedFields, Object, ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import Kind, kind_of, kind_of_plural
+from holdfast.model.validation import validate_status
+
+STATUS = "status"
+# A generated name gets so many random characters, as in Kubernetes.
+SUFFIX_LENGTH = 5
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Written(msgspec.Struct, frozen=True):
+    """An object as it will be, with what is worth knowing about it."""
+
+    object: Object
+    warnings: tuple[str, ...] = ()
+
+
+Outcome = Written | Replayed | Refusal
+
+
+def create(draft: Draft, context: Context, request: Create) -> Outcome:
+    """A new object."""
+    mark = digest(request)
+    past = recall_past(draft, request.operation, mark)
+    if past is not None:
+        return past
+    named = _named(context, request.object)
+    there: Object | None = draft.read(keys.key_of(named))
+    if there is not None:
+        return recall(there.metadata, request.operation, mark) or _exists(there)
+    return _create(draft, context, named, request, mark)
+
+
+def _exists(there: Object) -> Refusal:
+    kind = kind_of(there)
+    return Refusal(
+        Reason.EXISTS,
+        f"{kind.plural} {there.name!r} already exists",
+        {"name": there.name, "uid": there.metadata.uid},
+    )
+
+
+def _named(context: Context, obj: Object) -> Object:
+    """The object with its final name, in the namespace or without, as its kind has it."""
+    metadata = obj.metadata
+    if metadata.name or not metadata.generate_name:
+        return obj
+    letters = [
+        _SUFFIX_LETTERS[int(context.rng.random() * len(_SUFFIX_LETTERS))]
+        for _ in range(SUFFIX_LENGTH)
+    ]
+    name = metadata.generate_name[: 63 - SUFFIX_LENGTH] + "".join(letters)
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, name=name))
+
+
+def _create(draft: Draft, context: Context, obj: Object, request: Create, mark: str) -> Outcome:
+    admission = Admission(object=_bare(obj))
+    refusal = admit(draft, context, admission)
+    if refusal is not None:
+        return refusal
+    fresh = _fresh(context, admission.object)
+    if isinstance(fresh, Replica):
+        refusal = birth_refusal(draft, fresh)
+        if refusal is not None:
+            return refusal
+        fresh = born(draft, context, fresh)
+    fresh = _managed(context, None, fresh, request.manager, "")
+    if obj.metadata.generate_name:
+        remember_past(draft, context, fresh, request.operation, mark)
+    metadata = remembered(fresh.metadata, request.operation, mark, context.at, context.settings)
+    fresh = msgspec.structs.replace(fresh, metadata=metadata)
+    refusal = reflect(draft, context, None, fresh)
+    if refusal is not None:
+        return refusal
+    draft.write(keys.key_of(fresh), fresh)
+    return Written(fresh, tuple(admission.warnings))
+
+
+def _bare(obj: Object) -> Object:
+    """The object without what only the server sets; a client's word on these is ignored."""
+    metadata = obj.metadata
+    kept = ObjectMeta(
+        name=metadata.name,
+        generate_name=metadata.generate_name,
+        namespace=metadata.namespace if kind_of(obj).namespaced else "",
+        labels=metadata.labels,
+        annotations=metadata.annotations,
+        owner_references=metadata.owner_references,
+        finalizers=metadata.finalizers,
+    )
+    bare = msgspec.structs.replace(obj, metadata=kept)
+    if hasattr(bare, STATUS):
+        bare = msgspec.structs.replace(bare, status=type(obj.status)())  # type: ignore[attr-defined]
+    return bare
+
+
+def _fresh(context: Context, obj: Object) -> Object:
+    own = FINALIZERS.get(type(obj), ())
+    metadata = msgspec.structs.replace(
+        obj.metadata,
+        uid=context.new_uid(),
+        generation=1,
+        creation_timestamp=context.at,
+        finalizers=tuple(dict.fromkeys((*own, *obj.metadata.finalizers))),
+    )
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+def update(draft: Draft, context: Context, request: Update) -> Outcome:
+    """Replace an object's spec and metadata, or its status alone."""
+    mark = digest(request)
+    given = request.object
+    old: Object | None = draft.read(keys.key_of(given))
+    if old is None:
+        return _missing(kind_of(given), given.namespace, given.name)
+    past = recall(old.metadata, request.operation, mark)
+    if past is not None:
+        return past
+    refusal = _version_refusal(draft, old, given.metadata)
+    if refusal is not None:
+        return refusal
+    merged = _merged(old, given, request.subresource)
+    return _write(
+        draft, context, old, merged, request.manager, request.subresource, request.operation, mark
+    )
+
+
+def _missing(kind: Kind, namespace: str, name: str) -> Refusal:
+    where = f"{namespace}/{name}" if namespace else name
+    return Refusal(Reason.MISSING, f"{kind.plural} {where!r} not found", {"name": name})
+
+
+def _version_refusal(draft: Draft, old: Object, given: ObjectMeta) -> Refusal | None:
+    """Whether the caller saw what is current. Nothing stated means: whatever it is."""
+    now = draft.revision(keys.key_of(old))
+    stale = given.resource_version and given.resource_version != str(now)
+    other = given.uid and given.uid != old.metadata.uid
+    if not stale and not other:
+        return None
+    return Refusal(
+        Reason.STALE_OBJECT,
+        f"{kind_of(old).plural} {old.name!r} has been modified; "
+        "please apply your changes to the latest version and try again",
+        {"resourceVersion": "uncommitted" if now == UNCOMMITTED else str(now)},
+    )
+
+
+def _merged(old: Object, given: Object, subresource: str) -> Object:
+    """What the caller may mean to change: the status alone, or all but the status."""
+    if subresource == STATUS:
+        return msgspec.structs.replace(old, status=given.status)  # type: ignore[attr-defined]
+    metadata = msgspec.structs.replace(
+        old.metadata,
+        labels=given.metadata.labels,
+        annotations=given.metadata.annotations,
+        owner_references=given.metadata.owner_references,
+        finalizers=given.metadata.finalizers,
+    )
+    merged = msgspec.structs.replace(given, metadata=metadata)
+    if hasattr(old, STATUS):
+        merged = msgspec.structs.replace(merged, status=old.status)  # type: ignore[attr-defined]
+    return merged
+
+
+def _write(
+    draft: Draft,
+    context: Context,
+    old: Object,
+    new: Object,
+    manager: str,
+    subresource: str,
+    operation: str,
+    mark: str,
+    fields: tuple[ManagedFields, ...] | None = None,
+) -> Outcome:
+    """Admit a changed object and write it, unless nothing changed after all."""
+    admission = Admission(object=new, old=old)
+    if subresource == STATUS:
+        refusal = status_refusal(context, old, new) or _status_invalid(new)
+    else:
+        refusal = finalizer_refusal(draft, context, old, new) or _admit_change(
+            draft, context, admission
+        )
+    if refusal is not None:
+        return refusal
+    after = _counted(old, admission.object)
+    if fields is None:
+        after = _managed(context, old, after, manager, subresource)
+    else:
+        metadata = msgspec.structs.replace(after.metadata, managed_fields=fields)
+        after = msgspec.structs.replace(after, metadata=metadata)
+    if after == old:
+        return Written(old, tuple(admission.warnings))
+    metadata = remembered(after.metadata, operation, mark, context.at, context.settings)
+    after = msgspec.structs.replace(after, metadata=metadata)
+    refusal = finish(draft, context, old, after)
+    if refusal is not None:
+        return refusal
+    return Written(after, tuple(admission.warnings))
+
+
+def _status_invalid(new: Object) -> Refusal | None:
+    errors = validate_status(new)
+    return invalid(new, errors) if errors else None
+
+
+def _admit_change(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    """A change to an object runs admission;
+    a change to nothing needs no permission to be nothing.
+    """
+    return None if admission.object == admission.old else admit(draft, context, admission)
+
+
+def _counted(old: Object, new: Object) -> Object:
+    """The generation counts changes of what is wanted, not of metadata or status."""
+    fields = [f for f in type(new).__struct_fields__ if f not in ("metadata", STATUS)]
+    if all(getattr(old, field) == getattr(new, field) for field in fields):
+        return new
+    metadata = msgspec.structs.replace(new.metadata, generation=old.metadata.generation + 1)
+    return msgspec.structs.replace(new, metadata=metadata)
+
+
+def _managed(
+    context: Context, old: Object | None, new: Object, manager: str, subresource: str
+) -> Object:
+    """The object with its record of who set which fields brought up to date.
+
+    What only components write is not shared between managers: `writers.py` says who owns each of
+    its fields, so a record on each of thousands of replicas would say nothing.
+    """
+    if not shared_with_people(type(new)):
+        return new
+    fields = updated(
+        tree_of(old) if old is not None else None,
+        tree_of(new),
+        old.metadata.managed_fields if old is not None else (),
+        manager=manager or context.identity.name,
+        now=context.at,
+        shape=shape_of(type(new)),
+        subresource=subresource,
+    )
+    metadata = msgspec.structs.replace(new.metadata, managed_fields=fields)
+    return msgspec.structs.replace(new, metadata=metadata)
+
+
+def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
+    """Change an object by a patch, computed on what is current now."""
+    kind = kind_of_plural(request.plural)
+    key = keys.object_key(kind, request.namespace, request.name)
+    old: Object | None = draft.read(key)
+    mark = digest(request)
+    if old is not None:
+        past = recall(old.metadata, request.operation, mark)
+        if past is not None:
+            return past
+    try:
+        if request.type is PatchType.APPLY:
+            return _apply(draft, context, request, kind, old, mark)
+        if old is None:
+            return _missing(kind, request.namespace, request.name)
+        change = merge_patch if request.type is PatchType.MERGE else json_patch
+        decoded = conform(kind.struct, change(tree_of(old), request.body), strict=request.strict)
+    except Invalid as error:
+        return Refusal(Reason.INVALID, error.message, {"name": request.name}, error.errors)
+    given = decoded.object
+    refusal = _identity_refusal(old, given) or _version_refusal(draft, old, given.metadata)
+    if refusal is not None:
+        return refusal
+    merged = _merged(old, given, request.subresource)
+    return _warned(
+        _write(
+            draft,
+            context,
+            old,
+            merged,
+            request.manager,
+            request.subresource,
+            request.operation,
+            mark,
+        ),
+        decoded.warnings,
+    )
+
+
+def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
+    if isinstance(outcome, Written) and warnings:
+        return Written(outcome.object, (*warnings, *outcome.warnings))
+    return outcome
+
+
+def _identity_refusal(old: Object, given: Object) -> Refusal | None:
+    if (given.name, given.namespace) == (old.name, old.namespace):
+        return None
+    return Refusal(
+        Reason.INVALID, f"metadata.name: {given.name!r}: a patch cannot rename {old.name!r}"
+    )
+
+
+def _apply(
+    draft: Draft, context: Context, request: Patch, kind: Kind, old: Object | None, mark: str
+) -> Outcome:
+    """Server-side apply: the caller owns what it states, and conflicts name the owner."""
+    outcome = apply(
+        tree_of(old) if old is not None else None,
+        old.metadata.managed_fields if old is not None else (),
+        request.body,
+        manager=request.manager,
+        force=request.force,
+        now=context.at,
+        shape=shape_of(kind.struct),
+        subresource=request.subresource,
+    )
+    if isinstance(outcome, Conflicts):
+        return _conflict(request, outcome)
+    decoded = conform(kind.struct, outcome.tree, strict=request.strict)
+    if old is None:
+        made = Create(decoded.object, request.manager, request.dry_run, request.operation)
+        return _warned(_applied_create(draft, context, made, mark, outcome), decoded.warnings)
+    refusal = _identity_refusal(old, decoded.object) or _version_refusal(
+        draft, old, decoded.object.metadata
+    )
+    if refusal is not None:
+        return refusal
+    merged = _merged(old, decoded.object, request.subresource)
+    written = _write(
+        draft,
+        context,
+        old,
+        merged,
+        request.manager,
+        request.subresource,
+        request.operation,
+        mark,
+        outcome.managed_fields,
+    )
+    return _warned(written, decoded.warnings)
+
+
+def _applied_create(
+    draft: Draft, context: Context, request: Create, mark: str, applied: Applied
+) -> Outcome:
+    outcome = _create(draft, context, request.object, request, mark)
+    if not isinstance(outcome, Written):
+        return outcome
+    metadata = msgspec.structs.replace(
+        outcome.object.metadata, managed_fields=applied.managed_fields
+    )
+    after = msgspec.structs.replace(outcome.object, metadata=metadata)
+    draft.write(keys.key_of(after), after)
+    return Written(after, outcome.warnings)
+
+
+def _conflict(request: Patch, conflicts: Conflicts) -> Refusal:
+    return Refusal(
+        Reason.STALE_OBJECT,
+        conflicts.message,
+        {"name": request.name, "fieldManagerConflict": "true"},
+        tuple(
+            FieldError(path=found.field, value="", rule=found.message) for found in conflicts.found
+        ),
+    )

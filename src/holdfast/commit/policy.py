@@ -1,0 +1,186 @@
+"""Admission policy: what a well-formed object still may not ask for,
+and what it is given unasked.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.charges import PRIORITY_NAME
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.model import keys
+from holdfast.model.kinds.override import Override
+from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import PoolsLedger
+from holdfast.model.meta import Object
+from holdfast.model.placing import protection_refusal
+from holdfast.model.refusal import Reason, Refusal
+
+# Work that must come back when a region is lost is of this class unless it names another.
+CRITICAL = "critical"
+GPU = "gpu"
+
+
+class Shaped(msgspec.Struct, frozen=True):
+    """The object after policy, with what was changed and what is worth knowing."""
+
+    object: Object
+    changes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def _no(field: str, value: str, rule: str, scope: str, reason: Reason) -> Refusal:
+    return Refusal(
+        reason,
+        f"{field}: {value}: {rule} (policy of {scope})",
+        {"field": field, "value": value, "scope": scope},
+    )
+
+
+def policy(draft: Draft, context: Context, obj: Object, old: Object | None) -> Shaped | Refusal:
+    """Judge one object. Kinds without a policy pass."""
+    match obj:
+        case Workload():
+            return _workload(draft, context, obj)
+        case Override():
+            return _override(context, obj, old)
+    return Shaped(obj)
+
+
+def _override(context: Context, obj: Override, old: Object | None) -> Shaped:
+    """Who asked for an override is who is authenticated, whatever the file says."""
+    asked = old.spec.requester if isinstance(old, Override) else context.identity.name
+    if obj.spec.requester == asked:
+        return Shaped(obj)
+    spec = msgspec.structs.replace(obj.spec, requester=asked)
+    return Shaped(msgspec.structs.replace(obj, spec=spec), (f"spec.requester set to {asked}",))
+
+
+def _workload(draft: Draft, context: Context, obj: Workload) -> Shaped | Refusal:
+    marked = _critical(draft, obj)
+    if isinstance(marked, Refusal):
+        return marked
+    workload, changes = marked
+    refusal = (
+        _priority_refusal(draft, workload)
+        or _pool_refusal(draft, workload)
+        or _gpu_refusal(workload)
+        or _region_refusal(draft, workload)
+    )
+    if refusal is not None:
+        return refusal
+    return Shaped(
+        workload, changes, (*_region_hints(draft, workload), *_grace_hint(context, workload))
+    )
+
+
+def _critical(draft: Draft, obj: Workload) -> tuple[Workload, tuple[str, ...]] | Refusal:
+    """Recovery work is critical.
+
+    Where that class does not exist there is nothing to mark it with.
+    """
+    template = obj.spec.template
+    if obj.spec.recovery is None or not obj.spec.recovery.eligible or template.priority_class:
+        return obj, ()
+    if draft.object(PriorityClass, "", CRITICAL) is None:
+        return obj, ()
+    template = msgspec.structs.replace(template, priority_class=CRITICAL)
+    spec = msgspec.structs.replace(obj.spec, template=template)
+    return msgspec.structs.replace(obj, spec=spec), (
+        f"spec.template.priorityClass set to {CRITICAL}, because spec.recovery asks for recovery",
+    )
+
+
+def _priority_refusal(draft: Draft, obj: Workload) -> Refusal | None:
+    name = obj.spec.template.priority_class
+    found = draft.object(PriorityClass, "", name or PRIORITY_NAME)
+    field = "spec.template.priorityClass"
+    if found is None:
+        if not name:
+            return None
+        return _no(field, name, "there is no such priority class", "cluster", Reason.MISSING)
+    allowed = found.spec.allowed_tenants
+    if allowed and obj.namespace not in allowed:
+        rule = f"only tenants {', '.join(allowed)} may use it"
+        return _no(field, found.name, rule, f"PriorityClass {found.name}", Reason.NOT_ALLOWED)
+    return None
+
+
+def _pool_refusal(draft: Draft, obj: Workload) -> Refusal | None:
+    """A protected pool cannot be selected by anybody it is not for, in any region it exists in."""
+    template = obj.spec.template
+    if not template.placement.pool:
+        return None
+    pools = draft.ledger(PoolsLedger, keys.pools_ledger()) or PoolsLedger()
+    wanted = template.placement.regions
+    for region, table in pools.protected.items():
+        if wanted and region not in wanted:
+            continue
+        protection = table.get(template.placement.pool)
+        refusal = protection_refusal(protection, obj.namespace, template.priority_class)
+        if refusal is not None:
+            return _no(
+                "spec.template.placement.pool",
+                template.placement.pool,
+                refusal.message,
+                f"Region {region}",
+                Reason.PROTECTED_CAPACITY,
+            )
+    return None
+
+
+def _gpu_refusal(obj: Workload) -> Refusal | None:
+    """GPUs are not alike: work must say which it can use, or it will land where it cannot run."""
+    for index, request in enumerate(obj.spec.template.devices):
+        if request.device_class == GPU and not request.models and not request.memory:
+            return _no(
+                f"spec.template.devices[{index}]",
+                GPU,
+                "must state memory or models",
+                "cluster",
+                Reason.NOT_ALLOWED,
+            )
+    return None
+
+
+def _region_refusal(draft: Draft, obj: Workload) -> Refusal | None:
+    """Work that names only regions its tenant may not use can never run."""
+    tenant = draft.object(Tenant, "", obj.namespace)
+    allowed = tenant.spec.regions if tenant is not None else ()
+    wanted = obj.spec.template.placement.regions
+    if not allowed or not wanted or any(region in allowed for region in wanted):
+        return None
+    return _no(
+        "spec.template.placement.regions",
+        ",".join(wanted),
+        f"the tenant may use only {', '.join(allowed)}",
+        f"Tenant {obj.namespace}",
+        Reason.RESIDENCY_FORBIDDEN,
+    )
+
+
+def _region_hints(draft: Draft, obj: Workload) -> tuple[str, ...]:
+    return tuple(
+        f"spec.template.placement.regions: there is no region {region!r} yet"
+        for region in obj.spec.template.placement.regions
+        if draft.object(Region, "", region) is None
+    )
+
+
+def _grace_hint(context: Context, obj: Workload) -> tuple[str, ...]:
+    """A node that is cut off stops its work within the plane's own grace,
+    or fencing would be unsafe.
+    """
+    template, most = obj.spec.template, context.settings.fence.grace_ms // 1000
+    if template.on_disconnect is OnDisconnect.KEEP or template.grace_seconds <= most:
+        return ()
+    sentence = (
+        f"spec.template.graceSeconds: a node that is cut off gives the work {most} s to stop, "
+        f"not {template.grace_seconds}"
+    )
+    return (sentence,)

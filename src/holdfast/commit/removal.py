@@ -1,0 +1,236 @@
+"""Deleting: asked for at once, done when nobody holds the object any more.
+
+Nothing outlives its owner. A workload is held by its replicas, a replica by whatever it still has
+on a node, a tenant by its objects; each of these finalizers can be taken away only by its owner
+and only when the ledger, read in the same transaction, proves that nothing is left. What an
+owner's death leaves behind is collected by controller:garbage, which must show that the owner is
+gone: that is read, and so compared, too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.authorise import identity_refusal, verb_refusal
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.evict import stop
+from holdfast.commit.mirrors import erase, reflect
+from holdfast.commit.moves import RELEASE_FINALIZER, moved
+from holdfast.commit.operations import (
+    Replayed,
+    digest,
+    recall,
+    recall_past,
+    remember_past,
+    remembered,
+)
+from holdfast.commit.requests import Propagation, Remove
+from holdfast.commit.writers import WRITERS, removal_refusal
+from holdfast.model import keys
+from holdfast.model.kinds.decision import Decision
+from holdfast.model.kinds.event import Event
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import DisruptionLedger, ObjectsLedger
+from holdfast.model.lifecycle import Actor, Cause, State
+from holdfast.model.meta import Object, OwnerReference
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_named, kind_of_plural
+
+REPLICAS_FINALIZER = "holdfast.dev/replicas"
+CONTENTS_FINALIZER = "holdfast.dev/contents"
+FOREGROUND_FINALIZER = "foregroundDeletion"
+
+# Finalizers that the server itself puts on new objects.
+FINALIZERS: dict[type[Object], tuple[str, ...]] = {
+    Workload: (REPLICAS_FINALIZER,),
+    Replica: (RELEASE_FINALIZER,),
+    Tenant: (CONTENTS_FINALIZER,),
+}
+# Who may take them away; what it has to prove is below.
+_REMOVERS: dict[str, tuple[Actor, ...]] = {
+    REPLICAS_FINALIZER: (Actor.WORKLOAD, Actor.GARBAGE),
+    CONTENTS_FINALIZER: (Actor.GARBAGE,),
+    FOREGROUND_FINALIZER: (Actor.GARBAGE,),
+    RELEASE_FINALIZER: (),
+}
+# These tell what happened; their retention is by age, so garbage needs no other proof.
+_AGING = (Event, Decision)
+
+
+def finalizer_refusal(draft: Draft, context: Context, old: Object, new: Object) -> Refusal | None:
+    """Whether the finalizers that this change takes away may go."""
+    for name in old.metadata.finalizers:
+        if name in new.metadata.finalizers or name not in _REMOVERS:
+            continue
+        if not context.is_actor(*_REMOVERS[name]):
+            return Refusal(
+                Reason.NOT_OWNER,
+                f"metadata.finalizers: {name}: {context.identity.name} may not take it away",
+                {"finalizer": name},
+            )
+        refusal = _still_held(draft, old, name)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _still_held(draft: Draft, old: Object, finalizer: str) -> Refusal | None:
+    left = 0
+    if finalizer == REPLICAS_FINALIZER:
+        key = keys.disruption_ledger(old.namespace, old.name)
+        left = (draft.ledger(DisruptionLedger, key) or DisruptionLedger()).replicas
+    elif finalizer == CONTENTS_FINALIZER:
+        counts = (
+            draft.ledger(ObjectsLedger, keys.objects_ledger(old.name)) or ObjectsLedger()
+        ).counts
+        left = sum(counts.values())
+    if not left:
+        return None
+    return Refusal(
+        Reason.WRONG_STATE,
+        f"metadata.finalizers: {finalizer}: {left} objects still hold {old.name}",
+        {"finalizer": finalizer, "left": str(left)},
+    )
+
+
+def finish(draft: Draft, context: Context, old: Object, after: Object) -> Refusal | None:
+    """Write a changed object, or erase it when its deletion was waiting for this change."""
+    if after.metadata.deletion_timestamp is not None and not after.metadata.finalizers:
+        return erase(draft, context, old)
+    refusal = reflect(draft, context, old, after)
+    if refusal is None:
+        draft.write(keys.key_of(after), after)
+    return refusal
+
+
+def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed | Refusal:
+    """Ask for an object's deletion. Returns it as it was, or as it waits for its finalizers."""
+    mark = digest(request)
+    past = recall_past(draft, request.operation, mark)
+    if past is not None:
+        return past
+    kind = kind_of_plural(request.plural)
+    obj: Object | None = draft.read(keys.object_key(kind, request.namespace, request.name))
+    refusal = identity_refusal(context) or verb_refusal(context, "delete", kind, request.namespace)
+    if refusal is not None:
+        return refusal
+    if obj is None:
+        return Refusal(Reason.MISSING, f"{kind.plural} {request.name!r} not found")
+    done = recall(obj.metadata, request.operation, mark)
+    if done is not None:
+        return done
+    refusal = (
+        _precondition_refusal(draft, request, obj)
+        or removal_refusal(context, obj)
+        or _garbage_refusal(draft, context, obj)
+        or _orphan_refusal(request, obj)
+    )
+    if refusal is not None:
+        return refusal
+    return _removed(draft, context, request, obj, mark)
+
+
+def _precondition_refusal(draft: Draft, request: Remove, obj: Object) -> Refusal | None:
+    if request.uid and request.uid != obj.metadata.uid:
+        return Refusal(
+            Reason.STALE_OBJECT,
+            f"the uid in the precondition is {request.uid}, the object's is {obj.metadata.uid}",
+        )
+    now = draft.revision(keys.key_of(obj))
+    if request.resource_version and request.resource_version != str(now):
+        return Refusal(Reason.STALE_OBJECT, f"{obj.name!r} has been modified")
+    return None
+
+
+def owner_gone(draft: Draft, namespace: str, owner: OwnerReference) -> bool:
+    """Whether an owner is gone, or another object has its name by now."""
+    kind = kind_named(owner.kind)
+    where = namespace if kind.namespaced else ""
+    found: Object | None = draft.read(keys.object_key(kind, where, owner.name))
+    return found is None or found.metadata.uid != owner.uid
+
+
+def _garbage_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
+    """A collector that is no owner must prove a leak: every owner gone,
+    or a tenant on its way out.
+    """
+    if context.is_actor(*WRITERS[type(obj)].spec) or not context.is_actor(Actor.GARBAGE):
+        return None
+    if isinstance(obj, _AGING):
+        return None
+    owners = obj.metadata.owner_references
+    if owners and all(owner_gone(draft, obj.namespace, owner) for owner in owners):
+        return None
+    if any(_dying(draft, obj.namespace, owner) for owner in owners):
+        return None
+    tenant = draft.object(Tenant, "", obj.namespace) if obj.namespace else None
+    if tenant is not None and tenant.metadata.deletion_timestamp is not None:
+        return None
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        f"{type(obj).__name__} {obj.name} has an owner that lives: it is no leak",
+    )
+
+
+def _dying(draft: Draft, namespace: str, owner: OwnerReference) -> bool:
+    """Whether the owner waits for its dependents to go first."""
+    kind = kind_named(owner.kind)
+    found: Object | None = draft.read(
+        keys.object_key(kind, namespace if kind.namespaced else "", owner.name)
+    )
+    return found is not None and FOREGROUND_FINALIZER in found.metadata.finalizers
+
+
+def _orphan_refusal(request: Remove, obj: Object) -> Refusal | None:
+    if request.propagation is Propagation.ORPHAN and isinstance(obj, Workload):
+        return Refusal(
+            Reason.NOT_ALLOWED,
+            "replicas cannot be orphaned: nobody would own their transitions any more",
+        )
+    return None
+
+
+def _removed(
+    draft: Draft, context: Context, request: Remove, obj: Object, mark: str
+) -> Object | Refusal:
+    waiting = obj.metadata.deletion_timestamp is not None
+    finalizers = obj.metadata.finalizers
+    if request.propagation is Propagation.FOREGROUND and FOREGROUND_FINALIZER not in finalizers:
+        finalizers = (*finalizers, FOREGROUND_FINALIZER)
+    metadata = msgspec.structs.replace(
+        obj.metadata,
+        deletion_timestamp=obj.metadata.deletion_timestamp if waiting else context.at,
+        deletion_grace_period_seconds=request.grace_seconds,
+        finalizers=finalizers,
+    )
+    metadata = remembered(metadata, request.operation, mark, context.at, context.settings)
+    after = msgspec.structs.replace(obj, metadata=metadata)
+    if isinstance(after, Replica):
+        return _removed_replica(draft, context, request, after)
+    if not finalizers:
+        remember_past(draft, context, obj, request.operation, mark)
+    refusal = finish(draft, context, obj, after)
+    return refusal if refusal is not None else after
+
+
+def _removed_replica(
+    draft: Draft, context: Context, request: Remove, replica: Replica
+) -> Object | Refusal:
+    """A replica goes once it is Released. Until then its deletion only says what is wanted.
+
+    `force` is an operator's word that work out of contact is gone; it is recorded as such, and is
+    outside what the fence guarantees.
+    """
+    state = replica.status.state
+    if state is State.RELEASED:
+        return erase(draft, context, replica) or replica
+    draft.write(keys.key_of(replica), replica)
+    if state in (State.BOUND, State.RUNNING) and context.is_actor(Actor.USER):
+        return stop(draft, context, replica, Cause.USER_DELETE, "its deletion was asked for")
+    if state is State.UNKNOWN and request.force and context.is_actor(Actor.OPERATOR):
+        word = f"forced by {context.identity.name}"
+        return moved(draft, context, replica, State.FAILED, reason="OperatorsWord", evidence=word)
+    return replica

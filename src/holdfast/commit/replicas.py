@@ -1,0 +1,108 @@
+"""The birth of a replica: what it takes to become Pending.
+
+Its workload is read, and so compared: a replica can never be born for a workload that is gone or
+going. Its name follows from workload, place and incarnation, so a controller that repeats itself
+makes nothing twice.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.model import keys
+from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.quota import Quota
+from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus, TransitionRecord
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import DisruptionLedger
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import API_VERSION, OwnerReference
+from holdfast.model.refusal import Reason, Refusal
+
+# Every replica carries the name of its workload, for selectors.
+WORKLOAD_LABEL = "holdfast.dev/workload"
+
+
+def replica_name(workload: str, ordinal: int, incarnation: int) -> str:
+    """The one name of a place and a life in it."""
+    return f"{workload}-{ordinal}-{incarnation}"
+
+
+def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """Whether this replica may come into being."""
+    spec = replica.spec
+    expected = replica_name(spec.workload, spec.ordinal, spec.incarnation)
+    if replica.name != expected:
+        return Refusal(
+            Reason.INVALID,
+            f"metadata.name: {replica.name!r}: must be {expected!r}",
+            {"field": "metadata.name"},
+        )
+    workload = draft.object(Workload, replica.namespace, spec.workload)
+    if workload is None or workload.metadata.uid != spec.workload_uid:
+        return Refusal(
+            Reason.MISSING,
+            f"workload {replica.namespace}/{spec.workload} of uid {spec.workload_uid} is gone",
+        )
+    if workload.metadata.deletion_timestamp is not None:
+        return Refusal(Reason.TERMINATING, f"workload {workload.name} is being deleted")
+    return _pending_refusal(draft, replica)
+
+
+def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """The cap on waiting replicas, judged per workload:
+    the rest of them waits in the workload itself.
+    """
+    quota = draft.object(Quota, replica.namespace, QUOTA_NAME)
+    cap = quota.spec.objects.pending if quota is not None else None
+    if cap is None:
+        return None
+    key = keys.disruption_ledger(replica.namespace, replica.spec.workload)
+    ledger = draft.ledger(DisruptionLedger, key) or DisruptionLedger()
+    if ledger.replicas < cap:
+        return None
+    return Refusal(
+        Reason.OBJECT_CAP,
+        f"workload {replica.spec.workload} has reached the cap of {cap} replicas in waiting",
+        {"limit": str(cap)},
+    )
+
+
+def born(draft: Draft, context: Context, replica: Replica) -> Replica:
+    """The replica as it comes into being: Pending, owned by its workload,
+    with its priority resolved.
+    """
+    spec = _prioritised(draft, replica.spec)
+    owner = OwnerReference(
+        api_version=API_VERSION,
+        kind="Workload",
+        name=spec.workload,
+        uid=spec.workload_uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    labels = {
+        **spec.template.metadata.labels,
+        **replica.metadata.labels,
+        WORKLOAD_LABEL: spec.workload,
+    }
+    metadata = msgspec.structs.replace(replica.metadata, owner_references=(owner,), labels=labels)
+    record = TransitionRecord(
+        to=State.PENDING,
+        by=context.identity.name,
+        at=context.at,
+        reason="Created",
+        evidence=f"workload {spec.workload}, revision {spec.revision or '(none)'}",
+    )
+    return msgspec.structs.replace(
+        replica, metadata=metadata, spec=spec, status=ReplicaStatus(transitions=(record,))
+    )
+
+
+def _prioritised(draft: Draft, spec: ReplicaSpec) -> ReplicaSpec:
+    found = draft.object(PriorityClass, "", spec.template.priority_class or PRIORITY_NAME)
+    value = found.spec.value if found is not None else 0
+    return spec if spec.priority == value else msgspec.structs.replace(spec, priority=value)

@@ -1,0 +1,210 @@
+"""One writer per field: who may change what through the ordinary create, update, patch and delete.
+
+Replica, Reservation, Lease and the judged parts of a Node do not appear here as writable at all:
+they move by requests of their own, each with its proof. The table is data, so that the
+authorisation matrix, the documentation and the checkers read the same rows. It is about identity,
+and server-side apply's `force` changes nothing about it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.context import Context
+from holdfast.model.kinds.commitment import Commitment
+from holdfast.model.kinds.decision import Decision
+from holdfast.model.kinds.endpoints import Endpoints
+from holdfast.model.kinds.event import Event
+from holdfast.model.kinds.grant import Grant
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.override import Override
+from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.quota import Quota
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.role import Role, RoleBinding
+from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.token import Token
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.kinds.workloadrevision import WorkloadRevision
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import Condition, Object
+from holdfast.model.refusal import Reason, Refusal
+
+_SYSTEM = tuple(actor for actor in Actor if actor not in (Actor.USER, Actor.OPERATOR, Actor.AGENT))
+_PEOPLE = (Actor.USER,)
+_OPERATORS = (Actor.OPERATOR,)
+
+
+class Writers(msgspec.Struct, frozen=True):
+    """Who writes an object of a kind.
+
+    `spec` may create it and change all but its status; `status` maps each part of the status to
+    its one writer, and `conditions` each type of condition. `removers` may delete it besides the
+    writers of its spec.
+    """
+
+    spec: tuple[Actor, ...]
+    status: dict[str, Actor] = {}
+    conditions: dict[str, Actor] = {}
+    removers: tuple[Actor, ...] = (Actor.GARBAGE,)
+
+
+WRITERS: dict[type[Object], Writers] = {
+    Workload: Writers(
+        spec=_PEOPLE,
+        status={
+            "observed_generation": Actor.STATUS,
+            "progress": Actor.STATUS,
+            "rollout": Actor.ROLLOUT,
+            "autoscale": Actor.AUTOSCALE,
+            "cron": Actor.WORKLOAD,
+        },
+        conditions={
+            "Available": Actor.STATUS,
+            "Complete": Actor.WORKLOAD,
+            "Failed": Actor.WORKLOAD,
+            "Progressing": Actor.ROLLOUT,
+            "RollbackObserved": Actor.ROLLOUT,
+            "Recovered": Actor.REPAIR,
+            "RepairComplete": Actor.REPAIR,
+            "ScalingLimited": Actor.AUTOSCALE,
+            "SchedulerOverrideObserved": Actor.SCHEDULER,
+        },
+        removers=(Actor.WORKLOAD, Actor.GARBAGE),
+    ),
+    Replica: Writers(
+        spec=(Actor.WORKLOAD,),
+        conditions={
+            "Bound": Actor.SCHEDULER,
+            "SchedulingRetrying": Actor.SCHEDULER,
+            "Ready": Actor.AGENT,
+            "Serving": Actor.ENDPOINTS,
+            "Repairing": Actor.REPAIR,
+        },
+        removers=(Actor.WORKLOAD, Actor.GARBAGE, Actor.USER),
+    ),
+    Node: Writers(
+        spec=_OPERATORS,
+        conditions={"Ready": Actor.NODES, "Pressure": Actor.AGENT, "Drained": Actor.DRAIN},
+    ),
+    Reservation: Writers(spec=(), removers=(Actor.REPAIR, Actor.GARBAGE)),
+    Quota: Writers(
+        spec=_OPERATORS, status={"used": Actor.QUOTA}, conditions={"Exhausted": Actor.QUOTA}
+    ),
+    Tenant: Writers(
+        spec=_OPERATORS, status={"phase": Actor.GARBAGE}, conditions={"Emptied": Actor.GARBAGE}
+    ),
+    PriorityClass: Writers(spec=_OPERATORS),
+    Region: Writers(
+        spec=_OPERATORS, status={"phase": Actor.NODES}, conditions={"Healthy": Actor.NODES}
+    ),
+    SchedulerPolicy: Writers(
+        spec=_OPERATORS,
+        status={"observed_generation": Actor.POLICY, "stage": Actor.POLICY},
+        conditions={"Observed": Actor.POLICY},
+    ),
+    Grant: Writers(
+        spec=_OPERATORS,
+        status={"accepted_serial": Actor.QUOTA, "spent": Actor.QUOTA},
+        conditions={"Accepted": Actor.QUOTA},
+    ),
+    Override: Writers(
+        spec=_PEOPLE,
+        status={
+            "observed_generation": Actor.POLICY,
+            "phase": Actor.POLICY,
+            "affected": Actor.POLICY,
+        },
+        conditions={"Active": Actor.POLICY, "PostconditionsMet": Actor.POLICY},
+    ),
+    Lease: Writers(spec=()),
+    Commitment: Writers(
+        spec=_PEOPLE,
+        status={
+            "observed_generation": Actor.REVIEW,
+            "state": Actor.REVIEW,
+            "evidence": Actor.REVIEW,
+            "proven_at": Actor.REVIEW,
+            "at_revision": Actor.REVIEW,
+        },
+        conditions={"Proven": Actor.REVIEW},
+    ),
+    Event: Writers(spec=(*_SYSTEM, Actor.AGENT, Actor.OPERATOR)),
+    Decision: Writers(spec=(Actor.SCHEDULER,)),
+    Role: Writers(spec=_OPERATORS),
+    RoleBinding: Writers(spec=_OPERATORS),
+    Token: Writers(
+        spec=_OPERATORS, status={"used_at": Actor.AUTHORITY, "used_by": Actor.AUTHORITY}
+    ),
+    Secret: Writers(spec=_PEOPLE),
+    WorkloadRevision: Writers(spec=(Actor.ROLLOUT,)),
+    Endpoints: Writers(spec=(Actor.ENDPOINTS,)),
+}
+
+
+def _not_owner(context: Context, obj: Object, what: str, owners: tuple[Actor, ...]) -> Refusal:
+    named = ", ".join(owners) if owners else "nobody: it moves by requests of its own"
+    return Refusal(
+        Reason.NOT_OWNER,
+        f"{context.identity.name} may not change {what} of {type(obj).__name__} {obj.name}; "
+        f"its owner is {named}",
+        {"field": what, "owners": ",".join(owners)},
+    )
+
+
+def shared_with_people(struct: type[Object]) -> bool:
+    """Whether people write objects of this kind, with several clients and managers each."""
+    return any(actor in (Actor.USER, Actor.OPERATOR) for actor in WRITERS[struct].spec)
+
+
+def spec_refusal(context: Context, obj: Object) -> Refusal | None:
+    """Whether the caller may write the object's desired side at all."""
+    owners = WRITERS[type(obj)].spec
+    return None if context.is_actor(*owners) else _not_owner(context, obj, "spec", owners)
+
+
+def removal_refusal(context: Context, obj: Object) -> Refusal | None:
+    """Whether the caller may ask for the object's deletion."""
+    owners = (*WRITERS[type(obj)].spec, *WRITERS[type(obj)].removers)
+    return None if context.is_actor(*owners) else _not_owner(context, obj, "the life", owners)
+
+
+def status_refusal(context: Context, old: Object, new: Object) -> Refusal | None:
+    """Whether each part of the status that differs belongs to the caller."""
+    before, after = getattr(old, "status", None), getattr(new, "status", None)
+    if before == after or before is None or after is None:
+        return None
+    owners = WRITERS[type(new)]
+    for field in type(after).__struct_fields__:
+        if getattr(before, field) == getattr(after, field):
+            continue
+        if field == "conditions":
+            refusal = _conditions_refusal(context, new, before.conditions, after.conditions)
+            if refusal is not None:
+                return refusal
+            continue
+        owner = owners.status.get(field)
+        if owner is None or not context.is_actor(owner):
+            return _not_owner(context, new, f"status.{field}", (owner,) if owner else ())
+    return None
+
+
+def _conditions_refusal(
+    context: Context, obj: Object, before: tuple[Condition, ...], after: tuple[Condition, ...]
+) -> Refusal | None:
+    owners = WRITERS[type(obj)].conditions
+    old = {condition.type: condition for condition in before}
+    new = {condition.type: condition for condition in after}
+    for kind in dict.fromkeys((*old, *new)):
+        if old.get(kind) == new.get(kind):
+            continue
+        owner = owners.get(kind)
+        if owner is None or not context.is_actor(owner):
+            what = f"status.conditions[{kind}]"
+            return _not_owner(context, obj, what, (owner,) if owner else ())
+    return None
