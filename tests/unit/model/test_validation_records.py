@@ -150,6 +150,7 @@ ACCESS: list[Row] = [
     ("Secret", {"data": {"a/b": coded("x")}}, "data[a/b]", "letters, digits"),
     ("Secret", {"stringData": {"..": "x"}}, "stringData[..]", "letters, digits"),
     ("Secret", {"stringData": {"a": "x" * 1_048_577}}, "data", "at most 1048576 bytes"),
+    ("Secret", {"data": {f"k{i}": "" for i in range(1025)}}, "data", "at most 1024 items"),
     ("Secret", {"type": ""}, "type", "must not be blank"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from time import process_time
 
 import pytest
 
@@ -10,7 +11,7 @@ from holdfast.model.registry import KINDS
 from holdfast.model.validation import validate, validate_status
 from holdfast.model.validation.findings import ERRORS_MAX, Findings, Place, shown
 from holdfast.model.validation.table import RULES
-from tests.documents import MINIMAL, errors, obj
+from tests.documents import MINIMAL, Document, errors, obj
 
 
 def test_every_kind_of_the_registry_has_rules_and_a_smallest_document() -> None:
@@ -37,6 +38,41 @@ def test_a_report_is_bounded_and_says_how_much_it_leaves_out() -> None:
     found = errors("Workload", {"spec.template.env": names})
     assert len(found) == ERRORS_MAX + 1
     assert str(found[-1]) == f"{400 - ERRORS_MAX}: further errors are not listed"
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "kind, changes",
+    [
+        ("Workload", {"spec.template.files": [{"path": "a/" * (MIB // 2)}]}),
+        ("Workload", {"spec.template.files": [{"path": f"{i}/" * 500} for i in range(128)]}),
+        ("Workload", {"spec.template.command": ["a" * MIB, "\x00" * MIB]}),
+        ("Workload", {"spec.template.priorityClass": "a-" * (MIB // 2)}),
+        ("Workload", {"spec.template.placement.tolerations": [{"key": "a." * MIB}]}),
+        ("Workload", {"spec.cron": {"schedule": "0," * MIB}}),
+        ("Tenant", {"metadata.labels": {"a." * (MIB // 2) + "/x": "-" * MIB}}),
+        ("Tenant", {"metadata.annotations": {"a": "\u202e" * 80_000}}),
+        ("Tenant", {"spec.regions": ["a"] * 20_000}),
+        ("Quota", {"spec.hard": {f"r{i}": "1e1e" for i in range(10_000)}}),
+        ("Node", {"spec.devices": [{"id": "a", "deviceClass": "b"}] * 1024}),
+        ("Role", {"rules": [{"verbs": ["a-" * 500] * 200, "resources": ["/" * 500] * 200}] * 40}),
+        ("Secret", {"data": {f"k {i}": "=" for i in range(1024)}}),
+        ("Workload", {"spec.template.env": [{"name": "="} for _ in range(512)]}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+)
+def test_a_hostile_document_costs_little(kind: str, changes: Document) -> None:
+    """Length is looked at before anything that takes longer than a look."""
+    made = obj(kind, changes)
+    # The fastest of three tries: another process may get in the way of one.
+    costs = []
+    for _ in range(3):
+        began = process_time()
+        assert validate(made)
+        costs.append(process_time() - began)
+    assert min(costs) < 0.05
 
 
 def test_a_path_reads_as_on_the_wire() -> None:

@@ -17,6 +17,7 @@ from holdfast.model.validation.secret_keys import secret_key
 
 RULES_MAX = 256
 LIST_MAX = 256
+SECRET_KEYS_MAX = 1024
 SECRET_BYTES_MAX = 1024 * 1024
 
 _VERB = re.compile(r"\*|[a-z]{1,63}", re.ASCII)
@@ -125,15 +126,21 @@ def secret(obj: Secret, at: Place) -> None:
     """Keys, encoding and size. No value is ever part of a finding."""
     size = 0
     for field, entries in (("data", obj.data), ("stringData", obj.string_data)):
+        if not names.at_most(at[field], entries, SECRET_KEYS_MAX):
+            continue
         for key, value in entries.items():
-            secret_key(at[field].entry(key), key)
-            if field == "stringData":
-                size += len(value.encode())
-                continue
-            try:
-                size += len(base64.b64decode(value.encode(), validate=True))
-            except (binascii.Error, ValueError):
-                at[field].entry(key).wrong(None, "must be base64")
+            place = at[field].entry(key)
+            secret_key(place, key)
+            size += len(value.encode()) if entries is obj.string_data else _decoded(place, value)
     if size > SECRET_BYTES_MAX:
         at["data"].wrong(None, f"must have at most {SECRET_BYTES_MAX} bytes in all, has {size}")
     text.sentence(at["type"], obj.type, needed=True, limit=names.DOTTED_MAX)
+
+
+def _decoded(at: Place, value: str) -> int:
+    """How many bytes the base64 text stands for."""
+    try:
+        return len(base64.b64decode(value.encode(), validate=True))
+    except (binascii.Error, ValueError):
+        at.wrong(None, "must be base64")
+        return 0

@@ -49,9 +49,10 @@ class Findings:
         self._errors: list[FieldError] = []
         self._left_out = 0
 
-    def add(self, error: FieldError) -> None:
+    def add(self, at: Place, value: object, rule: str) -> None:
+        # Path and text are not even made for what will not be listed.
         if len(self._errors) < ERRORS_MAX:
-            self._errors.append(error)
+            self._errors.append(FieldError(path=at.path, value=shown(value), rule=rule))
         else:
             self._left_out += 1
 
@@ -97,7 +98,7 @@ class Place:
 
     def wrong(self, value: object, rule: str) -> None:
         """This value breaks this rule. A value of None is not shown: it is absent, or a secret."""
-        self._findings.add(FieldError(path=self.path, value=shown(value), rule=rule))
+        self._findings.add(self, value, rule)
 
     def borrow(self, value: object, errors: Iterable[FieldError]) -> None:
         """Report what a parser found in this value as found in this place."""

@@ -6,6 +6,8 @@ commands and values are full of dollars that mean something to a shell.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from holdfast.model.kinds.template import (
     DeviceRequest,
     EnvVar,
@@ -112,13 +114,21 @@ def _files(at: Place, files: tuple[File, ...]) -> None:
                 at[index]["content"].wrong(None, "must be left out where a secret is named")
     paths = [file.path for file in files]
     names.unique(at, paths, "path")
-    folders = {path[:end] for path in paths for end, char in enumerate(path) if char == "/"}
-    for index, path in enumerate(paths):
-        if path in folders:
-            at[index]["path"].wrong(path, "must not be a folder of another file")
+    _folders(at, paths)
     size = sum(len(file.content.encode()) for file in files)
     if size > FILES_BYTES_MAX:
         at.wrong(files, f"must have at most {FILES_BYTES_MAX} bytes of content in all, has {size}")
+
+
+def _folders(at: Place, paths: list[str]) -> None:
+    """No file may be a folder of another.
+
+    With the separator sorted before all else, the files below a folder follow right behind it.
+    """
+    order = sorted(range(len(paths)), key=lambda index: paths[index].replace("/", "\x00"))
+    for index, following in pairwise(order):
+        if paths[following].startswith(paths[index] + "/"):
+            at[index]["path"].wrong(paths[index], "must not be a folder of another file")
 
 
 def _ports(at: Place, ports: tuple[Port, ...]) -> None:

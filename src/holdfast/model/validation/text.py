@@ -82,18 +82,16 @@ def relative_path(at: Place, value: str) -> None:
     """A path below the replica's directory, in its one plain spelling."""
     if not value:
         at.wrong(None, "must be given")
+    elif len(value.encode()) > PATH_BYTES_MAX:
+        at.wrong(value, f"must be at most {PATH_BYTES_MAX} bytes long")
     elif value.startswith("/"):
         at.wrong(value, "must be relative to the replica's directory")
     elif unprintable(value) or "\\" in value:
         at.wrong(value, "must not have control characters or backslashes")
     elif any(part in ("", ".", "..") for part in value.split("/")):
         at.wrong(value, "must not have empty, '.' or '..' parts")
-    elif len(value.encode()) > PATH_BYTES_MAX or any(
-        len(part.encode()) > SEGMENT_BYTES_MAX for part in value.split("/")
-    ):
-        at.wrong(
-            value, f"must be at most {PATH_BYTES_MAX} bytes, each part at most {SEGMENT_BYTES_MAX}"
-        )
+    elif any(len(part.encode()) > SEGMENT_BYTES_MAX for part in value.split("/")):
+        at.wrong(value, f"must have parts of at most {SEGMENT_BYTES_MAX} bytes")
 
 
 def mode(at: Place, value: str) -> None:
