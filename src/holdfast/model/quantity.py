@@ -8,6 +8,7 @@ down, so that rounding never promises what is not there.
 
 from __future__ import annotations
 
+import math
 import re
 from enum import StrEnum
 from fractions import Fraction
@@ -15,6 +16,7 @@ from functools import lru_cache
 
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.meta import INT_MAX, Quantity
+from holdfast.model.problems import excerpt
 
 # Nothing real needs more digits, and a bound keeps hostile numbers from costing time.
 TEXT_MAX = 40
@@ -55,8 +57,8 @@ def units_per_one(resource: str) -> int:
 
 
 def _wrong(value: object, rule: str) -> Invalid:
-    error = FieldError(path="", value=repr(value)[:60], rule=rule)
-    return Invalid(str(error), (error,))
+    error = FieldError(path="", value=excerpt(value), rule=rule)
+    return Invalid(f"{error.value} {rule}", (error,))
 
 
 @lru_cache(maxsize=4096)
@@ -85,22 +87,30 @@ def exact(value: Quantity) -> Fraction:
     """
     if isinstance(value, bool):
         raise _wrong(value, "must be a quantity, not a boolean")
+    if isinstance(value, int):
+        return Fraction(value)
     return parse(value if isinstance(value, str) else repr(value))
 
 
 def demand(resource: str, value: Quantity) -> int:
     """What is asked for, in internal units, rounded up."""
-    return _bounded(value, -((-exact(value) * units_per_one(resource)) // 1))
+    return _bounded(value, math.ceil(_units(resource, value)))
 
 
 def capacity(resource: str, value: Quantity) -> int:
     """What is there or allowed, in internal units, rounded down."""
-    return _bounded(value, exact(value) * units_per_one(resource) // 1)
+    return _bounded(value, math.floor(_units(resource, value)))
+
+
+def _units(resource: str, value: Quantity) -> Fraction:
+    units = exact(value) * units_per_one(resource)
+    # Judged before rounding: -1m of memory, rounded up, would pass for nothing.
+    if units < 0:
+        raise _wrong(value, "must not be negative")
+    return units
 
 
 def _bounded(value: Quantity, units: int) -> int:
-    if units < 0:
-        raise _wrong(value, "must not be negative")
     if units > INT_MAX:
         raise _wrong(value, f"must be at most {INT_MAX} in its smallest unit")
     return units
