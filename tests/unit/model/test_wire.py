@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from holdfast.model.errors import Invalid
@@ -13,10 +15,12 @@ from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.meta import ManagedFields, ObjectMeta
 from holdfast.model.problems import PROBLEMS_MAX
 from holdfast.model.registry import kind_named
+from holdfast.model.validation import validate
 from holdfast.model.wire import decode, decode_tree, decode_trusted, encode
 from tests import hostile
 from tests.hostile import DOCUMENTS, Hostile
 
+MEMORY_MAX = 32 << 20
 BY_DECODER = [document for document in DOCUMENTS if document.after == "decode"]
 LATER = [document for document in DOCUMENTS if document.after != "decode"]
 
@@ -39,9 +43,28 @@ def test_a_hostile_document_is_refused_in_clear_words(document: Hostile) -> None
 
 @pytest.mark.parametrize("document", LATER, ids=lambda document: document.name)
 def test_what_is_well_typed_is_left_to_validation(document: Hostile) -> None:
-    """The decoder judges form, not meaning, so that each rule stands in one place."""
+    """The decoder judges form and validation meaning, so that each rule stands in one place."""
     decoded = decode(kind_named(document.kind), document.make(), strict=document.strict)
     assert decoded.warnings == ()
+    text = "; ".join(map(str, validate(decoded.object)))
+    assert document.says in text
+    assert text.isprintable()
+    assert len(text) < 20_000
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_no_document_takes_much_memory(document: Hostile) -> None:
+    """The limits hold before memory is spent: whatever the answer, it needs less than 32 MiB."""
+    data = document.make()
+    tracemalloc.start()
+    try:
+        decode(kind_named(document.kind), data, strict=document.strict)
+    except Invalid:
+        pass
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < MEMORY_MAX
 
 
 def test_there_are_enough_hostile_documents() -> None:
