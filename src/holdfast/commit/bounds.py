@@ -1,0 +1,65 @@
+"""How large a tree may become that the server makes itself: by a patch or by an apply.
+
+What a client sends is measured as bytes before it is parsed. What grows out of it here is measured
+as a tree, by the same limits, so that the result can always be sent and read again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.guard import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX
+
+CODE_PATCH_INVALID = "PatchInvalid"
+
+
+class Size(msgspec.Struct, gc=False):
+    """What trees take up. `characters` is never more than their encodings have bytes."""
+
+    nodes: int = 0
+    characters: int = 0
+
+    def check(self) -> None:
+        """Refuse what is certainly too large."""
+        if self.nodes > NODES_MAX:
+            raise impossible(f"the result must have at most {NODES_MAX} values")
+        if self.characters > BODY_BYTES_MAX:
+            raise impossible(f"the result must be at most {BODY_BYTES_MAX} bytes")
+
+
+def measure(value: Any, depth: int, size: Size) -> None:
+    """Add a value that stands at a depth, counted from 1. The bound on depth ends the recursion."""
+    size.nodes += 1
+    if isinstance(value, str):
+        size.characters += len(value) + 2
+        return
+    if not isinstance(value, dict | list):
+        size.characters += 1
+        return
+    if depth > DEPTH_MAX:
+        raise impossible(f"the result must not be nested deeper than {DEPTH_MAX} levels")
+    size.characters += 2
+    if isinstance(value, dict):
+        for key, item in value.items():
+            size.characters += len(key) + 3
+            measure(item, depth + 1, size)
+    else:
+        for item in value:
+            measure(item, depth + 1, size)
+
+
+def check_result(tree: Any, size: Size) -> None:
+    """Refuse a whole document that is too large, once it has been measured."""
+    size.check()
+    # Escapes and other alphabets make an encoding up to six times as long as the characters that
+    # were counted; what is small enough even then need not be encoded to know it.
+    if size.characters > BODY_BYTES_MAX // 8 and len(msgspec.json.encode(tree)) > BODY_BYTES_MAX:
+        raise impossible(f"the result must be at most {BODY_BYTES_MAX} bytes")
+
+
+def impossible(rule: str, path: str = "") -> Invalid:
+    """What was asked for cannot be done to this object."""
+    return Invalid(rule, (FieldError(path=path, value="", rule=rule),), code=CODE_PATCH_INVALID)
