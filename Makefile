@@ -9,7 +9,7 @@ WORKERS ?= 2
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install system check format test test-quick bench requirements lock clean
+.PHONY: authority-page help install system check format test test-quick bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bench: $(VENV)/.installed ## Run a benchmark: make bench NAME=model; without NAM
 
 requirements: $(VENV)/.installed ## Rewrite the column of proofs in docs/requirements.md; with ID=C4 list its tests
 	@$(BIN)/python -m tools.requirements $(ID)
+
+authority-page: $(VENV)/.installed ## Rewrite docs/authority.md from the table in commit/table.py
+	@$(BIN)/python -m tools.authority_page
 
 lock: ## Rewrite constraints.txt with the newest versions that pyproject.toml allows
 	@tools/lock-versions $(PYTHON)

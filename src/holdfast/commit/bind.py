@@ -33,6 +33,7 @@ from holdfast.commit.leases import term_refusal
 from holdfast.commit.moves import actor_for, current, find, moved
 from holdfast.commit.operations import Replayed, digest
 from holdfast.commit.requests import Bind, BindTogether, Target
+from holdfast.commit.table import age_refusal
 from holdfast.model import keys
 from holdfast.model.fit import Held, claim, demand_of, unpromised
 from holdfast.model.kinds.priorityclass import PriorityClass
@@ -163,6 +164,7 @@ def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | 
         return actor
     refusal = (
         term_refusal(draft, context, request.term)
+        or age_refusal(request, request.snapshot_age_ms)
         or _life_refusal(draft, replica)
         or policy_refusal(draft, request.policy)
     )

@@ -18,6 +18,7 @@ from holdfast.commit.leases import term_refusal
 from holdfast.commit.moves import actor_for, as_seen, current, find, moved
 from holdfast.commit.operations import Replayed, digest, remembered
 from holdfast.commit.requests import Evict, SettleDisruption, StopAndReserve
+from holdfast.commit.table import age_refusal
 from holdfast.model import keys
 from holdfast.model.allowance import quota_refusal
 from holdfast.model.disruption import disrupted, disruption_refusal
@@ -114,8 +115,10 @@ def stop_and_reserve(
     ledger = node_for(draft, request.node, request.node_uid)
     if isinstance(ledger, Refusal):
         return ledger
-    refusal = term_refusal(draft, context, request.term) or place_refusal(
-        draft, replica, request.node, ledger
+    refusal = (
+        term_refusal(draft, context, request.term)
+        or age_refusal(request, request.snapshot_age_ms)
+        or place_refusal(draft, replica, request.node, ledger)
     )
     if refusal is not None:
         return refusal

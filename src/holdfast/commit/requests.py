@@ -78,6 +78,7 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
     operation: str = ""
     devices: tuple[DeviceShare, ...] | None = None
     gang: str = ""
+    snapshot_age_ms: int = 0
 
 
 class Unreserve(msgspec.Struct, frozen=True, tag=True):
@@ -158,6 +159,7 @@ class StopAndReserve(msgspec.Struct, frozen=True, tag=True):
     term: Term
     deadline: datetime
     devices: tuple[DeviceShare, ...] | None = None
+    snapshot_age_ms: int = 0
     operation: str = ""
 
 

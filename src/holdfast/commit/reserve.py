@@ -38,6 +38,7 @@ from holdfast.commit.requests import (
     Reserve,
     Unreserve,
 )
+from holdfast.commit.table import age_refusal
 from holdfast.model import keys
 from holdfast.model.fit import Held, judge_held
 from holdfast.model.kinds.replica import Replica
@@ -68,8 +69,10 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
     ledger = node_for(draft, request.node, request.node_uid)
     if isinstance(ledger, Refusal):
         return ledger
-    refusal = term_refusal(draft, context, request.term) or place_refusal(
-        draft, replica, request.node, ledger
+    refusal = (
+        term_refusal(draft, context, request.term)
+        or age_refusal(request, request.snapshot_age_ms)
+        or place_refusal(draft, replica, request.node, ledger)
     )
     if refusal is not None:
         return refusal

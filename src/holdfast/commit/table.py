@@ -1,0 +1,346 @@
+"""The authority table: for every step of a placement, how old its information may be, what can go
+wrong between seeing and doing, who decides when two disagree, and how the action is guarded.
+
+It is data. `bind`, `reserve` and preemption take their maximum ages from here, a test walks every
+row and holds each request to the records it must compare, and docs/authority.md is printed from it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.commit import requests as ask
+from holdfast.model.refusal import Reason, Refusal
+
+
+class Guard(StrEnum):
+    """How an action is guarded against what its actor did not see."""
+
+    # On the actor's own knowledge: being wrong costs only itself.
+    ALONE = "alone"
+    # After a linearizable read sent for this very action.
+    FRESH_READ = "fresh read"
+    # Inside a transaction that compares all that it rests on.
+    SERIALISED = "serialised"
+
+
+class Compared(StrEnum):
+    """The sorts of records that a request compares."""
+
+    REPLICA = "replica"
+    NODE_LEDGER = "node ledger"
+    QUOTA_LEDGER = "quota ledger"
+    DISRUPTION_LEDGER = "disruption ledger"
+    OBJECTS_LEDGER = "objects ledger"
+    TENANT = "tenant"
+    QUOTA = "quota"
+    EPOCH = "epoch"
+    RESERVATION = "reservation"
+    WORKLOAD = "workload"
+    NODE = "node"
+    LEASE = "lease"
+    OBJECT = "object"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step. `age_max_ms` is None where the step does not act on an observation at all."""
+
+    name: str
+    actor: str
+    guard: Guard
+    observes: str
+    between: str
+    decides: str
+    age_max_ms: int | None = None
+    request: type[Any] | None = None
+    compares: tuple[Compared, ...] = ()
+
+
+_PLACE = (
+    Compared.REPLICA,
+    Compared.NODE_LEDGER,
+    Compared.TENANT,
+    Compared.QUOTA,
+    Compared.QUOTA_LEDGER,
+    Compared.EPOCH,
+)
+
+STEPS: tuple[Step, ...] = (
+    Step(
+        "propose a place",
+        "scheduler",
+        Guard.ALONE,
+        "a snapshot of nodes and quota",
+        "anything may change; a wrong proposal costs one refused commit",
+        "the bind",
+        age_max_ms=30_000,
+    ),
+    Step(
+        "create an object",
+        "user, controller:workload",
+        Guard.SERIALISED,
+        "what the caller believes to be missing",
+        "somebody else creates it, or its owner goes",
+        "the first commit; the other gets AlreadyExists",
+        request=ask.Create,
+        compares=(Compared.OBJECT, Compared.TENANT, Compared.OBJECTS_LEDGER),
+    ),
+    Step(
+        "update an object",
+        "its writers",
+        Guard.SERIALISED,
+        "the object at a resourceVersion",
+        "somebody else writes it",
+        "the first commit; the other gets StaleObject",
+        request=ask.Update,
+        compares=(Compared.OBJECT,),
+    ),
+    Step(
+        "patch or apply an object",
+        "its writers",
+        Guard.SERIALISED,
+        "nothing: the patch is computed on the current object",
+        "somebody else owns the field",
+        "field ownership; a conflict names the owner",
+        request=ask.Patch,
+        compares=(Compared.OBJECT,),
+    ),
+    Step(
+        "delete an object",
+        "its writers, controller:garbage",
+        Guard.SERIALISED,
+        "the object; for garbage: that its owners are gone",
+        "it is held by a finalizer, or its owner lives",
+        "finalizers and ledgers in the transaction",
+        request=ask.Remove,
+        compares=(Compared.OBJECT,),
+    ),
+    Step(
+        "reserve a place",
+        "scheduler",
+        Guard.SERIALISED,
+        "the proposal's snapshot",
+        "the place, the quota or the device goes to somebody else; a drain begins",
+        "the commit; the loser proposes again",
+        age_max_ms=30_000,
+        request=ask.Reserve,
+        compares=(*_PLACE, Compared.RESERVATION),
+    ),
+    Step(
+        "give a reserved place back",
+        "scheduler; controller:repair past the deadline",
+        Guard.SERIALISED,
+        "the reservation",
+        "it is bound meanwhile",
+        "the replica's transition number",
+        request=ask.Unreserve,
+        compares=(Compared.REPLICA, Compared.RESERVATION, Compared.EPOCH),
+    ),
+    Step(
+        "hold capacity for an owner",
+        "scheduler, controller:repair, controller:workload",
+        Guard.SERIALISED,
+        "a snapshot of nodes",
+        "the capacity goes to somebody else",
+        "the commit",
+        request=ask.HoldCapacity,
+        compares=(Compared.RESERVATION, Compared.NODE_LEDGER, Compared.QUOTA, Compared.EPOCH),
+    ),
+    Step(
+        "commit a gang",
+        "scheduler",
+        Guard.SERIALISED,
+        "all members' claims",
+        "the deadline passes",
+        "one write of the reservation",
+        request=ask.CommitGang,
+        compares=(Compared.RESERVATION, Compared.EPOCH),
+    ),
+    Step(
+        "release a reservation",
+        "whoever made it; controller:repair, controller:garbage",
+        Guard.SERIALISED,
+        "deadline, or that the owner is gone",
+        "it is consumed meanwhile",
+        "the reservation's phase in the transaction",
+        request=ask.DropReservation,
+        compares=(Compared.RESERVATION, Compared.EPOCH),
+    ),
+    Step(
+        "bind",
+        "scheduler",
+        Guard.SERIALISED,
+        "the proposal's snapshot",
+        "node full, device taken, quota used up, drain, another bind, a lost lease",
+        "the commit; the refusal names the reason and both revisions",
+        age_max_ms=30_000,
+        request=ask.Bind,
+        compares=_PLACE,
+    ),
+    Step(
+        "bind several or none",
+        "scheduler",
+        Guard.SERIALISED,
+        "the proposal's snapshot",
+        "as for one bind, for any of them",
+        "the commit; all or none",
+        age_max_ms=30_000,
+        request=ask.BindTogether,
+        compares=_PLACE,
+    ),
+    Step(
+        "stop victims and promise their place",
+        "scheduler",
+        Guard.SERIALISED,
+        "a snapshot with the victims on it",
+        "a victim ends, a budget is used up, the quota would not allow the bind",
+        "the commit; nobody is stopped in vain",
+        age_max_ms=5_000,
+        request=ask.StopAndReserve,
+        compares=(*_PLACE, Compared.DISRUPTION_LEDGER),
+    ),
+    Step(
+        "start bound work",
+        "agent",
+        Guard.ALONE,
+        "its binding, and its own deadline",
+        "the agent is paused; the deadline passes before the start",
+        "the shim, which checks the deadline before it starts anything",
+    ),
+    Step(
+        "acknowledge a renewal",
+        "server",
+        Guard.FRESH_READ,
+        "that the node has no mark, read after the acknowledgement window began",
+        "the node is marked meanwhile",
+        "the fence, which waits longer than any acknowledged renewal lasts",
+        age_max_ms=2_000,
+    ),
+    Step(
+        "stop work at its own deadline",
+        "shim",
+        Guard.ALONE,
+        "its own monotonic clock",
+        "the servers come back",
+        "the deadline: it only moves later, and never once it has passed",
+    ),
+    Step(
+        "move along the lifecycle",
+        "the owner of the transition",
+        Guard.SERIALISED,
+        "the replica at a transition number",
+        "somebody else moves it first",
+        "the transition number; the loser gets StaleReplica",
+        request=ask.Move,
+        compares=(Compared.REPLICA,),
+    ),
+    Step(
+        "report progress",
+        "agent, scheduler, controller:endpoints",
+        Guard.SERIALISED,
+        "the work itself",
+        "it is moved meanwhile",
+        "the transition number",
+        request=ask.ReportStage,
+        compares=(Compared.REPLICA,),
+    ),
+    Step(
+        "say why it waits",
+        "scheduler",
+        Guard.SERIALISED,
+        "the last proposal",
+        "it is bound meanwhile",
+        "the transition number",
+        request=ask.ReportPending,
+        compares=(Compared.REPLICA,),
+    ),
+    Step(
+        "evict",
+        "the owner of the cause",
+        Guard.SERIALISED,
+        "the replica and its budget",
+        "another eviction uses up the budget",
+        "the disruption ledger in the transaction",
+        request=ask.Evict,
+        compares=(Compared.REPLICA, Compared.DISRUPTION_LEDGER),
+    ),
+    Step(
+        "settle disruptions",
+        "controller:disruption",
+        Guard.SERIALISED,
+        "replicas that are ready again",
+        "one more is evicted",
+        "the disruption ledger in the transaction",
+        request=ask.SettleDisruption,
+        compares=(Compared.DISRUPTION_LEDGER, Compared.EPOCH),
+    ),
+    Step(
+        "register a node",
+        "its agent",
+        Guard.SERIALISED,
+        "its own machine",
+        "the node is fenced",
+        "the node's phase in the transaction: a fenced node begins a new incarnation",
+        request=ask.RegisterNode,
+        compares=(Compared.NODE, Compared.NODE_LEDGER),
+    ),
+    Step(
+        "suspect, mark, clear, fence a node",
+        "controller:nodes",
+        Guard.SERIALISED,
+        "renewals, on its own monotonic clock",
+        "the node comes back; another controller takes over",
+        "the very mark, and the epoch, in the transaction",
+        request=ask.JudgeNode,
+        compares=(Compared.NODE, Compared.NODE_LEDGER, Compared.EPOCH),
+    ),
+    Step(
+        "take a lease",
+        "server, scheduler, controller",
+        Guard.SERIALISED,
+        "epoch and renewals, unchanged for the duration on its own clock",
+        "the holder renews, or another candidate is faster",
+        "epoch and renewals in the transaction",
+        request=ask.AcquireLease,
+        compares=(Compared.LEASE, Compared.EPOCH),
+    ),
+    Step(
+        "renew a lease",
+        "its holder",
+        Guard.SERIALISED,
+        "its own epoch",
+        "somebody took over",
+        "the epoch in the transaction",
+        request=ask.RenewLease,
+        compares=(Compared.LEASE, Compared.EPOCH),
+    ),
+    Step(
+        "give a lease back",
+        "its holder",
+        Guard.SERIALISED,
+        "its own epoch",
+        "somebody took over",
+        "the epoch in the transaction",
+        request=ask.ReleaseLease,
+        compares=(Compared.LEASE, Compared.EPOCH),
+    ),
+)
+
+_AGE_MAX_MS = {
+    step.request: step.age_max_ms for step in STEPS if step.request and step.age_max_ms is not None
+}
+
+
+def age_refusal(request: Any, age_ms: int) -> Refusal | None:
+    """Whether the request rests on an observation that is older than its step allows."""
+    most = _AGE_MAX_MS[type(request)]
+    if age_ms <= most:
+        return None
+    return Refusal(
+        Reason.TOO_OLD,
+        f"the proposal rests on an observation of {age_ms} ms ago, {most} ms is allowed",
+        {"ageMs": str(age_ms), "ageMaxMs": str(most)},
+    )

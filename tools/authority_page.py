@@ -1,0 +1,48 @@
+"""Print docs/authority.md from the table in commit/table.py: `make authority-page` rewrites it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.commit.table import STEPS, Guard, Step
+
+PAGE = Path(__file__).parent.parent / "docs" / "authority.md"
+
+_HEAD = """# The authority table
+
+For each step of a placement: how old its information may be, what can go wrong between seeing and
+doing, who decides when two disagree, and how the action is guarded. Printed by
+`make authority-page` from `src/holdfast/commit/table.py`; a test holds every request to its row.
+
+- **alone**: on the actor's own knowledge; being wrong costs only itself.
+- **fresh read**: after a linearizable read sent for this very action.
+- **serialised**: inside one transaction that compares every record it rests on.
+
+| step | by | guard | observes | at most old | between seeing and doing | decides | compares |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def _row(step: Step) -> str:
+    age = f"{step.age_max_ms / 1000:g} s" if step.age_max_ms is not None else "-"
+    compares = ", ".join(step.compares) if step.guard is Guard.SERIALISED else "-"
+    cells = (
+        step.name,
+        step.actor,
+        step.guard.value,
+        step.observes,
+        age,
+        step.between,
+        step.decides,
+        compares,
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def page() -> str:
+    """The whole page."""
+    return _HEAD + "".join(_row(step) for step in STEPS)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
