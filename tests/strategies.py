@@ -6,7 +6,6 @@ repeat. A rule breaks where things meet, and small worlds make them meet often.
 
 from __future__ import annotations
 
-import msgspec
 from hypothesis import strategies as st
 
 from holdfast.model.fit import Demand, DeviceDemand
@@ -171,12 +170,3 @@ regions = st.builds(
         RegionSpec, jurisdictions=st.lists(st.sampled_from(JURISDICTIONS), max_size=2).map(tuple)
     ),
 )
-
-
-def emptied(ledger: NodeLedger) -> NodeLedger:
-    """The same node with nobody on it."""
-    slots = {
-        name: msgspec.structs.replace(slot, owners={}, promised="")
-        for name, slot in ledger.devices.items()
-    }
-    return NodeLedger(gate=ledger.gate, allocatable=ledger.allocatable, devices=slots)

@@ -36,4 +36,4 @@ def wall_ms(moment: datetime) -> int:
 
 def rfc3339(wall_ms: int) -> str:
     """The moment as text that people read in messages, to the second."""
-    return timestamp(wall_ms).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(wall_ms).isoformat(timespec="seconds").replace("+00:00", "Z")

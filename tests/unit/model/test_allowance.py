@@ -1,0 +1,172 @@
+"""What a tenant may still have, by example."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.model.allowance import (
+    ceiling,
+    charged,
+    cohort_nominal,
+    cohort_used,
+    grant_refusal,
+    never_fits,
+    quota_refusal,
+    refunded,
+)
+from holdfast.model.errors import InvariantBroken
+from holdfast.model.kinds.quota import CapacityClass
+from holdfast.model.ledger import Amounts, GrantLedger, QuotaLedger, TenantLimits, TenantUse
+from holdfast.model.refusal import Reason, Refusal
+
+HARD, RECLAIMABLE, SOFT = CapacityClass
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+# Two tenants of one cohort: risk may borrow 2 of what fraud does not use.
+COHORT = QuotaLedger(
+    limits={
+        "risk": TenantLimits(hard={"cpu": 4000}, borrowing={"cpu": 2000}),
+        "fraud": TenantLimits(hard={"cpu": 4000}, reclaimable={"cpu": 1000}),
+    }
+)
+
+
+def reason(refusal: Refusal | None) -> Reason | None:
+    return refusal.reason if refusal is not None else None
+
+
+def test_the_last_unit_of_quota_is_given_once() -> None:
+    """The refusal says who uses how much of what. [C6.6, D1, E3, INV3]"""
+    full = charged(COHORT, "fraud", HARD, {"cpu": 4000})
+    assert quota_refusal(COHORT, "fraud", HARD, {"cpu": 4000}) is None
+    refusal = quota_refusal(full, "fraud", HARD, {"cpu": 1})
+    assert refusal is not None
+    assert refusal.reason is Reason.QUOTA_EXCEEDED
+    assert refusal.message == "tenant fraud uses 4 of 4 cpu, 1m more is asked for"
+    assert refusal.details == {"resource": "cpu", "needed": "1m", "used": "4", "limit": "4"}
+
+
+def test_a_tenant_borrows_what_the_cohort_does_not_use_and_no_more() -> None:
+    """Up to its own ceiling while others are idle, and never beyond the cohort's sum. [INV3]"""
+    assert quota_refusal(COHORT, "risk", HARD, {"cpu": 6000}) is None
+    assert reason(quota_refusal(COHORT, "risk", HARD, {"cpu": 6001})) is Reason.QUOTA_EXCEEDED
+    busy = charged(COHORT, "fraud", HARD, {"cpu": 3000})
+    assert quota_refusal(busy, "risk", HARD, {"cpu": 5000}) is None
+    assert reason(quota_refusal(busy, "risk", HARD, {"cpu": 5001})) is Reason.COHORT_EXHAUSTED
+    lent = charged(COHORT, "risk", HARD, {"cpu": 6000})
+    assert reason(quota_refusal(lent, "fraud", HARD, {"cpu": 2001})) is Reason.COHORT_EXHAUSTED
+    assert (cohort_nominal(lent, "cpu"), cohort_used(lent, "cpu")) == (8000, 6000)
+
+
+def test_what_is_not_named_is_not_limited_and_not_lent() -> None:
+    """A tenant without a limit neither fills nor widens the cohort. [INV3]"""
+    ledger = charged(COHORT, "guest", HARD, {"cpu": 9_000_000})
+    assert quota_refusal(ledger, "guest", HARD, {"cpu": 10**12}) is None
+    assert quota_refusal(ledger, "risk", HARD, {"memory": 10**12}) is None
+    assert cohort_used(ledger, "cpu") == 0
+    assert quota_refusal(ledger, "risk", HARD, {"cpu": 6000}) is None
+
+
+def test_reclaimable_capacity_has_limits_of_its_own_and_is_not_lent() -> None:
+    """Neither class opens the other's door. [D3]"""
+    assert quota_refusal(COHORT, "fraud", RECLAIMABLE, {"cpu": 1000}) is None
+    assert reason(quota_refusal(COHORT, "fraud", RECLAIMABLE, {"cpu": 1001})) is (
+        Reason.QUOTA_EXCEEDED
+    )
+    full = charged(COHORT, "fraud", RECLAIMABLE, {"cpu": 1000})
+    assert quota_refusal(full, "fraud", HARD, {"cpu": 4000}) is None
+    assert full.used["fraud"] == TenantUse(reclaimable={"cpu": 1000})
+
+
+def test_soft_capacity_backs_nothing() -> None:
+    """It is refused, and charging it all the same is our own bug. [D3]"""
+    assert quota_refusal(COHORT, "risk", SOFT, {}) is not None
+    assert never_fits(TenantLimits(), SOFT, {}) is not None
+    for move in (charged, refunded):
+        with pytest.raises(InvariantBroken, match="soft"):
+            move(COHORT, "risk", SOFT, {})
+
+
+def test_a_lowered_quota_evicts_nothing_but_gives_nothing_more() -> None:
+    """Nothing is not more: work that needs none of it is still accepted. [INV3]"""
+    ledger = QuotaLedger(
+        limits={"risk": TenantLimits(hard={"cpu": 1000, "gpu": 1000})},
+        used={"risk": TenantUse(hard={"cpu": 3000})},
+    )
+    assert reason(quota_refusal(ledger, "risk", HARD, {"cpu": 1})) is Reason.QUOTA_EXCEEDED
+    assert quota_refusal(ledger, "risk", HARD, {"cpu": 0, "gpu": 1000}) is None
+    assert refunded(ledger, "risk", HARD, {"cpu": 3000}).used == {}
+
+
+@pytest.mark.parametrize(
+    "of, amounts",
+    [
+        (HARD, {"cpu": 1001}),
+        (HARD, {"gpu": 1}),
+        (RECLAIMABLE, {"cpu": 1}),
+    ],
+)
+def test_refunding_what_was_never_charged_is_our_own_bug(
+    of: CapacityClass, amounts: Amounts
+) -> None:
+    """A second refund would let the tenant exceed its quota. [C6.5]"""
+    ledger = charged(COHORT, "risk", HARD, {"cpu": 1000})
+    with pytest.raises(InvariantBroken):
+        refunded(ledger, "risk", of, amounts)
+    assert refunded(ledger, "risk", HARD, {"cpu": 1000}) == COHORT
+    with pytest.raises(InvariantBroken):
+        charged(ledger, "risk", HARD, {"cpu": -1})
+
+
+def test_what_never_fits_is_told_from_what_waits() -> None:
+    """Borrowing counts, others' use does not. [C7.6]"""
+    limits = COHORT.limits["risk"]
+    assert never_fits(limits, HARD, {"cpu": 6000, "memory": 10**12}) is None
+    refusal = never_fits(limits, HARD, {"cpu": 6001})
+    assert refusal is not None
+    assert refusal.message == "the tenant uses 0 of 6 cpu, 6001m more is asked for"
+    assert never_fits(COHORT.limits["fraud"], RECLAIMABLE, {"cpu": 1001}) is not None
+    assert [ceiling(limits, of, "cpu") for of in (HARD, RECLAIMABLE)] == [6000, None]
+
+
+GRANT = GrantLedger(
+    serial=3,
+    expires=NOW,
+    budgets={"guaranteed": {"cpu": 2000}, "recovery": {}},
+    used={"guaranteed": {"cpu": 1500}},
+)
+
+
+@pytest.mark.parametrize(
+    "budget, amounts, expected",
+    [
+        ("guaranteed", {"cpu": 500}, None),
+        ("guaranteed", {"cpu": 501}, Reason.GRANT_EXCEEDED),
+        ("guaranteed", {"memory": 10**12}, None),
+        ("recovery", {"cpu": 1}, Reason.GRANT_EXCEEDED),
+        ("temporary", {"cpu": 1}, Reason.GRANT_EXCEEDED),
+        ("temporary", {"cpu": 0, "replicas": 1}, None),
+    ],
+)
+def test_a_region_spends_only_what_this_budget_was_given(
+    budget: str, amounts: Amounts, expected: Reason | None
+) -> None:
+    """An empty budget is none, not a boundless one. [I10, INV8]"""
+    early = NOW - timedelta(hours=1)
+    assert reason(grant_refusal(GRANT, budget, amounts, early, 2_000)) is expected
+
+
+@pytest.mark.parametrize("left_ms, expired", [(2_001, False), (2_000, True), (0, True), (-1, True)])
+def test_a_holder_stops_a_skew_before_the_end(left_ms: int, expired: bool) -> None:
+    """The reclaimer acts a skew after it, so that both never act at once. [H7, INV8]"""
+    at = NOW - timedelta(milliseconds=left_ms)
+    refusal = grant_refusal(GRANT, "guaranteed", {}, at, 2_000)
+    assert reason(refusal) is (Reason.GRANT_EXPIRED if expired else None)
+
+
+def test_a_grant_that_was_never_made_allows_nothing() -> None:
+    """A region that has not heard of the tenant yet has no budget for it. [INV8]"""
+    latest = datetime.max.replace(tzinfo=UTC)
+    refusal = grant_refusal(GrantLedger(), "guaranteed", {}, latest, 2_000)
+    assert reason(refusal) is Reason.GRANT_EXPIRED

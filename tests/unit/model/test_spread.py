@@ -1,0 +1,67 @@
+"""Keeping replicas apart or together, by example."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.kinds.placement import Affinity, Spread, Topology
+from holdfast.model.refusal import Reason
+from holdfast.model.selectors import LabelSelector
+from holdfast.model.spread import affinity_refusal, skew_after, spread_refusal
+
+WEB = LabelSelector(match_labels={"app": "web"})
+
+
+@pytest.mark.parametrize(
+    "counts, eligible, place, skew",
+    [
+        ({}, ("a", "b"), "a", 1),
+        ({"a": 1}, ("a", "b"), "a", 2),
+        ({"a": 1}, ("a", "b"), "b", 0),
+        ({"a": 5}, ("a",), "a", 0),
+        ({"a": 5}, (), "a", 0),
+        ({"a": 1, "c": 0}, ("a", "b"), "b", 0),
+        ({"a": 2, "b": 2, "c": 0}, ("a", "b"), "a", 1),
+        ({"b": 5}, ("a", "b"), "a", 0),
+    ],
+)
+def test_skew_compares_with_the_emptiest_eligible_place(
+    counts: dict[str, int], eligible: tuple[str, ...], place: str, skew: int
+) -> None:
+    """Places that are not eligible do not count, and the place itself does. [F2]"""
+    assert skew_after(counts, eligible, place) == skew
+
+
+def test_only_a_required_spread_refuses() -> None:
+    """The refusal names the place and its skew. [F2]"""
+    counts, zones = {"a": 1, "b": 0}, ("a", "b")
+    required = Spread(over=Topology.ZONE, max_skew=1, required=True)
+    refusal = spread_refusal(required, counts, zones, "a")
+    assert refusal is not None
+    assert refusal.reason is Reason.SPREAD_VIOLATED
+    assert refusal.details == {"place": "a", "skew": "2"}
+    assert spread_refusal(required, counts, zones, "b") is None
+    assert spread_refusal(Spread(max_skew=2, required=True), counts, zones, "a") is None
+    assert spread_refusal(Spread(required=False), counts, zones, "a") is None
+
+
+@pytest.mark.parametrize(
+    "here, anti, first, expected",
+    [
+        ([{"app": "web"}], False, False, None),
+        ([{"app": "db"}], False, False, Reason.AFFINITY_UNMET),
+        ([], False, False, Reason.AFFINITY_UNMET),
+        ([], False, True, None),
+        ([{"app": "db"}, {"app": "web"}], True, False, Reason.ANTI_AFFINITY_VIOLATED),
+        ([{"app": "db"}], True, False, None),
+        ([], True, False, None),
+        ([{"app": "web"}], True, True, Reason.ANTI_AFFINITY_VIOLATED),
+    ],
+)
+def test_affinity_looks_at_who_is_there(
+    here: list[dict[str, str]], anti: bool, first: bool, expected: Reason | None
+) -> None:
+    """Being the first excuses nobody from staying away. [F2]"""
+    refusal = affinity_refusal(Affinity(WEB), here, anti=anti, first=first)
+    assert (refusal.reason if refusal else None) is expected
+    assert affinity_refusal(Affinity(WEB, required=False), here, anti=anti, first=first) is None
