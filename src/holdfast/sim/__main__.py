@@ -4,7 +4,7 @@
     replay SCENARIO --seed 7                    one seed again, with its story
     replay --file FILE                          a saved run again
     shrink SCENARIO --seed 7 --out FILE         a failing seed made small and saved
-    mutants MODULE:MUTANTS --seeds 50           the table of planted bugs
+    mutants MODULE:MUTANTS --seeds 50           the table of planted bugs, --record FILE keeps it
 
 A scenario is named by where it is defined, `module:ATTRIBUTE`. The exit code is 1 when a promise
 was broken (or a mutant not found), 2 when the command made no sense.
@@ -19,10 +19,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.model.errors import InvariantBroken
 from holdfast.sim import artifact as artifacts
 from holdfast.sim.artifact import Artifact, replay_command, replay_file_command
 from holdfast.sim.campaign import campaign
-from holdfast.sim.mutants import Mutant, search, table
+from holdfast.sim.check import Violation
+from holdfast.sim.mutants import Mutant, save, search, table
 from holdfast.sim.run import Report, Scenario, drawn_plan, find, play, run
 from holdfast.sim.shrink import RUNS_MAX, shrink
 from holdfast.sim.world import World
@@ -65,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("mutants", help="MODULE:ATTRIBUTE, a sequence of mutants")
     one.add_argument("--seeds", type=int, default=50)
     one.add_argument("--only", default="", help="mutants whose name contains this")
+    one.add_argument("--record", type=Path, help="write the seeds found to this file")
     one.set_defaults(command=_mutants)
     return parser
 
@@ -102,10 +105,10 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _trace(scenario: Scenario, saved: Artifact) -> None:
     world = World(saved.seed, full_trace=True, keep_text=True)
-    try:
+    # What it breaks is told by the run that follows.
+    with contextlib.suppress(Violation, InvariantBroken):
         play(scenario, world, saved.plan)
-    finally:
-        _say(world.trace.text())
+    _say(world.trace.text())
 
 
 def _shrink(options: argparse.Namespace) -> int:
@@ -132,6 +135,8 @@ def _mutants(options: argparse.Namespace) -> int:
         if options.only in mutant.name
     ]
     _say(table(findings))
+    if options.record is not None:
+        save(findings, options.record)
     return 0 if all(finding.as_hoped() for finding in findings) else 1
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast.model.errors import InvariantBroken, invariant
 from holdfast.model.machine import Persist, Started, Tokens, Wake, Woken
-from holdfast.sim.cell import Cell, Factory, Host, Seat
+from holdfast.sim.cell import Alarm, Cell, Factory, Host, Seat
 from holdfast.sim.check import CRASHED, Violation
 from holdfast.sim.clock import WALL_ORIGIN_US, HostClock
 from holdfast.sim.engine import Engine, Handler
@@ -194,8 +194,34 @@ class Lives(Engine):
         del cell.timers[name]
         self.hand(cell, Woken(name))
 
+    def alarm(self, host: Host, at_ms: int, handler: Handler, a: Any, b: Any) -> int:
+        """Have a handler called at a reading of a computer's monotonic clock.
+
+        This is for what the computer keeps besides its machines, such as the deadline of a process:
+        it follows the clock whatever its pace, waits while the whole computer is frozen, does not
+        care about paused or crashed machines, and is gone when the power is. Returns its number for
+        `Host.alarms.pop`.
+        """
+        number = next(self._numbers)
+        host.alarms[number] = Alarm(at_ms, handler, a, b)
+        self._set_alarm(host, number)
+        return number
+
+    def _set_alarm(self, host: Host, number: int) -> None:
+        alarm = host.alarms[number]
+        at_us = max(self.now_us, host.clock.true_us_at(alarm.at_ms))
+        alarm.event = self.post(at_us, self._sound, host, number)
+
+    def _sound(self, event: int, host: Host, number: int) -> None:
+        alarm = host.alarms.get(number)
+        if alarm is not None and alarm.event == event and not host.frozen:
+            del host.alarms[number]
+            alarm.handler(number, alarm.a, alarm.b)
+
     def rewind(self, host: Host) -> None:
         """Set all timers of a computer anew, after its monotonic clock changed its pace."""
+        for number in list(host.alarms):
+            self._set_alarm(host, number)
         for cell in host.cells:
             for name, (_, at_ms) in list(cell.timers.items()):
                 self._wake(cell, Wake(name, at_ms))
@@ -264,8 +290,9 @@ class Lives(Engine):
 
     def thaw(self, host: Host) -> None:
         host.frozen -= 1
-        if not host.frozen and host.clock.stopped:
+        if not host.frozen:
             host.clock.go(self.now_us)
+            # Alarms come first: whoever wakes finds what is overdue already done.
             self.rewind(host)
         for cell in host.cells:
             self._see(cell)
@@ -275,6 +302,7 @@ class Lives(Engine):
         if host.up:
             self.note(f"{host.name} goes down")
             host.up = False
+            host.alarms.clear()
             for cell in list(host.cells):
                 self.crash(cell)
             for hook in self.power_hooks:

@@ -18,6 +18,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -41,9 +42,6 @@ class Mutant(msgspec.Struct, frozen=True):
     scenario: str
     plants: tuple[Plant, ...]
     benign: bool = False
-    # A seed that finds it, and the invariant found broken; recorded by an earlier search.
-    seed: int | None = None
-    found_by: str = ""
 
     @contextlib.contextmanager
     def planted(self) -> Iterator[None]:
@@ -81,6 +79,30 @@ def search(mutant: Mutant, *, seeds_max: int, first_seed: int = 0) -> Finding:
                 mutant.name, mutant.benign, count, seed, broken.invariant, broken.message
             )
     return Finding(mutant.name, mutant.benign, seeds_max, None, "", "")
+
+
+def confirm(mutant: Mutant, recorded: Sequence[Finding], *, seeds_max: int) -> Finding:
+    """Run the seed that an earlier search recorded; search anew if it finds the mutant no more.
+
+    Every change of a world shifts what its seeds mean, so a recorded seed saves time and nothing
+    depends on it.
+    """
+    for finding in recorded:
+        if finding.mutant == mutant.name and finding.seed is not None:
+            again = search(mutant, seeds_max=1, first_seed=finding.seed)
+            if again.seed is not None:
+                return again
+    return search(mutant, seeds_max=seeds_max)
+
+
+def save(findings: Sequence[Finding], path: Path) -> None:
+    """Record findings as JSON, one on each line."""
+    lines = (msgspec.json.encode(finding).decode() for finding in findings)
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+
+
+def load(path: Path) -> list[Finding]:
+    return msgspec.json.decode(path.read_bytes(), type=list[Finding])
 
 
 def table(findings: Sequence[Finding]) -> str:

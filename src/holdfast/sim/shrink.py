@@ -57,7 +57,9 @@ def shrink(
     search.shorten()
     search.leave_out()
     search.cut_end()
-    return Shrunk(search.plan, search.broken, search.runs)
+    # Whoever mends the fault replays this plan to the end, with the whole time to settle.
+    whole = msgspec.structs.replace(search.plan, settle_ms=plan.settle_ms)
+    return Shrunk(whole, search.broken, search.runs)
 
 
 class _Search:

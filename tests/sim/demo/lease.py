@@ -62,20 +62,18 @@ class Lamps:
 
     def _light(self, cell: Cell, effect: Light) -> None:
         host, world = cell.host, self._world
-        at_us = host.clock.true_us_at(effect.until_ms)
-        if at_us <= world.now_us:
+        if effect.until_ms <= host.clock.instant(world.now_us).monotonic_ms:
             # The deadline is looked at before the match is struck: a keeper may wake very late.
             return
-        if "lamp" not in host.things:
+        if "lamp" in host.things:
+            host.alarms.pop(host.things["lamp"], None)
+        else:
             world.fact(LampLit(host.name))
-        host.things["lamp"] = effect.until_ms
-        world.post(at_us, self._look, host, None)
+        host.things["lamp"] = world.alarm(host, effect.until_ms, self._put_out, host, None)
 
-    def _look(self, _number: int, host: Host, _: None) -> None:
-        until_ms = host.things.get("lamp")
-        if until_ms is not None and host.clock.true_us_at(until_ms) <= self._world.now_us:
-            del host.things["lamp"]
-            self._world.fact(LampOut(host.name))
+    def _put_out(self, _number: int, host: Host, _: None) -> None:
+        del host.things["lamp"]
+        self._world.fact(LampOut(host.name))
 
     def _power(self, host: Host) -> None:
         if host.things.pop("lamp", None) is not None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.plan import Act, Hazard, Plan
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from tests.sim.demo.checkers import all_checkers
+from tests.sim.demo.checkers import counter_checkers, lease_checkers
 from tests.sim.demo.counter import Client, Rejoice, Server
 from tests.sim.demo.lease import Keeper, Lamps
 from tests.sim.demo.views import Follower, Viewer
@@ -58,14 +59,13 @@ def script(rng: Random) -> Sequence[Act]:
     """What users mean, each intent with a name of its own."""
     acts = []
     for number in range(INTENTS):
-        body = {
-            "id": f"i{number}",
-            "counter": pick(rng, ("a", "b")),
-            "add": _amount(number),
-        }
-        at_ms = between(rng, 0, FAULTS_MS)
-        acts.append(Act(at_ms, f"client-{between(rng, 1, CLIENTS)}", body))
+        counter, at_ms = pick(rng, ("a", "b")), between(rng, 0, FAULTS_MS)
+        acts.append(Act(at_ms, f"client-{between(rng, 1, CLIENTS)}", _intent(number, counter)))
     return sorted(acts, key=lambda act: act.at_ms)
+
+
+def _intent(number: int, counter: str) -> dict[str, Any]:
+    return {"id": f"i{number}", "counter": counter, "add": _amount(number)}
 
 
 def _amount(number: int) -> int:
@@ -73,20 +73,26 @@ def _amount(number: int) -> int:
     return 1_000 + number
 
 
-def build(world: World) -> None:
+def _build_counter(world: World, clients: int, *, within_ms: int) -> None:
     world.add_store()
     for name in ("server-1", "server-2"):
         world.add(name, Server, store="store")
     world.balance("api", ("server-1", "server-2"))
-    for number in range(1, CLIENTS + 1):
+    for number in range(1, clients + 1):
         world.add(f"client-{number}", Client)
-    for number in range(1, 4):
-        world.add(f"keeper-{number}", Keeper, store="store")
     world.add("viewer", Viewer)
     world.add("follower", Follower, store="store")
-    Lamps(world)
     world.perform(Rejoice, lambda _cell, effect: world.fact(effect))
-    world.check(*all_checkers({f"i{number}": _amount(number) for number in range(INTENTS)}))
+    amounts = {f"i{number}": _amount(number) for number in range(INTENTS)}
+    world.check(*counter_checkers(amounts, within_ms=within_ms))
+
+
+def build(world: World) -> None:
+    _build_counter(world, CLIENTS, within_ms=60_000)
+    for number in range(1, 4):
+        world.add(f"keeper-{number}", Keeper, store="store")
+    Lamps(world)
+    world.check(*lease_checkers(within_ms=60_000))
 
 
 SCENARIO = Scenario(
@@ -96,4 +102,18 @@ SCENARIO = Scenario(
     faults_ms=FAULTS_MS,
     settle_ms=120_000,
     script=script,
+)
+
+# Only the counter, with few intents: small enough to put a fault at every single point.
+COUNTER = Scenario(
+    name="tests.sim.demo.world:COUNTER",
+    build=lambda world: _build_counter(world, 2, within_ms=20_000),
+)
+COUNTER_CALM = Plan(
+    faults_ms=8_000,
+    settle_ms=40_000,
+    acts=tuple(
+        Act(1_000 + 700 * number, f"client-{1 + number % 2}", _intent(number, "a"))
+        for number in range(6)
+    ),
 )

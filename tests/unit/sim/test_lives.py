@@ -158,6 +158,48 @@ def test_a_frozen_computer_does_nothing_and_its_clock_may_not_notice(clock_stops
     assert seen.times_of(Woken) == [pytest.approx(expected_ms, abs=1)]
 
 
+def test_an_alarm_follows_its_computers_clock_and_no_machine() -> None:
+    """A deadline that outlives paused and crashed machines, at any pace of the clock. [N6]"""
+    world = World(0)
+    cell = world.add("m", Seen(world))
+    world.run_until(1)
+    host, sounded = cell.host, []
+    began_ms = host.clock.instant(1).monotonic_ms
+    for ahead_ms in (1_000, 100_000):
+        world.alarm(
+            host, began_ms + ahead_ms, lambda _n, _a, _b: sounded.append(world.now_us), None, None
+        )
+    world.crash(cell)
+    world.faults.schedule(Fault(2_000, "clock_rate", "m", amount=-100_000))
+    world.run_until(200_000_000)
+    assert sounded[0] == pytest.approx(1_000_000, abs=1_000)
+    assert sounded[1] == pytest.approx(2_000_000 + 98_000_000 / 0.9, rel=1e-4)
+
+
+def test_an_alarm_waits_for_a_frozen_computer_and_is_gone_with_its_power() -> None:
+    """What is overdue is done before any machine wakes; a reboot forgets it. [N6]"""
+    world = World(0)
+    seen = Seen(world)
+    cell = world.add("m", seen)
+    world.run_until(1)
+    world.post(600_000, lambda _n, _a, _b: world.hand(cell, "mail"), None, None)
+    at_ms = seen.instants[0].monotonic_ms
+    log: list[tuple[str, int]] = []
+    for name, ahead_ms in (("frozen", 1_000), ("dead", 9_000)):
+        world.alarm(
+            cell.host,
+            at_ms + ahead_ms,
+            lambda _n, a, _b: log.append((a, len(seen.of(str)))),
+            name,
+            None,
+        )
+    world.faults.schedule(Fault(500, "freeze", "m", for_ms=3_000))
+    world.faults.schedule(Fault(8_000, "reboot", "m", for_ms=100))
+    world.run_until(60_000_000)
+    assert log == [("frozen", 0)]
+    assert seen.of(str) == ["mail"]
+
+
 def test_a_change_of_rate_moves_the_timers_that_are_set() -> None:
     """A timer counts on its computer's clock, however that runs. [N6]"""
     world = World(0)

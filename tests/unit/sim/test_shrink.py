@@ -26,6 +26,7 @@ def test_a_failing_plan_shrinks_to_what_makes_it_fail() -> None:
     assert small.reached_goal()
     assert [(fault.kind, fault.target) for fault in small.plan.faults] == [("crash", "ticker")]
     assert small.plan.acts == ()
+    assert small.plan.settle_ms == plan.settle_ms
     assert run(FAILING, seed, small.plan, tell=False).broken == small.broken
 
 

@@ -91,9 +91,7 @@ def test_asking_for_the_fate_of_a_late_request_stops_it() -> None:
             return (FateOf(2, "0-1"),)
         return ()
 
-    world, seen = _world(
-        Fault(0, "store_late", "store", for_ms=500, amount=1_000), react=lambda s, n: react(s, n)
-    )
+    world, seen = _world(Fault(0, "store_late", "store", for_ms=500, amount=1_000), react=react)
     world.run_until(9_000_000)
     assert seen.of(Answered)[1] == Answered(2, NotApplied())
     assert world.stores["store"].keyspace.revision == 0
@@ -107,9 +105,7 @@ def test_the_fate_of_a_muted_transaction_is_that_it_applied() -> None:
             return (Txn(1, WRITE, seen.seats[0].tokens.new_token(), 1_000),)
         return (FateOf(2, "0-1"),) if stimulus.call == 1 else ()
 
-    world, seen = _world(
-        Fault(0, "store_mute", "store", for_ms=500, amount=1_000), react=lambda s, n: react(s, n)
-    )
+    world, seen = _world(Fault(0, "store_mute", "store", for_ms=500, amount=1_000), react=react)
     world.run_until(9_000_000)
     assert seen.of(Answered)[1] == Answered(2, Applied(1))
 

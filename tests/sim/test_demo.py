@@ -1,0 +1,80 @@
+"""The demonstration world: it holds, and what is planted in it is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.sim.campaign import Summary, campaign
+from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT
+from holdfast.sim.fault_kinds import KINDS
+from holdfast.sim.mutants import Mutant, confirm, load, search
+from holdfast.sim.run import drawn_plan, find, run
+from holdfast.sim.shrink import shrink
+from tests.sim.demo.mutants import MUTANTS, RECORDED
+from tests.sim.demo.world import SCENARIO
+
+SEEDS = 100
+BENIGN_SEEDS = 6
+# A planted bug that takes more seeds than this counts as not found.
+SEEDS_MAX = 50
+
+BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
+CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return campaign(SCENARIO.name, range(SEEDS))
+
+
+def test_the_demonstration_world_keeps_its_promises(summary: Summary) -> None:
+    """Exactly once, one lamp, no stale epoch, true views, and all settles. [N5, N6]"""
+    assert summary.failed == [], summary.told()
+    assert summary.faults() > 8_000
+
+
+def test_every_kind_of_fault_takes_place(summary: Summary) -> None:
+    """A hazard that never strikes proves nothing. [N6]"""
+    # Their own points, not chance, decide where these strike; the sweeps cover them.
+    by_point = {"crash_author"}
+    assert set(summary.injected) == set(KINDS) - by_point
+
+
+@pytest.mark.parametrize("mutant", BUGS, ids=lambda mutant: mutant.name)
+def test_a_planted_bug_is_found(mutant: Mutant) -> None:
+    """By a promise that it breaks, not by breaking down. [N6]"""
+    finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
+    assert finding.as_hoped()
+    assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT)
+
+
+def test_the_recorded_search_found_every_bug_and_no_control() -> None:
+    """Half of the planted bugs within 20 seeds. [N6]"""
+    recorded = {finding.mutant: finding for finding in load(RECORDED)}
+    assert recorded.keys() == {mutant.name for mutant in MUTANTS}
+    assert all(finding.as_hoped() for finding in recorded.values())
+    seeds = sorted(finding.seeds for finding in recorded.values() if not finding.benign)
+    assert len(seeds) >= 20
+    assert seeds[len(seeds) // 2] <= 20
+
+
+@pytest.mark.parametrize("mutant", CONTROLS, ids=lambda mutant: mutant.name)
+def test_a_benign_change_does_not_alarm(mutant: Mutant) -> None:
+    """A checker that cries wolf is worse than none. [N6]"""
+    assert search(mutant, seeds_max=BENIGN_SEEDS).seed is None
+
+
+@pytest.mark.parametrize("name", ["not-applied-means-done", "deadline-from-reply", "lost-wake-up"])
+def test_a_failure_is_shrunk_to_a_plan_that_a_person_can_read(name: str) -> None:
+    """At most 50 entries, and it still fails in the same way. [N6]"""
+    mutant = next(mutant for mutant in BUGS if mutant.name == name)
+    seed = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX).seed or 0
+    with mutant.planted():
+        scenario = find(mutant.scenario)
+        plan = drawn_plan(scenario, seed)
+        broken = run(scenario, seed, plan, tell=False).broken
+        assert broken is not None
+        small = shrink(scenario, seed, plan, broken, runs_max=150)
+        assert small.reached_goal()
+        assert small.plan.size() < plan.size() / 2
+        assert run(scenario, seed, small.plan, tell=False).broken == small.broken
