@@ -44,6 +44,9 @@ NODES: list[Row] = [
     ),
     (*node(protectedFor={}), "spec.protectedFor", "must name tenants or priority classes"),
     (*node(taints=[{"key": "a"}, {"key": "a"}]), "spec.taints[1].key", "twice with one effect"),
+    (*node(taints=[{"key": f"t{i}"} for i in range(65)]), "spec.taints", "at most 64"),
+    (*node(devices=[GPU] * 1025), "spec.devices", "at most 1024"),
+    (*node(capacity={f"r{i}": 1 for i in range(65)}), "spec.capacity", "at most 64"),
     (*node(taints=[{"key": ""}]), "spec.taints[0].key", "must be given"),
     (*node(region="EU"), "spec.region", "lower-case"),
     (*node(pool=""), "spec.pool", "must be given"),
@@ -79,6 +82,7 @@ TENANCY: list[Row] = [
         "where none is named",
     ),
     (*spec("Region", zones=["a", "b", "a"]), "spec.zones[2]", "twice"),
+    (*spec("Tenant", regions=[f"r{i}" for i in range(257)]), "spec.regions", "at most 256"),
     (*spec("Region", jurisdictions=["EU"]), "spec.jurisdictions[0]", "lower-case"),
     (*spec("Region", pools=[{"name": "a"}, {"name": "a"}]), "spec.pools[1].name", "twice"),
     (
@@ -139,6 +143,7 @@ BUDGETS: list[Row] = [
         "spec.owner.kind",
         "must be a kind",
     ),
+    ("Reservation", {"status.claims": [{"node": "A"}]}, "status.claims[0].node", "lower-case"),
     (
         "Reservation",
         {"status.claims": [{"charge": {"cpu": -1}}]},
@@ -219,6 +224,16 @@ LEASES: list[Row] = [
         ),
         "spec.promise.regions",
         "besides the one that is lost",
+    ),
+    (*spec("Commitment", given={"nodeLost": "A"}), "spec.given.nodeLost", "lower-case"),
+    (
+        *spec(
+            "Commitment",
+            given={"zoneLost": "a"},
+            promise={"workload": "web", "serving": 1, "withinSeconds": 0},
+        ),
+        "spec.promise.withinSeconds",
+        "at least 1 after a loss",
     ),
     (
         *spec("Commitment", promise={"workload": "Web", "serving": 1}),

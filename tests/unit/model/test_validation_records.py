@@ -76,6 +76,8 @@ RECORDS: list[Row] = [
     ),
     (*decision(replica=""), "spec.replica", "must be given"),
     (*decision(nodes=2, filtered={"NodeFull": 3}), "spec.filtered[NodeFull]", "from 0 to nodes"),
+    (*decision(chosen="A"), "spec.chosen", "lower-case"),
+    (*decision(best=[{"node": f"n{i}"} for i in range(65)]), "spec.best", "at most 64"),
     (*decision(result="Accepted"), "spec.chosen", "where the result is Accepted"),
     (*decision(best=[{"node": "a"}, {"node": "a"}]), "spec.best[1].node", "twice"),
     (*decision(queuedAt=LATER, decidedAt=CREATED), "spec.decidedAt", "before queuedAt"),
@@ -121,6 +123,7 @@ def coded(text: str) -> str:
 ACCESS: list[Row] = [
     (*role(verbs=[]), "rules[0].verbs", "at least one"),
     (*role(resources=[]), "rules[0].resources", "at least one"),
+    (*role(verbs=["get"] * 257), "rules[0].verbs", "at most 256"),
     (*role(verbs=["Get"]), "rules[0].verbs[0]", "plain word"),
     (*role(resources=["workloads/scale/x"]), "rules[0].resources[0]", "plain word"),
     (*role(apiGroups=["holdfast.dev/v1"]), "rules[0].apiGroups[0]", "API group"),

@@ -105,6 +105,7 @@ FILES: list[Row] = [
         f"{T}.files[0].path",
         "folder of another",
     ),
+    (*files(*({"path": f"f{i}"} for i in range(129))), f"{T}.files", "at most 128"),
     (*files({"path": "a", "mode": "644x"}), f"{T}.files[0].mode", "octal"),
     (*files({"path": "a", "mode": "0888"}), f"{T}.files[0].mode", "octal"),
     (*files({"path": "a", "mode": "4755"}), f"{T}.files[0].mode", "octal"),
@@ -150,6 +151,7 @@ AMOUNTS: list[Row] = [
         f"{T}.limits.memory",
         "what is set aside",
     ),
+    (*one("devices", [{"deviceClass": "gpu"}] * 17), f"{T}.devices", "at most 16"),
     (*one("devices", [{"deviceClass": "GPU"}]), f"{T}.devices[0].deviceClass", "lower-case"),
     (*one("devices", [{"deviceClass": "cpu"}]), f"{T}.devices[0].deviceClass", "plain resource"),
     (
@@ -236,6 +238,13 @@ PLACEMENT: list[Row] = [
     (*expression("DoesNotExist", ["a"]), VALUES, "left out with DoesNotExist"),
     (*expression("Gt", ["1", "2"]), VALUES, "exactly one whole number with Gt"),
     (*expression("Lt", ["1.5"]), VALUES, "exactly one whole number with Lt"),
+    (*expression("In", [f"v{i}" for i in range(257)]), VALUES, "at most 256"),
+    (
+        *place({"nodeExpressions": [{"key": "a", "operator": "Exists"}] * 65}),
+        f"{P}.nodeExpressions",
+        "at most 64",
+    ),
+    (*place({"tolerations": [{"operator": "Exists"}] * 65}), f"{P}.tolerations", "at most 64"),
     (*expression("In", ["a b"]), f"{VALUES}[0]", "must be empty or"),
     (*expression("Exists", [], key=""), f"{P}.nodeExpressions[0].key", "must be given"),
     (
