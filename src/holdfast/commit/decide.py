@@ -7,7 +7,18 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit import bind, evict, leases, moves, nodes, objects, removal, reserve
+from holdfast.commit import (
+    bind,
+    evict,
+    leases,
+    moves,
+    nodes,
+    objects,
+    patching,
+    removal,
+    reports,
+    reserve,
+)
 from holdfast.commit import requests as ask
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
@@ -40,8 +51,8 @@ HANDLERS: dict[type[Any], Handler] = {
     ask.StopAndReserve: evict.stop_and_reserve,
     ask.SettleDisruption: evict.settle,
     ask.Move: moves.move,
-    ask.ReportStage: moves.report_stage,
-    ask.ReportPending: moves.report_pending,
+    ask.ReportStage: reports.report_stage,
+    ask.ReportPending: reports.report_pending,
     ask.RegisterNode: nodes.register,
     ask.JudgeNode: nodes.judge,
     ask.AcquireLease: leases.acquire,
@@ -49,7 +60,7 @@ HANDLERS: dict[type[Any], Handler] = {
     ask.ReleaseLease: leases.release,
     ask.Create: objects.create,
     ask.Update: objects.update,
-    ask.Patch: objects.patch,
+    ask.Patch: patching.patch,
     ask.Remove: removal.remove,
 }
 

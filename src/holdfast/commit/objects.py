@@ -10,8 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commit.admission import Admission, admit, invalid
-from holdfast.commit.apply import Applied, apply, updated
-from holdfast.commit.conflicts import Conflicts
+from holdfast.commit.apply import updated
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft
 from holdfast.commit.mirrors import reflect
@@ -23,19 +22,16 @@ from holdfast.commit.operations import (
     remember_past,
     remembered,
 )
-from holdfast.commit.patch import json_patch, merge_patch
 from holdfast.commit.removal import FINALIZERS, finalizer_refusal, finish
 from holdfast.commit.replicas import birth_refusal, born
-from holdfast.commit.requests import Create, Patch, PatchType, Update
+from holdfast.commit.requests import Create, Update
 from holdfast.commit.shapes import shape_of, tree_of
 from holdfast.commit.writers import shared_with_people, status_refusal
 from holdfast.model import keys
-from holdfast.model.conform import conform
-from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import ManagedFields, Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import Kind, kind_of, kind_of_plural
+from holdfast.model.registry import Kind, kind_of
 from holdfast.model.validation import validate_status
 
 STATUS = "status"
@@ -64,7 +60,7 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
     there: Object | None = draft.read(keys.key_of(named))
     if there is not None:
         return recall(there.metadata, request.operation, mark) or _exists(there)
-    return _create(draft, context, named, request, mark)
+    return create_named(draft, context, named, request, mark)
 
 
 def _exists(there: Object) -> Refusal:
@@ -89,7 +85,9 @@ def _named(context: Context, obj: Object) -> Object:
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, name=name))
 
 
-def _create(draft: Draft, context: Context, obj: Object, request: Create, mark: str) -> Outcome:
+def create_named(
+    draft: Draft, context: Context, obj: Object, request: Create, mark: str
+) -> Outcome:
     admission = Admission(object=_bare(obj))
     refusal = admit(draft, context, admission)
     if refusal is not None:
@@ -148,25 +146,25 @@ def update(draft: Draft, context: Context, request: Update) -> Outcome:
     given = request.object
     old: Object | None = draft.read(keys.key_of(given))
     if old is None:
-        return _missing(kind_of(given), given.namespace, given.name)
+        return missing(kind_of(given), given.namespace, given.name)
     past = recall(old.metadata, request.operation, mark)
     if past is not None:
         return past
-    refusal = _version_refusal(draft, old, given.metadata)
+    refusal = version_refusal(draft, old, given.metadata)
     if refusal is not None:
         return refusal
-    merged = _merged(old, given, request.subresource)
-    return _write(
-        draft, context, old, merged, request.manager, request.subresource, request.operation, mark
+    wanted = merged(old, given, request.subresource)
+    return rewrite(
+        draft, context, old, wanted, request.manager, request.subresource, request.operation, mark
     )
 
 
-def _missing(kind: Kind, namespace: str, name: str) -> Refusal:
+def missing(kind: Kind, namespace: str, name: str) -> Refusal:
     where = f"{namespace}/{name}" if namespace else name
     return Refusal(Reason.MISSING, f"{kind.plural} {where!r} not found", {"name": name})
 
 
-def _version_refusal(draft: Draft, old: Object, given: ObjectMeta) -> Refusal | None:
+def version_refusal(draft: Draft, old: Object, given: ObjectMeta) -> Refusal | None:
     """Whether the caller saw what is current. Nothing stated means: whatever it is."""
     now = draft.revision(keys.key_of(old))
     stale = given.resource_version and given.resource_version != str(now)
@@ -181,7 +179,7 @@ def _version_refusal(draft: Draft, old: Object, given: ObjectMeta) -> Refusal | 
     )
 
 
-def _merged(old: Object, given: Object, subresource: str) -> Object:
+def merged(old: Object, given: Object, subresource: str) -> Object:
     """What the caller may mean to change: the status alone, or all but the status."""
     if subresource == STATUS:
         return msgspec.structs.replace(old, status=given.status)  # type: ignore[attr-defined]
@@ -198,7 +196,7 @@ def _merged(old: Object, given: Object, subresource: str) -> Object:
     return merged
 
 
-def _write(
+def rewrite(
     draft: Draft,
     context: Context,
     old: Object,
@@ -277,121 +275,3 @@ def _managed(
     )
     metadata = msgspec.structs.replace(new.metadata, managed_fields=fields)
     return msgspec.structs.replace(new, metadata=metadata)
-
-
-def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
-    """Change an object by a patch, computed on what is current now."""
-    kind = kind_of_plural(request.plural)
-    key = keys.object_key(kind, request.namespace, request.name)
-    old: Object | None = draft.read(key)
-    mark = digest(request)
-    if old is not None:
-        past = recall(old.metadata, request.operation, mark)
-        if past is not None:
-            return past
-    try:
-        if request.type is PatchType.APPLY:
-            return _apply(draft, context, request, kind, old, mark)
-        if old is None:
-            return _missing(kind, request.namespace, request.name)
-        change = merge_patch if request.type is PatchType.MERGE else json_patch
-        decoded = conform(kind.struct, change(tree_of(old), request.body), strict=request.strict)
-    except Invalid as error:
-        return Refusal(Reason.INVALID, error.message, {"name": request.name}, error.errors)
-    given = decoded.object
-    refusal = _identity_refusal(old, given) or _version_refusal(draft, old, given.metadata)
-    if refusal is not None:
-        return refusal
-    merged = _merged(old, given, request.subresource)
-    return _warned(
-        _write(
-            draft,
-            context,
-            old,
-            merged,
-            request.manager,
-            request.subresource,
-            request.operation,
-            mark,
-        ),
-        decoded.warnings,
-    )
-
-
-def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
-    if isinstance(outcome, Written) and warnings:
-        return Written(outcome.object, (*warnings, *outcome.warnings))
-    return outcome
-
-
-def _identity_refusal(old: Object, given: Object) -> Refusal | None:
-    if (given.name, given.namespace) == (old.name, old.namespace):
-        return None
-    return Refusal(
-        Reason.INVALID, f"metadata.name: {given.name!r}: a patch cannot rename {old.name!r}"
-    )
-
-
-def _apply(
-    draft: Draft, context: Context, request: Patch, kind: Kind, old: Object | None, mark: str
-) -> Outcome:
-    """Server-side apply: the caller owns what it states, and conflicts name the owner."""
-    outcome = apply(
-        tree_of(old) if old is not None else None,
-        old.metadata.managed_fields if old is not None else (),
-        request.body,
-        manager=request.manager,
-        force=request.force,
-        now=context.at,
-        shape=shape_of(kind.struct),
-        subresource=request.subresource,
-    )
-    if isinstance(outcome, Conflicts):
-        return _conflict(request, outcome)
-    decoded = conform(kind.struct, outcome.tree, strict=request.strict)
-    if old is None:
-        made = Create(decoded.object, request.manager, request.dry_run, request.operation)
-        return _warned(_applied_create(draft, context, made, mark, outcome), decoded.warnings)
-    refusal = _identity_refusal(old, decoded.object) or _version_refusal(
-        draft, old, decoded.object.metadata
-    )
-    if refusal is not None:
-        return refusal
-    merged = _merged(old, decoded.object, request.subresource)
-    written = _write(
-        draft,
-        context,
-        old,
-        merged,
-        request.manager,
-        request.subresource,
-        request.operation,
-        mark,
-        outcome.managed_fields,
-    )
-    return _warned(written, decoded.warnings)
-
-
-def _applied_create(
-    draft: Draft, context: Context, request: Create, mark: str, applied: Applied
-) -> Outcome:
-    outcome = _create(draft, context, request.object, request, mark)
-    if not isinstance(outcome, Written):
-        return outcome
-    metadata = msgspec.structs.replace(
-        outcome.object.metadata, managed_fields=applied.managed_fields
-    )
-    after = msgspec.structs.replace(outcome.object, metadata=metadata)
-    draft.write(keys.key_of(after), after)
-    return Written(after, outcome.warnings)
-
-
-def _conflict(request: Patch, conflicts: Conflicts) -> Refusal:
-    return Refusal(
-        Reason.STALE_OBJECT,
-        conflicts.message,
-        {"name": request.name, "fieldManagerConflict": "true"},
-        tuple(
-            FieldError(path=found.field, value="", rule=found.message) for found in conflicts.found
-        ),
-    )

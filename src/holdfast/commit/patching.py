@@ -1,0 +1,147 @@
+"""Patches: merge patch, JSON patch and server-side apply, computed on the object as it is now."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.apply import Applied, apply
+from holdfast.commit.conflicts import Conflicts
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.objects import (
+    Outcome,
+    Written,
+    create_named,
+    merged,
+    missing,
+    rewrite,
+    version_refusal,
+)
+from holdfast.commit.operations import digest, recall
+from holdfast.commit.patch import json_patch, merge_patch
+from holdfast.commit.requests import Create, Patch, PatchType
+from holdfast.commit.shapes import shape_of, tree_of
+from holdfast.model import keys
+from holdfast.model.conform import conform
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import Kind, kind_of_plural
+
+
+def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
+    """Change an object by a patch, computed on what is current now."""
+    kind = kind_of_plural(request.plural)
+    key = keys.object_key(kind, request.namespace, request.name)
+    old: Object | None = draft.read(key)
+    mark = digest(request)
+    if old is not None:
+        past = recall(old.metadata, request.operation, mark)
+        if past is not None:
+            return past
+    try:
+        if request.type is PatchType.APPLY:
+            return _apply(draft, context, request, kind, old, mark)
+        if old is None:
+            return missing(kind, request.namespace, request.name)
+        change = merge_patch if request.type is PatchType.MERGE else json_patch
+        decoded = conform(kind.struct, change(tree_of(old), request.body), strict=request.strict)
+    except Invalid as error:
+        return Refusal(Reason.INVALID, error.message, {"name": request.name}, error.errors)
+    given = decoded.object
+    refusal = _identity_refusal(old, given) or version_refusal(draft, old, given.metadata)
+    if refusal is not None:
+        return refusal
+    wanted = merged(old, given, request.subresource)
+    return _warned(
+        rewrite(
+            draft,
+            context,
+            old,
+            wanted,
+            request.manager,
+            request.subresource,
+            request.operation,
+            mark,
+        ),
+        decoded.warnings,
+    )
+
+
+def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
+    if isinstance(outcome, Written) and warnings:
+        return Written(outcome.object, (*warnings, *outcome.warnings))
+    return outcome
+
+
+def _identity_refusal(old: Object, given: Object) -> Refusal | None:
+    if (given.name, given.namespace) == (old.name, old.namespace):
+        return None
+    return Refusal(
+        Reason.INVALID, f"metadata.name: {given.name!r}: a patch cannot rename {old.name!r}"
+    )
+
+
+def _apply(
+    draft: Draft, context: Context, request: Patch, kind: Kind, old: Object | None, mark: str
+) -> Outcome:
+    """Server-side apply: the caller owns what it states, and conflicts name the owner."""
+    outcome = apply(
+        tree_of(old) if old is not None else None,
+        old.metadata.managed_fields if old is not None else (),
+        request.body,
+        manager=request.manager,
+        force=request.force,
+        now=context.at,
+        shape=shape_of(kind.struct),
+        subresource=request.subresource,
+    )
+    if isinstance(outcome, Conflicts):
+        return _conflict(request, outcome)
+    decoded = conform(kind.struct, outcome.tree, strict=request.strict)
+    if old is None:
+        made = Create(decoded.object, request.manager, request.dry_run, request.operation)
+        return _warned(_appliedcreate_named(draft, context, made, mark, outcome), decoded.warnings)
+    refusal = _identity_refusal(old, decoded.object) or version_refusal(
+        draft, old, decoded.object.metadata
+    )
+    if refusal is not None:
+        return refusal
+    wanted = merged(old, decoded.object, request.subresource)
+    written = rewrite(
+        draft,
+        context,
+        old,
+        wanted,
+        request.manager,
+        request.subresource,
+        request.operation,
+        mark,
+        outcome.managed_fields,
+    )
+    return _warned(written, decoded.warnings)
+
+
+def _appliedcreate_named(
+    draft: Draft, context: Context, request: Create, mark: str, applied: Applied
+) -> Outcome:
+    outcome = create_named(draft, context, request.object, request, mark)
+    if not isinstance(outcome, Written):
+        return outcome
+    metadata = msgspec.structs.replace(
+        outcome.object.metadata, managed_fields=applied.managed_fields
+    )
+    after = msgspec.structs.replace(outcome.object, metadata=metadata)
+    draft.write(keys.key_of(after), after)
+    return Written(after, outcome.warnings)
+
+
+def _conflict(request: Patch, conflicts: Conflicts) -> Refusal:
+    return Refusal(
+        Reason.STALE_OBJECT,
+        conflicts.message,
+        {"name": request.name, "fieldManagerConflict": "true"},
+        tuple(
+            FieldError(path=found.field, value="", rule=found.message) for found in conflicts.found
+        ),
+    )

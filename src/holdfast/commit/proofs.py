@@ -1,0 +1,107 @@
+"""What a move has to prove besides who makes it: marks, fences, a node's return,
+an operator's word.
+"""
+
+from __future__ import annotations
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.leases import term_refusal
+from holdfast.commit.requests import Move
+from holdfast.model import keys
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.lifecycle import Actor, State
+from holdfast.model.refusal import Reason, Refusal
+
+_GONE = (NodePhase.FENCED, NodePhase.LOST)
+
+
+def proof_refusal(
+    draft: Draft, context: Context, replica: Replica, request: Move, actor: Actor
+) -> Refusal | None:
+    """What a move has to prove besides who makes it."""
+    source, to = replica.status.state, request.to
+    if actor in (Actor.NODES, Actor.REPAIR):
+        refusal = term_refusal(draft, context, request.term)
+        if refusal is not None:
+            return refusal
+    if to is State.STOPPING and source is not State.UNKNOWN:
+        return Refusal(
+            Reason.NOT_ALLOWED, "running work is stopped by evict, which names its cause"
+        )
+    if actor is Actor.NODES:
+        return _mark_refusal(draft, replica, request.mark)
+    if actor is Actor.AGENT and source is State.UNKNOWN:
+        return _return_refusal(draft, replica)
+    if actor is Actor.OPERATOR and not request.word.strip():
+        return Refusal(Reason.NOT_ALLOWED, "an operator's word needs a reason")
+    if actor is Actor.REPAIR and to in (State.FAILED, State.RELEASED):
+        return _fence_refusal(draft, replica, to)
+    return None
+
+
+def _gate(draft: Draft, replica: Replica) -> NodeLedger | None:
+    binding = replica.status.binding
+    return draft.ledger(NodeLedger, keys.node_ledger(binding.node)) if binding is not None else None
+
+
+def _mark_refusal(draft: Draft, replica: Replica, mark: int) -> Refusal | None:
+    """A replica becomes Unknown only under the mark that its node really has."""
+    ledger = _gate(draft, replica)
+    have = ledger.gate.mark if ledger is not None else 0
+    if not mark or have != mark:
+        return Refusal(
+            Reason.STALE_MARK,
+            f"the node's mark is {have}, the request names {mark}",
+            {"mark": str(have)},
+        )
+    return None
+
+
+def _return_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """
+    returning agent speaks for its Unknown work only while the node is unmarked and not fenced.
+    """
+    ledger = _gate(draft, replica)
+    binding = replica.status.binding
+    if ledger is None or binding is None:
+        return Refusal(Reason.NODE_MISSING, "the node is not registered any more")
+    if ledger.gate.mark or ledger.gate.phase in _GONE:
+        return Refusal(
+            Reason.STALE_MARK,
+            f"node {binding.node} is {ledger.gate.phase.value} and its mark is not cleared",
+            {"mark": str(ledger.gate.mark)},
+        )
+    if ledger.gate.incarnation != binding.node_incarnation:
+        return Refusal(
+            Reason.STALE_INCARNATION, f"node {binding.node} lives in a later incarnation by now"
+        )
+    return None
+
+
+def _fence_refusal(draft: Draft, replica: Replica, to: State) -> Refusal | None:
+    """Repair acts only on what is surely gone: fenced `stop` work, or what was never bound.
+
+    `keep` work goes on when its node is cut off, so no fence proves its end. Repair may declare it
+    failed after replaceAfter, which its owner chose; its share comes back only by proof of stop.
+    """
+    binding, ledger = replica.status.binding, _gate(draft, replica)
+    if binding is None or ledger is None:
+        return None
+    if replica.spec.template.on_disconnect is OnDisconnect.KEEP:
+        if to is State.FAILED and replica.spec.template.replace_after_seconds is not None:
+            return None
+        return Refusal(
+            Reason.NOT_FENCED, f"{replica.name} runs on when cut off: only proof of stop ends it"
+        )
+    fenced = ledger.gate.phase in _GONE or ledger.gate.incarnation > binding.node_incarnation
+    if fenced:
+        return None
+    return Refusal(
+        Reason.NOT_FENCED,
+        f"node {binding.node} is not fenced: {replica.name} may still run",
+        {"node": binding.node},
+    )

@@ -1,0 +1,97 @@
+"""Progress without a change of ownership: how far a replica has come, and why it waits."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.moves import agent_refusal, current
+from holdfast.commit.operations import Replayed, digest, remembered
+from holdfast.commit.requests import ReportPending, ReportStage
+from holdfast.model import keys
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import STAGES, Actor, Stage, State
+from holdfast.model.refusal import Reason, Refusal
+
+# Who reports which progress. The commit itself sets Bound, a transition to Running sets Starting.
+STAGE_OWNER = {
+    Stage.QUEUED: Actor.SCHEDULER,
+    Stage.SCHEDULED: Actor.SCHEDULER,
+    Stage.STARTING: Actor.AGENT,
+    Stage.READY: Actor.AGENT,
+    Stage.SERVING: Actor.ENDPOINTS,
+}
+# In which states a stage can be reported at all.
+_STAGE_STATES = {
+    Actor.SCHEDULER: (State.PENDING, State.RESERVED),
+    Actor.AGENT: (State.RUNNING,),
+    Actor.ENDPOINTS: (State.RUNNING,),
+}
+
+
+def report_stage(
+    draft: Draft, context: Context, request: ReportStage
+) -> Replica | Replayed | Refusal:
+    """Progress without a change of ownership;
+    also how an agent publishes addresses and probe results.
+    """
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    owner = STAGE_OWNER.get(request.stage)
+    if owner is None or not context.is_actor(owner):
+        return Refusal(
+            Reason.NOT_OWNER, f"{context.identity.name} does not report stage {request.stage.value}"
+        )
+    if replica.status.state not in _STAGE_STATES[owner]:
+        return Refusal(
+            Reason.WRONG_STATE,
+            f"replica {replica.name} is {replica.status.state.value}; "
+            f"stage {request.stage.value} cannot be reported",
+        )
+    if owner is Actor.AGENT:
+        refusal = agent_refusal(context, replica, State.RUNNING, request.incarnation)
+        if refusal is not None:
+            return refusal
+    if owner is Actor.ENDPOINTS and STAGES.index(replica.status.stage) < STAGES.index(Stage.READY):
+        return Refusal(Reason.WRONG_STATE, f"replica {replica.name} is not ready")
+    status = msgspec.structs.replace(
+        replica.status,
+        stage=request.stage,
+        process=request.process if request.process is not None else replica.status.process,
+    )
+    return _updated(draft, context, replica, status, request.operation, mark)
+
+
+def report_pending(
+    draft: Draft, context: Context, request: ReportPending
+) -> Replica | Replayed | Refusal:
+    """Why a replica waits."""
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    if not context.is_actor(Actor.SCHEDULER):
+        return Refusal(Reason.NOT_OWNER, "only a scheduler says why a replica waits")
+    if replica.status.state not in (State.PENDING, State.RESERVED):
+        return Refusal(
+            Reason.WRONG_STATE, f"replica {replica.name} is {replica.status.state.value}"
+        )
+    status = msgspec.structs.replace(replica.status, pending=request.pending, stage=Stage.QUEUED)
+    return _updated(draft, context, replica, status, request.operation, mark)
+
+
+def _updated(
+    draft: Draft, context: Context, replica: Replica, status: object, operation: str, mark: str
+) -> Replica:
+    """Write a status that differs; an unchanged one is not written,
+    so the version does not move.
+    """
+    if status == replica.status:
+        return replica
+    metadata = remembered(replica.metadata, operation, mark, context.at, context.settings)
+    after = msgspec.structs.replace(replica, metadata=metadata, status=status)
+    draft.write(keys.key_of(after), after)
+    return after
