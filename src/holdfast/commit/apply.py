@@ -15,6 +15,7 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.commit.bounds import check_tree
 from holdfast.commit.clientside import refreshed, settled_by_last_applied
 from holdfast.commit.conflicts import Conflicts, conflicts_with
 from holdfast.commit.diff import Change, Tree, compare
@@ -82,7 +83,11 @@ def apply(
     left.append(_own_entry(owner, mine, claim, now, tree is not live))
     result = arranged(left, managed_fields)
     check_count(result)
-    return Applied(refreshed(tree, config, manager), result)
+    tree = refreshed(tree, config, manager)
+    if tree is not live:
+        # Many small configurations can add up to an object that nobody could send in one piece.
+        check_tree(tree)
+    return Applied(tree, result)
 
 
 def updated(

@@ -51,8 +51,15 @@ def measure(value: Any, depth: int, size: Size) -> None:
             measure(item, depth + 1, size)
 
 
-def check_result(tree: Any, size: Size) -> None:
-    """Refuse a whole document that is too large, once it has been measured."""
+def check_tree(tree: Any) -> None:
+    """Refuse a whole document that is too large or too deep."""
+    size = Size()
+    measure(tree, 1, size)
+    check_measured(tree, size)
+
+
+def check_measured(tree: Any, size: Size) -> None:
+    """The same for one that has been measured already."""
     size.check()
     # Escapes and other alphabets make an encoding up to six times as long as the characters that
     # were counted; what is small enough even then need not be encoded to know it.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
-from holdfast.commit.bounds import Size, check_result, impossible, measure
+from holdfast.commit.bounds import Size, check_measured, check_tree, impossible, measure
 from holdfast.commit.diff import same
 from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.guard import DEPTH_MAX, NODES_MAX
@@ -50,9 +50,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
     The result is bounded like any document. It shares unchanged parts with what was handed in.
     """
     result = _merged(target, patch, 1)
-    size = Size()
-    measure(result, 1, size)
-    check_result(result, size)
+    check_tree(result)
     return result
 
 
@@ -85,7 +83,7 @@ def json_patch(target: Any, operations: Any) -> Any:
     patching = _Patching(target)
     for index, operation in enumerate(operations):
         patching.perform(index, operation)
-    check_result(patching.tree, patching.size)
+    check_measured(patching.tree, patching.size)
     return patching.tree
 
 

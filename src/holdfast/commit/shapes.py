@@ -81,6 +81,8 @@ def shape_of(struct: type[Object]) -> Record:
     """The shape of a kind's objects."""
     record = _record(struct)
     slots = {name: slot for name, slot in record.slots.items() if name not in _IDENTITY}
+    # Every object has metadata, so that having it is nobody's merit either.
+    slots["metadata"] = msgspec.structs.replace(slots["metadata"], default={}, standing=True)
     return Record(slots, _IDENTITY)
 
 
