@@ -24,10 +24,10 @@ from holdfast.commit.decide import Decided, decide
 from holdfast.commit.draft import Draft, Group, NotLoaded, View
 from holdfast.commit.records import versioned
 from holdfast.commit.requests import Accepted, Verdict
-from holdfast.model.errors import OutcomeUnknown, Unavailable, invariant
+from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable, invariant
 from holdfast.model.identity import Identity
 from holdfast.model.machine import Answer, Answered, Asked, FateOf, Rng, Tokens, Txn, Wake, Woken
-from holdfast.model.refusal import Refusal
+from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
 from holdfast.model.transaction import NEVER, Committed, Compare, Refused, Transaction
 
@@ -196,18 +196,21 @@ class Authority:
         flight = self._flight
         if flight is None or answered.call != flight.call:
             return []
+        if flight.fate_tries:
+            # Unavailable is then said of the question, not of the transaction.
+            return self._fate(flight, answered.body, now)
         match answered.body:
             case Committed(revision=revision):
                 return self._committed(flight, revision)
             case Refused():
                 return self._refused(flight, answered.body)
+            case Invalid():
+                return self._too_large(flight, answered.body)
             case Unavailable():
                 self._flight = None
                 return self._fail(flight, answered.body)
-            case OutcomeUnknown():
+            case _:
                 return self._ask_fate()
-            case fate:
-                return self._fate(flight, fate, now)
 
     def _loaded(self, body: Any) -> list[Any]:
         loading = self._loading
@@ -244,6 +247,16 @@ class Authority:
         if self._tries >= GROUP_TRIES_MAX:
             self._tries = 0
             self._group_max = max(1, len(flight.members) // 2)
+        return []
+
+    def _too_large(self, flight: _Flight, error: Invalid) -> list[Any]:
+        """The store takes less at once than the limits say: try with fewer, or refuse the one."""
+        self._flight = None
+        if len(flight.members) == 1:
+            refusal = Refusal(Reason.INVALID, error.message, {"code": error.code})
+            return [Answer(flight.members[0][0].call, refusal)]
+        self._line.extendleft(waiting for waiting, _ in reversed(flight.members))
+        self._group_max = len(flight.members) // 2
         return []
 
     def _fail(self, flight: _Flight, error: Exception) -> list[Any]:
