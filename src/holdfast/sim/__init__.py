@@ -4,12 +4,12 @@ Nothing in here reads a wall clock or the system's randomness, except the campai
 shows its progress. A run is a function of (world, seed, plan): the same three give the same trace,
 byte for byte, in any process.
 
-    randomness  streams of random numbers by purpose      world     event heap, machines, lives
-    clock       what a computer's own clocks read         calls     Ask and Answer over the network
-    trace       canonical lines and their digest          streams   Open and Push over the network
-    network     delays, losses, cuts                      storage   Txn, Range, FateOf, Watch
-    plan        faults and acts as data                   faults    what each kind of fault does
-    check       checkers and violations                   run       scenario + seed -> what happened
-    shrink      a failing plan made small                 campaign  many seeds in several processes
-    mutants     planted bugs, to measure the checkers     sweep     a fault at every single point
+    randomness, clock, trace      streams by purpose, a computer's clocks, the digest
+    engine, cell, timers, lives   the event heap, computers and machines, their lives
+    network, calls, streams       delays and cuts, Ask and Answer, Open and Push
+    storage, watches, delivery    Txn, Range and FateOf, Watch, what befalls a delivery
+    plan, fault_kinds, faults     faults and acts as data, what each does, when it strikes
+    check, world                  checkers and violations; all of the above in one world
+    run, artifact, shrink         scenario + seed -> report; saved runs; small failing plans
+    campaign, mutants, sweep      many seeds, planted bugs, a fault at every single point
 """

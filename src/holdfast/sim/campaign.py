@@ -67,7 +67,12 @@ class Summary(msgspec.Struct):
 
 def _one(task: tuple[str, int]) -> Report:
     name, seed = task
-    return run(find(name), seed)
+    try:
+        return run(find(name), seed)
+    except Exception as error:
+        # A mistake in a checker or a world, not a finding: it stops the campaign, and says where.
+        error.add_note(f"to repeat it: {replay_command(name, seed)}")
+        raise
 
 
 def campaign(

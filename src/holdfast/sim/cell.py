@@ -37,13 +37,14 @@ Factory = Callable[[Seat], Machine]
 class Alarm:
     """A deadline on a host's clock: what to call, and the event that does it."""
 
-    __slots__ = ("a", "at_ms", "b", "event", "handler")
+    __slots__ = ("a", "at_ms", "b", "event", "handler", "number")
 
     def __init__(self, at_ms: int, handler: Callable[[int, Any, Any], None], a: Any, b: Any):
         self.at_ms = at_ms
         self.handler = handler
         self.a = a
         self.b = b
+        self.number = 0
         self.event = 0
 
 
@@ -73,7 +74,7 @@ class Host:
         self.cells: list[Cell] = []
         # Ways to other hosts by their name, filled by the network as they are first used.
         self.paths: dict[str, Path] = {}
-        # Deadlines that the computer keeps itself, not a machine on it (see `Lives.alarm`).
+        # Deadlines that the computer keeps itself, not a machine on it (see `timers`).
         self.alarms: dict[int, Alarm] = {}
         # What later rooms keep on a computer, by a name of their own: a process table, a disk.
         self.things: dict[str, Any] = {}

@@ -83,7 +83,7 @@ def _clock_rate(world: World, fault: Fault) -> None:
     """The clock runs `amount` parts per million fast, for good: that is its crystal."""
     host = world.hosts[fault.target]
     host.clock.set_rate(world.now_us, fault.amount)
-    world.rewind(host)
+    world.timers.rewind(host)
 
 
 def _clock_step(world: World, fault: Fault) -> Heal:

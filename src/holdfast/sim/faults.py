@@ -38,7 +38,14 @@ class Faults:
             HOST: tuple(world.hosts),
             STORE: tuple(world.stores),
         }
-        return {name: Aim(names[kind.scope], kind.paired) for name, kind in self.kinds.items()}
+        # A dictionary instead of a set, for its order.
+        regions = dict.fromkeys(host.region for host in world.hosts.values() if host.region)
+        aims = {}
+        for name, kind in self.kinds.items():
+            # What strikes a way between two can also strike the ways of a whole region.
+            also = tuple(regions) if kind.paired else ()
+            aims[name] = Aim(names[kind.scope] + also, kind.paired)
+        return aims
 
     def schedule(self, fault: Fault) -> None:
         invariant(fault.kind in self.kinds, f"no kind of fault is named {fault.kind}")

@@ -13,18 +13,18 @@ travels on. A pause loses nothing: stimuli wait in the cell's inbox and arrive l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from heapq import heappush
 from random import Random
 from typing import Any
 
 from holdfast.model.errors import InvariantBroken, invariant
-from holdfast.model.machine import Persist, Started, Tokens, Wake, Woken
-from holdfast.sim.cell import Alarm, Cell, Factory, Host, Seat
+from holdfast.model.machine import Persist, Started, Tokens, Wake
+from holdfast.sim.cell import Cell, Factory, Host, Seat
 from holdfast.sim.check import CRASHED, Violation
 from holdfast.sim.clock import WALL_ORIGIN_US, HostClock
-from holdfast.sim.engine import Engine, Handler
+from holdfast.sim.engine import Engine
 from holdfast.sim.network import Network
 from holdfast.sim.randomness import between, stream
+from holdfast.sim.timers import Timers
 
 # A computer has been up for at most so long when a run begins.
 _UPTIME_MAX_US = 30 * 24 * 3_600_000_000
@@ -70,9 +70,8 @@ class Lives(Engine):
         self.crash_hooks: list[Callable[[Cell], None]] = []
         # Told when a computer has been switched off or on; `Host.up` says which.
         self.power_hooks: list[Callable[[Host], None]] = []
-        # Handlers on the hot path are bound once instead of at every post.
-        self._ring_handler: Handler = self._ring
-        self.perform(Wake, self._wake)
+        self.timers = Timers(self)
+        self.perform(Wake, self.timers.wake)
         self.perform(Persist, self._persist)
 
     # Building ----------------------------------------------------------------------------------
@@ -176,56 +175,6 @@ class Lives(Engine):
                     self.pause_for(cell, for_ms)
                 return
 
-    # Effects that concern only the machine itself ----------------------------------------------
-
-    def _wake(self, cell: Cell, effect: Wake) -> None:
-        at_us = cell.host.clock.true_us_at(effect.at_ms)
-        if at_us < self.now_us:
-            at_us = self.now_us
-        number = next(self._numbers)
-        heappush(self._heap, (at_us, number, self._ring_handler, cell, effect.name))
-        cell.timers[effect.name] = (number, effect.at_ms)
-
-    def _ring(self, number: int, cell: Cell, name: str) -> None:
-        timer = cell.timers.get(name)
-        # Replaced since, or due by true time while the computer's own clock stands still.
-        if timer is None or timer[0] != number or cell.host.clock.stopped:
-            return
-        del cell.timers[name]
-        self.hand(cell, Woken(name))
-
-    def alarm(self, host: Host, at_ms: int, handler: Handler, a: Any, b: Any) -> int:
-        """Have a handler called at a reading of a computer's monotonic clock.
-
-        This is for what the computer keeps besides its machines, such as the deadline of a process:
-        it follows the clock whatever its pace, waits while the whole computer is frozen, does not
-        care about paused or crashed machines, and is gone when the power is. Returns its number for
-        `Host.alarms.pop`.
-        """
-        number = next(self._numbers)
-        host.alarms[number] = Alarm(at_ms, handler, a, b)
-        self._set_alarm(host, number)
-        return number
-
-    def _set_alarm(self, host: Host, number: int) -> None:
-        alarm = host.alarms[number]
-        at_us = max(self.now_us, host.clock.true_us_at(alarm.at_ms))
-        alarm.event = self.post(at_us, self._sound, host, number)
-
-    def _sound(self, event: int, host: Host, number: int) -> None:
-        alarm = host.alarms.get(number)
-        if alarm is not None and alarm.event == event and not host.frozen:
-            del host.alarms[number]
-            alarm.handler(number, alarm.a, alarm.b)
-
-    def rewind(self, host: Host) -> None:
-        """Set all timers of a computer anew, after its monotonic clock changed its pace."""
-        for number in list(host.alarms):
-            self._set_alarm(host, number)
-        for cell in host.cells:
-            for name, (_, at_ms) in list(cell.timers.items()):
-                self._wake(cell, Wake(name, at_ms))
-
     def _persist(self, cell: Cell, effect: Persist) -> None:
         if effect.value is None:
             cell.durable.pop(effect.key, None)
@@ -293,7 +242,7 @@ class Lives(Engine):
         if not host.frozen:
             host.clock.go(self.now_us)
             # Alarms come first: whoever wakes finds what is overdue already done.
-            self.rewind(host)
+            self.timers.rewind(host)
         for cell in host.cells:
             self._see(cell)
 

@@ -29,7 +29,7 @@ _PERMILLE = 1_000
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One fault on the ways from some hosts to others; None means all of them."""
+    """One fault on the ways from some hosts to others; None means everyone else."""
 
     kind: str
     sources: frozenset[str] | None
@@ -37,12 +37,15 @@ class Rule(msgspec.Struct, frozen=True):
     amount: int = 0
 
     def covers(self, source: str, target: str) -> bool:
-        # A computer reaches itself whatever happens to its cables.
-        return (
-            source != target
-            and (self.sources is None or source in self.sources)
-            and (self.targets is None or target in self.targets)
-        )
+        # A computer reaches itself, and those cut off together reach each other.
+        if source == target:
+            return False
+        sources, targets = self.sources, self.targets
+        if sources is None:
+            return targets is None or (target in targets and source not in targets)
+        if targets is None:
+            return source in sources and target not in sources
+        return source in sources and target in targets
 
 
 class Trouble(msgspec.Struct):

@@ -53,6 +53,9 @@ class SimStore:
         self.keyspace = keyspace
         # Whether its watches are those of a raw store, below the guard of the contract.
         self.raw_watches = raw_watches
+        # How long it is busy with one request; requests queue for it. Zero is endless capacity.
+        self.service_us = 0
+        self.busy_until_us = 0
         # The active faults as (field of StoreTrouble, value), and what they amount to.
         self.troubles: list[tuple[str, int]] = []
         self.trouble: StoreTrouble | None = None
@@ -140,6 +143,20 @@ class Storage:
                 self.world.inject("store_fail")
                 calls.reply(call, Unavailable(f"{store.name} is failing"), store.host)
                 return
+        if store.service_us:
+            self._queue(call, store)
+        else:
+            self._serve(0, call, store)
+
+    def _queue(self, call: Call, store: SimStore) -> None:
+        begins_us = max(self.world.now_us, store.busy_until_us)
+        store.busy_until_us = begins_us + store.service_us
+        if store.busy_until_us >= call.deadline_us:
+            self._calls.arm(call)
+        self.world.post(store.busy_until_us, self._serve, call, store)
+
+    def _serve(self, _number: int, call: Call, store: SimStore) -> None:
+        calls, trouble = self._calls, store.trouble
         body = self._done(call, store)
         if trouble is not None and self._hits(trouble.mute_permille):
             self.world.inject("store_mute")

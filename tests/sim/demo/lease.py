@@ -66,10 +66,10 @@ class Lamps:
             # The deadline is looked at before the match is struck: a keeper may wake very late.
             return
         if "lamp" in host.things:
-            host.alarms.pop(host.things["lamp"], None)
+            world.timers.cancel(host, host.things["lamp"])
         else:
             world.fact(LampLit(host.name))
-        host.things["lamp"] = world.alarm(host, effect.until_ms, self._put_out, host, None)
+        host.things["lamp"] = world.timers.alarm(host, effect.until_ms, self._put_out, host, None)
 
     def _put_out(self, _number: int, host: Host, _: None) -> None:
         del host.things["lamp"]

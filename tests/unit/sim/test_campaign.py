@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from holdfast.sim.campaign import campaign
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
 from tests.unit.sim.small_world import FAILING, HEALTHY
+
+
+def _mistake(world: World) -> None:
+    world.cells["nobody"].life += 1
+
+
+MISTAKEN = Scenario(name="tests.unit.sim.test_campaign:MISTAKEN", build=_mistake)
 
 
 def test_a_campaign_sums_up_its_seeds() -> None:
@@ -36,6 +47,15 @@ def test_a_campaign_can_stop_at_its_first_failures() -> None:
 def test_several_processes_find_the_same_as_one() -> None:
     """How a campaign is divided is nobody's business. [N6]"""
     assert campaign(FAILING.name, range(8), processes=2) == campaign(FAILING.name, range(8))
+
+
+def test_a_mistake_in_a_world_stops_the_campaign_and_says_where() -> None:
+    """It is not a finding, and must not pass for one. [N6]"""
+    with pytest.raises(KeyError) as raised:
+        campaign(MISTAKEN.name, range(3))
+    assert raised.value.__notes__ == [
+        f"to repeat it: python -m holdfast.sim replay {MISTAKEN.name} --seed 0"
+    ]
 
 
 def test_progress_is_shown_on_request() -> None:

@@ -166,7 +166,7 @@ def test_an_alarm_follows_its_computers_clock_and_no_machine() -> None:
     host, sounded = cell.host, []
     began_ms = host.clock.instant(1).monotonic_ms
     for ahead_ms in (1_000, 100_000):
-        world.alarm(
+        world.timers.alarm(
             host, began_ms + ahead_ms, lambda _n, _a, _b: sounded.append(world.now_us), None, None
         )
     world.crash(cell)
@@ -186,7 +186,7 @@ def test_an_alarm_waits_for_a_frozen_computer_and_is_gone_with_its_power() -> No
     at_ms = seen.instants[0].monotonic_ms
     log: list[tuple[str, int]] = []
     for name, ahead_ms in (("frozen", 1_000), ("dead", 9_000)):
-        world.alarm(
+        world.timers.alarm(
             cell.host,
             at_ms + ahead_ms,
             lambda _n, a, _b: log.append((a, len(seen.of(str)))),

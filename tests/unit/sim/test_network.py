@@ -58,6 +58,18 @@ def test_a_one_way_cut_leaves_the_way_back_open() -> None:
     assert not net.path("a", "b").cut
 
 
+def test_those_who_are_cut_off_together_reach_each_other() -> None:
+    """A region cut from the rest goes on inside. [N6]"""
+    net = _Net()
+    region = frozenset(("a", "b"))
+    net.network.lay(Rule("cut", region, None))
+    net.network.lay(Rule("cut", None, region))
+    assert not net.path("a", "b").cut
+    assert not net.path("b", "a").cut
+    assert net.path("a", "c").cut
+    assert net.path("c", "b").cut
+
+
 def test_rules_that_overlap_are_lifted_one_by_one() -> None:
     """A way heals when the last fault over it does. [N6]"""
     net = _Net()

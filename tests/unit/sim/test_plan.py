@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.sim.plan import HOUR_MS, Act, Aim, Fault, Hazard, Plan, draw
+from holdfast.sim.world import World
 
 AIMS = {
     "crash": Aim(("a-1", "a-2", "b-1"), paired=False),
@@ -53,6 +54,21 @@ def test_paired_kinds_strike_pairs_and_one_against_everyone() -> None:
     faults = _draw(1, CUT).faults
     assert {fault.peer for fault in faults} == {"*", "a", "b", "c"}
     assert all(fault.peer != fault.target for fault in faults)
+
+
+def test_a_whole_region_can_be_struck() -> None:
+    """A region cut from the others is one fault. [N6]"""
+    world = World(0)
+    for name, region in (("a", "eu"), ("b", "eu"), ("c", "us")):
+        world.add_host(name, region=region)
+    aims = world.faults.aims()
+    assert aims["partition"].names == ("a", "b", "c", "eu", "us")
+    assert aims["reboot"].names == ("a", "b", "c")
+    world.faults.schedule(Fault(0, "partition", "eu", "us", for_ms=1_000))
+    world.run_until(0)
+    hosts = world.hosts
+    assert world.network.path(hosts["b"], hosts["c"]).cut
+    assert not world.network.path(hosts["a"], hosts["b"]).cut
 
 
 def test_a_hazard_spares_its_share_of_seeds() -> None:

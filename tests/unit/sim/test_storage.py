@@ -149,6 +149,20 @@ def test_a_slow_store_answers_later() -> None:
     assert 700 < seen.times_of(Answered)[0] < 720
 
 
+def test_requests_queue_for_a_store_with_a_capacity() -> None:
+    """A store that takes 100 ms for each answers the fifth after half a second. [N6]"""
+    reads = [Range(call, "a", "z", timeout_ms=5_000) for call in range(5)]
+    world, seen = _world(react=on_start(*reads, Range(9, "a", "z", timeout_ms=300)))
+    world.stores["store"].service_us = 100_000
+    world.run_until(5_000_000)
+    answered = [at for at, a in seen.log if isinstance(a, Answered) and a.call != 9]
+    assert len(answered) == 5
+    assert 499 < answered[-1] < 620
+    impatient = next(a for a in seen.of(Answered) if a.call == 9)
+    waited = [at for at, a in seen.log if a is impatient]
+    assert waited[0] <= 300
+
+
 def test_what_a_machine_sent_before_its_crash_travels_on() -> None:
     """A new life meets the writes of the old one. [K2, N6]"""
     world = World(0)
