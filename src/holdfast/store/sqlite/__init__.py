@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.store.sqlite.backup import Contents, Restored, backup, restore, verify
 from holdfast.store.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore"]
+__all__ = ["Contents", "Restored", "SqliteStore", "backup", "restore", "verify"]

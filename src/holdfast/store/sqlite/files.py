@@ -29,6 +29,11 @@ def shm_of(path: Path) -> Path:
     return path.with_name(path.name + "-shm")
 
 
+def draft_of_restore(path: Path) -> Path:
+    """A restored file on its way to its name. While it is there, the store does not open."""
+    return path.with_name(path.name + ".restoring")
+
+
 class FileLock:
     """Holds a store's file for one process.
 
@@ -87,6 +92,12 @@ def check_header(path: Path, *, format_newest: int) -> bool:
 
     Returns False when the file is missing or empty, and so may become a new store.
     """
+    draft = draft_of_restore(path)
+    if draft.exists():
+        raise Unavailable(
+            f"a restore of {path} was interrupted, as {draft.name} shows: run it again",
+            code="StoreRestoring",
+        )
     header = b""
     if path.exists():
         with path.open("rb") as file:

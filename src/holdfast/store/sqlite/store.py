@@ -68,6 +68,7 @@ class SqliteStore:
         # What every further call raises, once the store is closed or has failed.
         self._ended: HoldfastError | None = None
         self._failure: str | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._on_failure = on_failure
         self._reader = reader
         # One thread: SQLite would take turns anyway, and one cannot starve the writer.
@@ -159,7 +160,10 @@ class SqliteStore:
         if self._ended is None:
             self._ended = Unavailable("the store is closed")
         self._hub.close()
-        await asyncio.to_thread(self._shut)
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(asyncio.to_thread(self._shut))
+        # Whoever stops waiting does not leave the file half closed.
+        await asyncio.shield(self._closing)
 
     def _shut(self) -> None:
         self._writer.stop()

@@ -81,7 +81,8 @@ class TokenBook:
         if surplus >= _STEP_TOKENS:
             line = max(line, Token(self.session, surplus // _STEP_TOKENS * _STEP_TOKENS))
             self._expire(line)
-        while len(self._marks) > 1 and self._marks[0][1] <= line:
+        # Rows are deleted in pieces, so a mark is needed until all before it are gone.
+        while len(self._marks) > 1 and self._marks[0][1] <= self.forgotten:
             self._marks.popleft()
         return line if line > self.forgotten else None
 

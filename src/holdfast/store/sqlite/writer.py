@@ -41,6 +41,8 @@ class Writer:
         self._deliver = deliver
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._handover = threading.Lock()
+        # Taken and not yet answered.
+        self._serving: list[Job] = []
         # Set when no further job will be taken: None while running.
         self._ended: HoldfastError | None = None
         self._thread = threading.Thread(target=self._main, name="holdfast-store", daemon=True)
@@ -91,7 +93,9 @@ class Writer:
         """Serve one group; False at the end."""
         jobs, is_last = self._take()
         if jobs:
+            self._serving = jobs
             answers = self._engine.run([job.request for job in jobs])
+            self._serving = []
             self._deliver(jobs, answers, self._engine.failure)
         elif not is_last:
             # Nobody waits: sweep. Garbage that readers still hold does not count.
@@ -126,6 +130,8 @@ class Writer:
         """Refuse everything from here on, also what was submitted but not taken."""
         with self._handover:
             self._ended = ending
+        # How far a bug let these get is not known.
+        unknown: list[Answer] = [OutcomeUnknown(ending.message) for _ in self._serving]
         left: list[Job] = []
         while True:
             try:
@@ -134,5 +140,5 @@ class Writer:
                 break
             if job is not None:
                 left.append(job)
-        answers = Answers([ending] * len(left), self._engine.view.revision, [])
-        self._deliver(left, answers, self._engine.failure)
+        answers = Answers([*unknown, *[ending] * len(left)], self._engine.view.revision, [])
+        self._deliver(self._serving + left, answers, self._engine.failure)

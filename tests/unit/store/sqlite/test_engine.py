@@ -1,0 +1,294 @@
+"""Groups, sweeping, forgetting, and what a failing disk leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
+from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused, Transaction
+from holdfast.store.contract import KEY_END, Applied, Forgotten, NotApplied
+from holdfast.store.sqlite.engine import AskFate, Compact, Engine, Write
+from holdfast.store.sqlite.token_book import USABLE_S
+from tests.crash_vfs import Sync
+from tests.crash_vfs import Write as DiskWrite
+from tests.faulty_disk import FaultyDisk
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, disk: FaultyDisk, clock: Clock) -> Iterator[Engine]:
+    opened = Engine.open(tmp_path / "store.db", vfs=disk.name, clock=clock)
+    yield opened
+    disk.heal()
+    opened.close()
+
+
+def put(key: str, value: bytes = b"1", **compares: int) -> Write:
+    return Write(Transaction(tuple(Compare(k, m) for k, m in compares.items()), (Put(key, value),)))
+
+
+def count(engine: Engine, table: str) -> int:
+    found = engine._connection.execute(f"SELECT count(*) FROM {table}").get
+    assert isinstance(found, int)
+    return found
+
+
+def test_a_group_is_decided_one_after_another(engine: Engine) -> None:
+    """Each member sees what those before it are about to write [C2]."""
+    answers = engine.run([put("a", b"1", a=0), put("a", b"2", a=0), put("a", b"3", a=1)]).answers
+    assert answers[0] == Committed(1)
+    assert isinstance(answers[1], Refused)
+    assert [r and (r.value, r.modified) for r in answers[1].current] == [(b"1", 1)]
+    assert answers[2] == Committed(2)
+
+
+def test_a_group_is_synced_once(engine: Engine, disk: FaultyDisk) -> None:
+    before = len(disk.vfs.trace)
+    engine.run([put(f"k{i}") for i in range(100)])
+    assert [op for op in disk.vfs.trace[before:] if isinstance(op, Sync)] != []
+    # A new log costs one sync more, for its header.
+    assert len([op for op in disk.vfs.trace[before:] if isinstance(op, Sync)]) <= 2
+    before = len(disk.vfs.trace)
+    engine.run([put(f"k{i}") for i in range(100)])
+    assert len([op for op in disk.vfs.trace[before:] if isinstance(op, Sync)]) == 1
+
+
+def test_reading_and_refusing_write_nothing(engine: Engine, disk: FaultyDisk) -> None:
+    """Conflicts cost no sync."""
+    engine.run([put("a")])
+    before = len(disk.vfs.trace)
+    answer = engine.run([put("a", a=7)]).answers[0]
+    assert isinstance(answer, Refused)
+    assert len(disk.vfs.trace) == before
+
+
+def test_compaction_is_swept_in_pieces_and_leaves_what_is_current(engine: Engine) -> None:
+    """Rows go away a few at a time; nothing current goes [C2]."""
+    for i in range(300):
+        engine.run([put(f"k{i % 10}", b"%d" % i)])
+    engine.run([Write(Transaction((), (Delete("k0"),)))])
+    assert count(engine, "log") == 301
+    engine.run([Compact(301)])
+    assert engine.view.compacted == 301
+    # Each further group, also an empty one, sweeps some.
+    engine.run([])
+    left = count(engine, "log")
+    assert 301 - 2 * engine.sweep_rows_max <= left < 301
+    while engine.view.has_garbage():
+        engine.run([])
+    assert count(engine, "log") == 9
+    found = engine.view.select("", KEY_END, limit=100, at=None).found
+    assert [p.key for p in found.entries] == [f"k{i}" for i in range(1, 10)]
+    with pytest.raises(Expired):
+        engine.view.select("", KEY_END, limit=100, at=300)
+
+
+def test_sweeping_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """A compaction that was cut short leaves nothing behind for ever."""
+    engine = Engine.open(tmp_path / "store.db")
+    for i in range(300):
+        engine.run([put("k", b"%d" % i)])
+    engine.run([Compact(300)])
+    engine.run([])
+    engine.close()
+    engine = Engine.open(tmp_path / "store.db")
+    assert engine.view.compacted == 300
+    assert 1 < count(engine, "log") < 300
+    while engine.view.has_garbage():
+        engine.run([])
+    assert count(engine, "log") == 1
+    assert engine.view.revision == 300
+    engine.close()
+
+
+def test_a_revision_survives_even_if_all_of_it_was_swept(tmp_path: Path) -> None:
+    """The last revision was a deletion, and nothing of it is left: it still never goes back."""
+    engine = Engine.open(tmp_path / "store.db")
+    engine.run([put("a"), Write(Transaction((), (Delete("a"),)))])
+    engine.run([Compact(2)])
+    while engine.view.has_garbage():
+        engine.run([])
+    assert count(engine, "log") == 0
+    engine.close()
+    engine = Engine.open(tmp_path / "store.db")
+    assert engine.view.revision == 2
+    assert engine.run([put("a")]).answers == [Committed(3)]
+    engine.close()
+
+
+def test_a_pinned_revision_is_not_swept(tmp_path: Path) -> None:
+    """A reader on its way to the file finds its rows there [C8]."""
+    engine = Engine.open(tmp_path / "store.db", cache_bytes_max=0)
+    for i in range(3):
+        engine.run([put("a", b"%d" % i)])
+    selection = engine.view.select("a", "b", limit=1, at=2)
+    assert selection.values == [None]
+    engine.run([Compact(3)])
+    engine.run([])
+    # The row of revision 1 is gone, the one that is being read is not.
+    assert count(engine, "log") == 2
+    engine.view.unpin(selection.pin)
+    engine.run([])
+    assert count(engine, "log") == 1
+    engine.close()
+
+
+def test_a_failed_sync_stops_the_store_and_leaves_memory_as_it_was(
+    engine: Engine, disk: FaultyDisk
+) -> None:
+    """What was to be written is unknown; nothing is acknowledged or shown [INV11]."""
+    engine.run([put("a")])
+    disk.fail_syncs()
+    token = engine.tokens.issue()
+    write = Write(Transaction((), (Put("b", b"2"), Delete("a"))), token)
+    answers = engine.run([write, put("a", a=7), AskFate(engine.tokens.issue())])
+    unknown, refused, fate = answers.answers
+    assert isinstance(unknown, OutcomeUnknown)
+    assert isinstance(refused, Unavailable)
+    assert isinstance(fate, Unavailable)
+    assert answers.changes == []
+    assert engine.failure is not None
+    assert "store.db has stopped: a commit failed" in engine.failure
+    found = engine.view.select("", KEY_END, limit=10, at=None).found
+    assert (found.revision, [p.key for p in found.entries]) == (1, ["a"])
+
+
+def test_a_failed_sync_is_never_tried_again(engine: Engine, disk: FaultyDisk) -> None:
+    """The kernel reports it once and forgets: a second sync would succeed and prove nothing."""
+    engine.run([put("a")])
+    disk.fail_syncs()
+    engine.run([put("b")])
+    disk.heal()
+    engine.close()
+    assert disk.after_fault == []
+
+
+def test_after_a_failed_sync_a_restart_tells_the_fate(tmp_path: Path, disk: FaultyDisk) -> None:
+    """Whatever it is, it is final and agrees with the records [F6, INV11]."""
+    path = tmp_path / "store.db"
+    engine = Engine.open(path, vfs=disk.name)
+    engine.run([put("a")])
+    token = engine.tokens.issue()
+    disk.fail_syncs()
+    answer = engine.run([Write(Transaction((), (Put("b", b""),)), token)]).answers[0]
+    assert isinstance(answer, OutcomeUnknown)
+    engine.close()
+    disk.heal()
+    engine = Engine.open(path, vfs=disk.name)
+    fate = engine.run([AskFate(token)]).answers[0]
+    assert fate in (Applied(2), NotApplied())
+    assert (engine.view.pointer("b") is not None) == (fate == Applied(2))
+    # What the log holds was copied and synced anew when the file was opened.
+    main = [op for op in disk.after_fault if isinstance(op, Sync) and op.file == "store.db"]
+    assert main != []
+    engine.close()
+
+
+def test_a_full_disk_stops_the_store(engine: Engine, disk: FaultyDisk) -> None:
+    """[INV11]"""
+    engine.run([put("a")])
+    disk.fail_writes()
+    answer = engine.run([put("b")]).answers[0]
+    assert isinstance(answer, OutcomeUnknown)
+    assert engine.failure is not None
+    assert "disk full" in engine.failure
+
+
+def test_an_error_before_the_commit_is_certain(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a commit nothing can have happened, and the answer says so."""
+    from holdfast.store.sqlite import engine as module
+
+    def fail(*_: object) -> None:
+        raise apsw.NoMemError("out of memory")
+
+    monkeypatch.setattr(module, "_insert", fail)
+    answer = engine.run([put("b")]).answers[0]
+    assert isinstance(answer, Unavailable)
+    assert engine.failure is not None
+
+
+def test_a_failed_checkpoint_stops_the_store(
+    engine: Engine, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hides from no one: the log would grow until the disk is full [INV11]."""
+    monkeypatch.setattr(Engine, "checkpoint_pages", 1)
+    engine.run([put("a")])
+    disk.fail_syncs(file="store.db")
+    engine.keep_house()
+    assert engine.failure is not None
+    assert "a checkpoint failed" in engine.failure
+
+
+def test_the_log_is_checkpointed_when_it_has_grown(
+    engine: Engine, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins anew instead of growing for ever."""
+    monkeypatch.setattr(Engine, "checkpoint_pages", 50)
+    for i in range(100):
+        engine.run([put(f"k{i % 10}", b"v" * 5_000)])
+        engine.keep_house()
+    log = [op for op in disk.vfs.trace if isinstance(op, DiskWrite) and op.file.endswith("-wal")]
+    assert max(op.offset + len(op.data) for op in log) < 60 * 4200
+
+
+def test_tokens_are_forgotten_in_pieces_and_durably(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is forgotten is said to be forgotten, also after a restart."""
+    from holdfast.store.sqlite import engine as module
+
+    monkeypatch.setattr(module, "FORGET_TOKENS_MAX", 10)
+    engine = Engine.open(tmp_path / "store.db", clock=clock)
+    tokens = [engine.tokens.issue() for _ in range(25)]
+    for token in tokens:
+        engine.run([Write(Transaction((), (Put("a", b""),)), token)])
+    clock.now_s += 40
+    engine.keep_house()
+    clock.now_s += 2 * USABLE_S + 40
+    engine.keep_house()
+    assert count(engine, "tokens") == 15
+    assert engine.run([AskFate(tokens[9])]).answers == [Forgotten()]
+    assert engine.run([AskFate(tokens[10])]).answers == [Applied(11)]
+    engine.keep_house()
+    engine.keep_house()
+    assert count(engine, "tokens") == 0
+    engine.close()
+    engine = Engine.open(tmp_path / "store.db", clock=clock)
+    assert engine.run([AskFate(t) for t in tokens]).answers == [Forgotten()] * 25
+    answer = engine.run([Write(Transaction((), (Put("a", b""),)), tokens[0])]).answers[0]
+    assert isinstance(answer, OutcomeUnknown)
+    engine.close()
+
+
+def test_a_damaged_value_stops_the_store_instead_of_being_served(tmp_path: Path) -> None:
+    """[INV11]"""
+    engine = Engine.open(tmp_path / "store.db", cache_bytes_max=0)
+    engine.run([put("a", b"right")])
+    engine._connection.execute("UPDATE log SET value = ?", (b"wrong",))
+    answer = engine.run([put("a", a=7)]).answers[0]
+    assert isinstance(answer, Unavailable)
+    assert engine.failure is not None
+    assert "'a' was altered" in engine.failure
+    engine.close()

@@ -1,0 +1,71 @@
+"""How long tokens may be used and are remembered."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
+from holdfast.store.sqlite import token_book
+from holdfast.store.sqlite.token_book import TOKENS_MAX, USABLE_S, TokenBook
+from holdfast.store.tokens import Token
+
+
+class Clock:
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_used_token_is_remembered_for_ten_minutes_at_least() -> None:
+    """Whenever it was used: it may be used for ten minutes, and is forgotten after twenty."""
+    clock = Clock()
+    book = TokenBook(5, Token(0, 0), clock)
+    token = book.issue()
+    issued_s = clock.now_s
+    last_usable_s = 0.0
+    for _ in range(100):
+        line = book.due()
+        if line is not None:
+            if token <= line:
+                break
+            book.forgotten = line
+        try:
+            book.check_usable(token)
+            last_usable_s = clock.now_s
+        except Unavailable:
+            pass
+        clock.now_s += 30
+    assert last_usable_s - issued_s >= USABLE_S - 60
+    assert clock.now_s - last_usable_s >= USABLE_S
+
+
+def test_tokens_of_earlier_sessions_are_told_but_not_used() -> None:
+    """A restart ends what was in flight."""
+    clock = Clock()
+    book = TokenBook(5, Token(3, 17), clock)
+    with pytest.raises(OutcomeUnknown):
+        book.check_usable(Token(3, 17))
+    with pytest.raises(Unavailable):
+        book.check_usable(Token(4, 1))
+    with pytest.raises(Invalid):
+        book.check_form(Token(5, 1))
+    assert book.issue() == Token(5, 1)
+    book.check_form(Token(5, 1))
+    book.check_usable(Token(5, 1))
+    clock.now_s += 2 * USABLE_S
+    assert book.due() == Token(5, 0)
+
+
+def test_a_flood_of_tokens_is_bounded() -> None:
+    """Beyond the bound the oldest are forgotten early, in large steps."""
+    book = TokenBook(1, Token(0, 0), Clock())
+    book._issued = TOKENS_MAX + token_book._STEP_TOKENS - 1
+    assert book.due() is None
+    book._issued += 1
+    line = book.due()
+    assert line == Token(1, token_book._STEP_TOKENS)
+    book.forgotten = line
+    assert book.due() is None
+    with pytest.raises(OutcomeUnknown):
+        book.check_usable(line)

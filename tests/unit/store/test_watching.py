@@ -1,0 +1,146 @@
+"""How watches wait together, fall behind and end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.model.errors import Unavailable
+from holdfast.model.transaction import Committed, Put, Transaction
+from holdfast.store.contract import Batch
+from holdfast.store.memory import Keyspace, MemoryStore
+from holdfast.store.watching import WatchHub
+
+
+async def put(store: MemoryStore, key: str) -> int:
+    outcome = await store.txn(Transaction((), (Put(key, b""),)))
+    assert isinstance(outcome, Committed)
+    return outcome.revision
+
+
+def test_readers_of_one_prefix_share_one_batch() -> None:
+    """So that whoever encodes it encodes it once."""
+
+    async def story() -> None:
+        store = MemoryStore()
+        watches = [store.watch("a/", after=0) for _ in range(20)]
+        for watch in watches:
+            assert await anext(watch) == Batch(0)
+        waiting = [asyncio.ensure_future(anext(watch)) for watch in watches]
+        await asyncio.sleep(0)
+        await put(store, "a/1")
+        batches = await asyncio.gather(*waiting)
+        assert len({id(batch) for batch in batches}) == 1
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_reader_that_does_not_read_holds_nothing() -> None:
+    """Its place is a number; what it missed is read from the history when it comes back."""
+
+    async def story() -> None:
+        store = MemoryStore()
+        watch = store.watch("", after=0)
+        await anext(watch)
+        for i in range(2_500):
+            await put(store, f"k{i}")
+        assert store._hub._pending == []
+        sizes = []
+        while sum(sizes) < 2_500:
+            sizes.append(len((await anext(watch)).changes))
+        assert sizes == [1_000, 1_000, 500]
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_reader_that_listed_a_newer_revision_does_not_see_it_again() -> None:
+    """A list may be ahead of what has been handed out [INV10]."""
+
+    async def story() -> None:
+        store = MemoryStore()
+        early = store.watch("a", after=0)
+        await anext(early)
+        waiting = asyncio.ensure_future(anext(early))
+        await asyncio.sleep(0)
+        # With a reader waiting, the change is handed out later than it is listed.
+        revision = await put(store, "a")
+        assert store._hub._position < revision
+        late = store.watch("a", after=revision)
+        assert await anext(late) == Batch(revision)
+        next_revision = await put(store, "a")
+        batch = await anext(late)
+        assert [c.revision for c in batch.changes] == [next_revision]
+        await waiting
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_bookmark_does_not_overtake_a_change() -> None:
+    """The change is handed out first, even when both are due [INV10]."""
+
+    async def story() -> None:
+        keyspace = Keyspace()
+        store = MemoryStore(keyspace)
+        watch = store.watch("a", after=0)
+        await anext(watch)
+        waiting = asyncio.ensure_future(anext(watch))
+        await asyncio.sleep(0)
+        await put(store, "a")
+        store._hub._send_bookmarks()
+        batch = await waiting
+        assert [c.key for c in batch.changes] == ["a"]
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_failed_store_says_so_to_every_reader() -> None:
+    """Waiting or not, and again when asked again [INV11]."""
+
+    async def story() -> None:
+        async def read(_prefix: str, _after: int, upto: int) -> Batch:
+            return Batch(upto)
+
+        hub = WatchHub(read, position=0)
+        waiting, idle = hub.watch("a", after=0), hub.watch("a", after=0)
+        await anext(waiting)
+        task = asyncio.ensure_future(anext(waiting))
+        await asyncio.sleep(0)
+        hub.fail(Unavailable("the disk failed"))
+        for awaited in (task, anext(idle), anext(waiting)):
+            with pytest.raises(Unavailable, match="the disk failed"):
+                await awaited
+
+    asyncio.run(story())
+
+
+def test_changes_meant_for_readers_that_left_reach_no_other() -> None:
+    """A reader that joins later begins where it was told, not where others were [INV10]."""
+
+    async def story() -> None:
+        store = MemoryStore()
+        left = store.watch("a", after=0)
+        await anext(left)
+        waiting = asyncio.ensure_future(anext(left))
+        await asyncio.sleep(0)
+        # The first hand-out is at once; the second change has to wait for the next one.
+        await put(store, "a")
+        await waiting
+        waiting = asyncio.ensure_future(anext(left))
+        await asyncio.sleep(0)
+        second = await put(store, "a")
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        third = await put(store, "a")
+        joined = store.watch("a", after=third)
+        assert await anext(joined) == Batch(third)
+        fourth = await put(store, "a")
+        assert [c.revision for c in (await anext(joined)).changes] == [fourth]
+        assert [c.revision for c in (await anext(left)).changes] == [second, third, fourth]
+        await store.close()
+
+    asyncio.run(story())
