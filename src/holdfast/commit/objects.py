@@ -32,7 +32,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import ManagedFields, Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind, kind_of
-from holdfast.model.validation import validate_status
+from holdfast.model.validation import validate_status, validate_update
 
 STATUS = "status"
 # A generated name gets so many random characters, as in Kubernetes.
@@ -210,7 +210,7 @@ def rewrite(
     """Admit a changed object and write it, unless nothing changed after all."""
     admission = Admission(object=new, old=old)
     if subresource == STATUS:
-        refusal = status_refusal(context, old, new) or _status_invalid(new)
+        refusal = status_refusal(context, old, new) or _status_invalid(old, new)
     else:
         refusal = finalizer_refusal(draft, context, old, new) or _admit_change(
             draft, context, admission
@@ -233,8 +233,8 @@ def rewrite(
     return Written(after, tuple(admission.warnings))
 
 
-def _status_invalid(new: Object) -> Refusal | None:
-    errors = validate_status(new)
+def _status_invalid(old: Object, new: Object) -> Refusal | None:
+    errors = (*validate_status(new), *validate_update(old, new))
     return invalid(new, errors) if errors else None
 
 

@@ -26,21 +26,9 @@ from holdfast.model.refusal import Reason, Refusal
 WORKLOAD_LABEL = "holdfast.dev/workload"
 
 
-def replica_name(workload: str, ordinal: int, incarnation: int) -> str:
-    """The one name of a place and a life in it."""
-    return f"{workload}-{ordinal}-{incarnation}"
-
-
 def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
     """Whether this replica may come into being."""
     spec = replica.spec
-    expected = replica_name(spec.workload, spec.ordinal, spec.incarnation)
-    if replica.name != expected:
-        return Refusal(
-            Reason.INVALID,
-            f"metadata.name: {replica.name!r}: must be {expected!r}",
-            {"field": "metadata.name"},
-        )
     workload = draft.object(Workload, replica.namespace, spec.workload)
     if workload is None or workload.metadata.uid != spec.workload_uid:
         return Refusal(

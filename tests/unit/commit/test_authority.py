@@ -1,0 +1,149 @@
+"""The authority: groups, conflicts, lost answers, and any number of authorities over one store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commit.authority import FATE_TRIES_MAX, Limits
+from holdfast.commit.requests import Accepted, Create, Update
+from holdfast.model.errors import OutcomeUnknown, Unavailable
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.machine import FateOf, Txn
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason
+from holdfast.model.transaction import Compare, Put, Transaction
+from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, refused
+
+
+def tenants(count: int) -> list[tuple[Identity, Any]]:
+    return [(ADMIN, Create(Tenant(ObjectMeta(name=f"t{i}")))) for i in range(count)]
+
+
+def test_requests_that_arrive_together_are_committed_as_one_group() -> None:
+    """[C2]"""
+    plane = Plane()
+    answers = plane.ask_all(*tenants(40))
+    assert all(isinstance(answer, Accepted) for answer in answers)
+    revisions = {answer.revision for answer in answers}
+    assert len(revisions) == 1
+
+
+def test_a_group_never_outgrows_what_the_store_takes() -> None:
+    """[C2]"""
+    plane = Plane(limits=Limits(requests_max=100, compares_max=12))
+    answers = plane.ask_all(*tenants(30))
+    assert all(isinstance(answer, Accepted) for answer in answers)
+    assert max(len(t.compares) for t in plane.transactions) <= 12
+
+
+def test_a_later_request_sees_what_an_earlier_one_of_its_group_wrote() -> None:
+    """[C2]"""
+    plane = Plane()
+    first, second, third = plane.ask_all(tenants(1)[0], *tenants(1), *tenants(1))
+    accepted(first)
+    refused(second, Reason.EXISTS)
+    refused(third, Reason.EXISTS)
+
+
+def test_a_view_that_is_old_costs_a_second_try_and_no_correctness() -> None:
+    """[C3, C6.1, N1.7]"""
+    plane = Plane()
+    plane.region()
+    plane.tenant()
+    term = plane.term(SCHEDULER)
+    node = plane.node(capacity={"cpu": "1", "memory": "4Gi"})
+    workload = plane.workload(replicas=2)
+    one, two = plane.replica(workload, 0), plane.replica(workload, 1)
+    stale = plane.authority
+    plane.authority = plane.new_authority()
+    accepted(plane.ask(SCHEDULER, bind(one, node, term)))
+    plane.authority = stale
+    refused(plane.ask(SCHEDULER, bind(two, node, term)), Reason.NODE_FULL)
+    assert plane.ledger("node-a").used["cpu"] == 1000
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_lost_answer_is_settled_by_its_token_before_anything_else(committed: bool) -> None:
+    """[F6, E5, N1.1, SC3]"""
+    plane = Plane()
+    plane.tenant("warm")
+    lost: list[Txn] = []
+
+    def lose(effect: Txn | FateOf) -> Any:
+        if isinstance(effect, FateOf) or not effect.transaction.writes or lost:
+            return None
+        lost.append(effect)
+        if committed:
+            plane.store.txn(effect.transaction, token=effect.token)
+        return OutcomeUnknown("the answer was lost")
+
+    plane.spoil = lose
+    (answer,) = plane.ask_all(*tenants(1))
+    assert accepted(answer).name == "t0"
+    assert len(lost) == 1
+    refused(plane.ask(*tenants(1)[0]), Reason.EXISTS)
+
+
+def test_when_nobody_can_say_what_happened_the_caller_hears_that() -> None:
+    """[F6]"""
+    plane = Plane()
+    plane.tenant("warm")
+    asked = 0
+
+    def silence(effect: Txn | FateOf) -> Any:
+        nonlocal asked
+        if isinstance(effect, FateOf):
+            asked += 1
+            return Unavailable("no quorum")
+        return OutcomeUnknown("lost") if effect.transaction.writes else None
+
+    plane.spoil = silence
+    (answer,) = plane.ask_all(*tenants(1))
+    assert isinstance(answer, OutcomeUnknown)
+    assert asked == FATE_TRIES_MAX
+
+
+def test_a_store_that_is_away_is_said_to_be_away_and_nothing_is_half_done() -> None:
+    """[C7.5]"""
+    plane = Plane()
+    plane.tenant("warm")
+    plane.spoil = lambda effect: Unavailable("away")
+    (answer,) = plane.ask_all(*tenants(1))
+    assert isinstance(answer, Unavailable)
+    plane.spoil = None
+    accepted(plane.ask(*tenants(1)[0]))
+
+
+def test_under_contention_groups_shrink_until_something_gets_through() -> None:
+    """[C7.2]"""
+    plane = Plane()
+    made = [plane.tenant(f"c{i}") for i in range(13)]
+    sizes: list[int] = []
+
+    def meddle(effect: Txn | FateOf) -> Any:
+        """Whenever a large group is on its way, somebody else rewrites one of its keys first."""
+        if isinstance(effect, Txn) and effect.transaction.writes:
+            sizes.append(len(effect.transaction.writes))
+            if sizes[-1] > 4:
+                key = effect.transaction.compares[0].key
+                record = plane.store.get(key)
+                assert record is not None
+                same = Transaction((Compare(key, record.modified),), (Put(key, record.value),))
+                plane.store.txn(same)
+        return None
+
+    plane.spoil = meddle
+    answers = plane.ask_all(*[(ADMIN, labelled(obj)) for obj in made])
+    assert all(isinstance(answer, Accepted) for answer in answers)
+    # The first goes alone, as nothing else waits yet; the other twelve are tried three times, then
+    # in halves, until the halves are small enough to be left alone.
+    assert sizes[:8] == [1, 12, 12, 12, 6, 6, 6, 3]
+
+
+def labelled(obj: Any) -> Update:
+    metadata = msgspec.structs.replace(obj.metadata, labels={"x": "y"}, resource_version="")
+    return Update(msgspec.structs.replace(obj, metadata=metadata))
