@@ -50,20 +50,23 @@ def load_meta(connection: apsw.Connection, path: Path) -> Meta:
 def load(connection: apsw.Connection, path: Path) -> Loaded:
     """Read pointers and history, and check that they agree."""
     meta = load_meta(connection, path)
-    current = [
-        Pointer(key, created, row)
+    current = {
+        key: Pointer(key, created, row)
         for key, created, row in connection.execute("SELECT key, created, id FROM current")
-    ]
-    steps = _load_steps(connection, path, meta.swept)
-    index = VersionIndex.loaded(current, steps, compacted=meta.swept)
+    }
+    steps = _load_steps(connection, path, meta.swept, current)
+    index = VersionIndex.loaded(current.values(), steps, compacted=meta.swept)
     _check(index, meta, path)
     return Loaded(meta, index)
 
 
 def _load_steps(
-    connection: apsw.Connection, path: Path, swept: int
+    connection: apsw.Connection, path: Path, swept: int, current: dict[str, Pointer]
 ) -> list[Sequence[Step[Pointer]]]:
-    """The steps of every revision after the swept one, from the rows that made them."""
+    """The steps of every revision after the swept one, from the rows that made them.
+
+    They share the current pointers, which are most of all.
+    """
     revisions: list[Sequence[Step[Pointer]]] = []
     steps: list[Step[Pointer]] = []
     revision = swept
@@ -81,7 +84,11 @@ def _load_steps(
         elif row != row_id(revision, len(steps)):
             raise corrupt(path, f"revision {revision} lacks a row before {row:#x}")
         before = Pointer(key, created, previous) if previous else None
-        after = None if is_deletion else Pointer(key, created, row)
+        after = None
+        if not is_deletion:
+            newest = current.get(key)
+            is_newest = newest is not None and newest.id == row
+            after = newest if is_newest else Pointer(key, created, row)
         steps.append(Step(key, before, after))
     return revisions
 
