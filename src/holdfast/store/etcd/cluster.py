@@ -26,6 +26,8 @@ _HAS_LEADER = ("hasleader", "true")
 
 # A login, and the first look at a member, must not eat up the whole time of a call.
 LOGIN_TIMEOUT_S = 3.0
+# How long other members get to be connected to when the one that is connected has failed.
+LOOK_ELSEWHERE_S = 1.0
 
 Request = TypeVar("Request")
 
@@ -56,6 +58,8 @@ class Cluster:
         self.members = [Member(target, config) for target in config.targets()]
         # Spread clients with the same configuration over the members.
         self._at = random.randrange(len(self.members))
+        # Members that failed and have not answered since.
+        self._blamed: set[Member] = set()
         self._cluster_id = 0
         self._metadata: Metadata = (_HAS_LEADER,)
         self._login_lock = asyncio.Lock()
@@ -93,21 +97,33 @@ class Cluster:
         """
         if self._closed:
             raise Unavailable("the store is closed")
-        # In order from the current one on, so that a failed member is the last to be tried again.
         order = self.members[self._at :] + self.members[: self._at]
-        for member in order:
-            if member.is_ready():
-                return member
-        member = await _first_connected(order, timeout_s)
+        if len(self._blamed) == len(order):
+            self._blamed.clear()
+        trusted = [member for member in order if member not in self._blamed]
+        member = _ready_of(trusted)
+        if member is None and self._blamed:
+            # A connection to a stopped or cut off member looks as good as any. Before we fall back
+            # on one that failed us, the others get a chance to be connected to.
+            look_s = min(timeout_s / 2, LOOK_ELSEWHERE_S)
+            member = await _first_connected(trusted, look_s, patiently=False) or _ready_of(order)
+        if member is None:
+            member = await _first_connected(order, timeout_s, patiently=True)
         if self._closed:
             raise Unavailable("the store is closed")
+        if member is None:
+            targets = ", ".join(member.target for member in order)
+            raise Unavailable(f"no etcd member could be connected to: {targets}")
         return member
 
     def blame(self, member: Member) -> None:
         """Let the next call go to another member than this one."""
-        at = self.members.index(member)
-        if at == self._at:
-            self._at = (at + 1) % len(self.members)
+        self._blamed.add(member)
+        self._at = (self.members.index(member) + 1) % len(self.members)
+
+    def praise(self, member: Member) -> None:
+        """The member answered."""
+        self._blamed.discard(member)
 
     def is_ours(self, header: pb.ResponseHeader) -> bool:
         """Whether an answer came from the cluster that the store was opened on."""
@@ -156,6 +172,7 @@ class Cluster:
         if not self.is_ours(answer.header):
             stranger = CallFailed(Kind.DOUBT, "it belongs to another cluster than at the start")
             raise self._error(member, stranger, writes=writes)
+        self.praise(member)
         return answer
 
     def _error(self, member: Member, failed: CallFailed, *, writes: bool) -> HoldfastError:
@@ -195,21 +212,29 @@ class Cluster:
         return MemberFacts(member.target, answer.version, tuple(answer.errors))
 
 
-async def _first_connected(members: list[Member], timeout_s: float) -> Member:
+async def _first_connected(
+    members: list[Member], timeout_s: float, *, patiently: bool
+) -> Member | None:
     """Connect to all at once and take the first that answers, or the earliest of several."""
-    attempts = [asyncio.ensure_future(member.connect()) for member in members]
+    attempts = {asyncio.ensure_future(member.connect(patiently=patiently)) for member in members}
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    waiting = set(attempts)
     try:
-        await asyncio.wait(attempts, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        while waiting and _ready_of(members) is None and loop.time() < deadline:
+            _, waiting = await asyncio.wait(
+                waiting, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED
+            )
     finally:
         for attempt in attempts:
             attempt.cancel()
         # An attempt that failed has nothing to say beyond the state of its member.
         await asyncio.gather(*attempts, return_exceptions=True)
-    for member in members:
-        if member.is_ready():
-            return member
-    targets = ", ".join(member.target for member in members)
-    raise Unavailable(f"no etcd member could be connected to within {timeout_s:g} s: {targets}")
+    return _ready_of(members)
+
+
+def _ready_of(members: list[Member]) -> Member | None:
+    return next((member for member in members if member.is_ready()), None)
 
 
 def _range(member: Member) -> Unary[pb.RangeRequest, pb.RangeResponse]:

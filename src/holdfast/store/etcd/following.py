@@ -112,6 +112,7 @@ class Follower:
     async def _stream(self, member: Member) -> None:
         """Read one stream until it fails or the buffer is full."""
         self._guard.restart()
+        self._member = member
         first, end = self._layout.watched(self._prefix)
         metadata = self._cluster.metadata
         stream = member.watch(metadata)
@@ -181,6 +182,7 @@ class Follower:
         batch = self._guard.take(answer)
         if batch is not None:
             self._buffer.push(batch)
+            self._cluster.praise(self._member)
             self._heard = _now()
             self._due = self._heard + self._pause_s
             self._retry_s = RETRY_MIN_S
@@ -239,7 +241,7 @@ class Follower:
             raise Unavailable(
                 f"nothing was heard from etcd for {silence_s:.0f} s; watch again after revision"
                 f" {self._guard.delivered}: {message}"
-            )
+            ) from error
 
     def _next_retry_s(self) -> float:
         delay_s = self._retry_s

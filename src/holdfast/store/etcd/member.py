@@ -158,11 +158,16 @@ class Member:
         """Whether a connection stands, so that a call would go out at once."""
         return bool(self._channel.get_state() is grpc.ChannelConnectivity.READY)
 
-    async def connect(self) -> None:
-        """Return as soon as a connection stands; the caller decides how long to wait for that."""
+    async def connect(self, *, patiently: bool = True) -> None:
+        """Return as soon as a connection stands; the caller decides how long to wait for that.
+
+        Without patience one failed attempt, or one that failed a moment ago, is enough to raise.
+        """
         try:
             state = self._channel.get_state(try_to_connect=True)
             while state is not grpc.ChannelConnectivity.READY:
+                if not patiently and state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    raise CallFailed(Kind.NOT_SENT, "cannot be connected to")
                 await self._channel.wait_for_state_change(state)
                 state = self._channel.get_state(try_to_connect=True)
         except grpc.aio.UsageError as error:
