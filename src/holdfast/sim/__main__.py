@@ -135,6 +135,9 @@ def _mutants(options: argparse.Namespace) -> int:
         if options.only in mutant.name
     ]
     _say(table(findings))
+    found = next((finding for finding in findings if finding.seed is not None), None)
+    if found is not None:
+        _say(f"to see one: replay SCENARIO --seed N --mutant {options.mutants}:{found.mutant}")
     if options.record is not None:
         save(findings, options.record)
     return 0 if all(finding.as_hoped() for finding in findings) else 1

@@ -80,6 +80,7 @@ class Faults:
             cell.fuse = NEVER
             cell.fuses.clear()
             world.resume(cell)
+            cell.held_until_us = 0
             cell.delivery_faults.clear()
             cell.holds.clear()
             if cell.machine is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.sim.__main__ import main
+from holdfast.sim.mutants import load
 from tests.unit.sim.small_world import FAILING, HEALTHY
 
 # Seeds 0 to 9 contain some that fail.
@@ -64,6 +65,22 @@ def test_a_healthy_seed_is_not_shrunk(tmp_path: Path, capsys: pytest.CaptureFixt
     path = tmp_path / "none.json"
     assert main(["shrink", HEALTHY.name, "--seed", "1", "--out", str(path)]) == 0
     assert not path.exists()
+
+
+def test_mutants_are_searched_for_recorded_and_can_be_seen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table of planted bugs, and one of them replayed. [N6]"""
+    path, mutants = tmp_path / "found.json", "tests.sim.demo.mutants:MUTANTS"
+    options = ["--seeds", "5", "--only", "early-takeover", "--record", str(path)]
+    assert main(["mutants", mutants, *options]) == 0
+    assert f"--mutant {mutants}:early-takeover" in capsys.readouterr().out
+    (finding,) = load(path)
+    seed = ["--seed", str(finding.seed)]
+    scenario = "tests.sim.demo.world:SCENARIO"
+    assert main(["replay", scenario, *seed, "--mutant", f"{mutants}:early-takeover"]) == 1
+    assert "INV1 broken" in capsys.readouterr().out
+    assert main(["replay", scenario, *seed]) == 0
 
 
 def test_replay_without_a_scenario_says_what_is_missing(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from holdfast.model.errors import InvariantBroken
 from holdfast.sim import calls, plan, randomness
-from holdfast.sim.mutants import Mutant, rewrite, search, swap, table
+from holdfast.sim.mutants import Mutant, confirm, load, rewrite, save, search, swap, table
 from tests.unit.sim import small_world
 from tests.unit.sim.small_world import HEALTHY, Ticker
 
@@ -61,6 +64,17 @@ def test_a_control_that_alarms_and_a_bug_that_is_missed_are_called_out() -> None
     missed = search(SLOW, seeds_max=2)
     assert not missed.as_hoped()
     assert "NOT AS HOPED" in table([missed])
+
+
+def test_a_recorded_seed_is_tried_first_and_a_stale_one_is_searched_anew(tmp_path: Path) -> None:
+    """Recorded seeds save time, and nothing depends on them. [N6]"""
+    mutant = _rewritten('b"%d" % self.count', 'b"%d" % (99 - self.count)')
+    found = search(mutant, seeds_max=5)
+    path = tmp_path / "found.json"
+    save([found, msgspec.structs.replace(found, mutant="other")], path)
+    assert confirm(mutant, load(path), seeds_max=0) == found
+    assert confirm(mutant, [], seeds_max=5) == found
+    assert confirm(mutant, [msgspec.structs.replace(found, mutant="x")], seeds_max=0).seed is None
 
 
 def test_a_rewrite_that_no_longer_finds_its_text_fails() -> None:
