@@ -1,0 +1,117 @@
+"""Requests of others to a machine that are not answered yet.
+
+Each gets exactly one answer: the machine's, or after its time an error that says whether the
+machine had taken the request in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.model.identity import Identity
+from holdfast.model.machine import Answer, Asked
+
+
+class Inbound:
+    """One request, first in the shell's line and then with the machine."""
+
+    __slots__ = ("body", "future", "is_taken", "number", "sender", "timer")
+
+    def __init__(
+        self, number: int, sender: str | Identity, body: Any, future: asyncio.Future[Any]
+    ) -> None:
+        self.number = number
+        self.sender = sender
+        self.body = body
+        self.future = future
+        self.is_taken = False
+        self.timer: asyncio.TimerHandle | None = None
+
+    def take(self) -> Asked | None:
+        """The request for the machine; nothing when its asker has given up."""
+        if self.future.done():
+            return None
+        self.is_taken = True
+        return Asked(self.number, self.sender, self.body)
+
+    def lost(self, why: str) -> HoldfastError:
+        """What an asker is told that gets no answer."""
+        return OutcomeUnknown(why) if self.is_taken else Unavailable(f"{why}; it was not begun")
+
+
+class Asks:
+    """All of one machine. `post` puts a request into the shell's line."""
+
+    def __init__(self, *, post: Callable[[Inbound], None], asks_max: int) -> None:
+        self._post = post
+        self._asks_max = asks_max
+        self._open: dict[int, Inbound] = {}
+        self._number = 0
+        self._closed = False
+        self._emptied = asyncio.Event()
+
+    def submit(self, sender: str | Identity, body: Any, timeout_s: float) -> asyncio.Future[Any]:
+        """Take a request in. The future gets the answer, with errors as values."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        if self._closed:
+            future.set_result(Unavailable("the machine has stopped"))
+        elif len(self._open) >= self._asks_max:
+            future.set_result(Unavailable(f"{self._asks_max} requests wait already"))
+        else:
+            self._number += 1
+            inbound = Inbound(self._number, sender, body, future)
+            self._open[inbound.number] = inbound
+            inbound.timer = loop.call_later(timeout_s, self._time_out, inbound, timeout_s)
+            self._post(inbound)
+        return future
+
+    def take(self, inbound: Inbound) -> Asked | None:
+        """Hand a request from the line to the machine."""
+        asked = inbound.take()
+        if asked is None:
+            self._settle(inbound, None)
+        return asked
+
+    def answer(self, effect: Answer) -> None:
+        """Perform `Answer`."""
+        inbound = self._open.get(effect.call)
+        # An asker that gave up is not there any more; its machine cannot know that.
+        if inbound is not None:
+            self._settle(inbound, effect.body)
+
+    def close(self) -> None:
+        """Take in nothing more."""
+        self._closed = True
+
+    async def drained(self, grace_s: float) -> None:
+        """Until all are answered, or the grace is over."""
+        try:
+            async with asyncio.timeout(grace_s):
+                while self._open:
+                    self._emptied.clear()
+                    await self._emptied.wait()
+        except TimeoutError:
+            # Whoever still waits is told that the outcome is unknown.
+            return
+
+    def drop(self) -> None:
+        """The machine is gone: tell everybody who waits."""
+        self.close()
+        for inbound in list(self._open.values()):
+            self._settle(inbound, inbound.lost("the machine has stopped"))
+
+    def _time_out(self, inbound: Inbound, timeout_s: float) -> None:
+        self._settle(inbound, inbound.lost(f"no answer within {timeout_s:g} s"))
+
+    def _settle(self, inbound: Inbound, body: Any) -> None:
+        self._open.pop(inbound.number, None)
+        if inbound.timer is not None:
+            inbound.timer.cancel()
+        if not inbound.future.done():
+            inbound.future.set_result(body)
+        if not self._open:
+            self._emptied.set()

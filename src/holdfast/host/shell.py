@@ -1,0 +1,235 @@
+"""The real shell of a machine: it feeds it what happens and does what it asks for.
+
+A server, a scheduler or an agent is a machine in a shell. Stimuli wait in one line and are handed
+over one by one; the effects of a step are performed strictly in order before the next step, and
+`Persist` is on disk before the effect after it. Calls then run side by side (`calls`), watches hand
+over one batch at a time (`watches`), wake-ups keep CLOCK_BOOTTIME (`alarms`). The simulator has the
+same words in `sim/lives` and the same machines.
+
+A machine that raises has found a bug of ours. The shell stops, whoever waits for an answer is told
+that the outcome is unknown, and `wait` and `stop` raise what it raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.host import clock
+from holdfast.host.alarms import Alarms
+from holdfast.host.asks import Asks, Inbound
+from holdfast.host.calls import Calls
+from holdfast.host.durable import Durable
+from holdfast.host.peers import Nobody, Peers
+from holdfast.host.watches import OpenWatch, Watches
+from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
+from holdfast.model.identity import Identity
+from holdfast.model.machine import (
+    Answer,
+    Ask,
+    FateOf,
+    Machine,
+    Persist,
+    Range,
+    Started,
+    Txn,
+    Unwatch,
+    Wake,
+    Watch,
+    Woken,
+)
+from holdfast.store.contract import Store
+
+# Other tasks of the event loop get their turn after so many steps.
+STEPS_PER_TURN = 64
+
+Performer = Callable[[Any], None]
+
+
+class ShellLimits(msgspec.Struct, frozen=True):
+    """How much may be under way at once."""
+
+    # Requests that were not answered yet, taken in by the machine or not.
+    asks_max: int = 20_000
+    # Own calls: transactions, reads, questions to others.
+    calls_max: int = 10_000
+    watches_max: int = 1_000
+
+
+DEFAULT_LIMITS = ShellLimits()
+
+
+class Shell:
+    """Runs one machine on the event loop it is started on. Use as an async context manager."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        identity: Identity,
+        *,
+        store: Store | None = None,
+        folder: Path | None = None,
+        peers: Peers | None = None,
+        limits: ShellLimits = DEFAULT_LIMITS,
+    ) -> None:
+        """`identity` is who the machine is to its peers, `folder` where it persists things."""
+        self._machine, self._identity = machine, identity
+        self._durable = Durable(folder) if folder is not None else None
+        self._line: deque[Any] = deque()
+        self._arrived = asyncio.Event()
+        self._stopping = False
+        self._bug: BaseException | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._alarms: Alarms | None = None
+        self._asks = Asks(post=self._post, asks_max=limits.asks_max)
+        self._calls = Calls(
+            identity,
+            store,
+            peers if peers is not None else Nobody(),
+            post=self._post,
+            fail=self._fail,
+            calls_max=limits.calls_max,
+        )
+        self._watches = Watches(
+            store, post=self._post, fail=self._fail, watches_max=limits.watches_max
+        )
+        self._performers: dict[type[Any], Performer] = {
+            Answer: self._asks.answer,
+            Ask: self._calls.ask,
+            Txn: self._calls.txn,
+            Range: self._calls.range,
+            FateOf: self._calls.fate,
+            Watch: self._watches.watch,
+            Unwatch: self._watches.unwatch,
+            Wake: self._wake,
+        }
+
+    # The life of a machine -----------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Give the machine what its earlier lives persisted, and let it live."""
+        invariant(self._main is None, f"{self._identity.name} was started before")
+        durable = await asyncio.to_thread(self._durable.load) if self._durable is not None else {}
+        self._alarms = Alarms(lambda name: self._post(Woken(name)))
+        # Before any request that came in early.
+        self._line.appendleft(Started(durable, clock.boot_id()))
+        self._arrived.set()
+        self._main = asyncio.create_task(self._live())
+
+    async def stop(self, grace_s: float = 0.0) -> None:
+        """Take in nothing new, answer what was asked within the grace, then end.
+
+        Raises what broke the machine, if something did.
+        """
+        self._asks.close()
+        if self._main is None:
+            return
+        if grace_s > 0:
+            await self._asks.drained(grace_s)
+        self._stopping = True
+        self._arrived.set()
+        await self.wait()
+
+    async def wait(self) -> None:
+        """Until the machine has ended. Raises what broke it, if something did."""
+        if self._main is not None:
+            await asyncio.shield(self._main)
+
+    async def __aenter__(self) -> Shell:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _live(self) -> None:
+        try:
+            while not self._stopping:
+                if not self._line:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                for _ in range(min(STEPS_PER_TURN, len(self._line))):
+                    await self._step()
+                if self._bug is not None:
+                    raise self._bug
+                await asyncio.sleep(0)
+        finally:
+            await self._shut()
+
+    async def _shut(self) -> None:
+        self._stopping = True
+        if self._alarms is not None:
+            self._alarms.close()
+        await self._calls.cancel()
+        await self._watches.cancel()
+        self._asks.drop()
+        self._line.clear()
+
+    async def _step(self) -> None:
+        stimulus = self._next()
+        if stimulus is None or self._stopping:
+            return
+        for effect in self._machine.step(stimulus, clock.now()):
+            performer = self._performers.get(type(effect))
+            if performer is not None:
+                performer(effect)
+            elif type(effect) is Persist:
+                await self._persist(effect)
+            else:
+                raise InvariantBroken(f"this shell does not perform {type(effect).__name__}")
+
+    def _next(self) -> Any:
+        """The next stimulus, or None when whoever sent it has given up."""
+        first = self._line.popleft()
+        if isinstance(first, Inbound):
+            return self._asks.take(first)
+        if isinstance(first, OpenWatch):
+            return first.take()
+        return first
+
+    def _post(self, stimulus: Any) -> None:
+        self._line.append(stimulus)
+        self._arrived.set()
+
+    def _fail(self, bug: BaseException) -> None:
+        self._bug = bug
+        self._arrived.set()
+
+    # Requests of others --------------------------------------------------------------------------
+
+    async def ask(self, sender: str | Identity, body: Any, timeout_s: float) -> Any:
+        """The machine's answer to a request of an authenticated sender.
+
+        Raises Unavailable when the request was certainly not taken in, and OutcomeUnknown when it
+        was and no answer came in time; and whatever error the machine answers with.
+        """
+        answer = await self.submit(sender, body, timeout_s)
+        if isinstance(answer, HoldfastError):
+            # One error may be the answer to many, so it must not gather their tracebacks.
+            raise answer.with_traceback(None)
+        return answer
+
+    def submit(self, sender: str | Identity, body: Any, timeout_s: float) -> asyncio.Future[Any]:
+        """Ask without waiting: the future gets the answer, with errors as values.
+
+        For callers with many requests at once, who need no task for each.
+        """
+        return self._asks.submit(sender, body, timeout_s)
+
+    # What concerns only the machine itself -------------------------------------------------------
+
+    def _wake(self, effect: Wake) -> None:
+        if self._alarms is not None:
+            self._alarms.set(effect.name, effect.at_ms)
+
+    async def _persist(self, effect: Persist) -> None:
+        if self._durable is None:
+            raise InvariantBroken(f"{self._identity.name} has no folder to persist {effect.key} in")
+        # Calls that come before this effect are sent before it is performed.
+        await asyncio.sleep(0)
+        await asyncio.to_thread(self._durable.put, effect.key, effect.value)
