@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema.protocols import Validator
 
@@ -19,9 +19,11 @@ from holdfast.model.guard import DEPTH_MAX, NODES_MAX, measure, parse
 from holdfast.model.meta import INT_MAX, Object, Timestamp
 from holdfast.model.registry import KINDS, Kind
 from holdfast.model.schema import REF_PREFIX, components, schema_name
-from holdfast.model.wire import decode, decode_trusted, encode
+from holdfast.model.wire import decode, decode_trusted, encode, normal
 from tests.objects import ANY_JSON, objects
 
+# Each of these runs once per kind, so that a quarter of the usual examples is many still.
+SOME = settings(max_examples=settings().max_examples // 4)
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 ANY_KIND = st.sampled_from(KINDS)
 
@@ -32,6 +34,7 @@ def foreign(data: bytes) -> bytes:
 
 
 @EVERY_KIND
+@SOME
 @given(data=st.data())
 def test_an_object_survives_encoding_and_decoding(kind: Kind, data: st.DataObject) -> None:
     """Whoever wrote the bytes, and whichever way they are read, the object is the same. [A2]
@@ -46,6 +49,40 @@ def test_an_object_survives_encoding_and_decoding(kind: Kind, data: st.DataObjec
     decoded = decode(kind, foreign(encoded), strict=True)
     assert decoded.object == obj
     assert decoded.warnings == ()
+
+
+def spelled_out(value: Any) -> Any:
+    """An object as a tree that leaves no field out, shares no value with a default, and has its
+    maps the other way round.
+    """
+    if isinstance(value, msgspec.Struct):
+        fields = {
+            field.encode_name: spelled_out(getattr(value, field.name))
+            for field in msgspec.structs.fields(value)
+        }
+        tag = value.__struct_config__.tag
+        return fields if tag is None else {"kind": tag, **fields}
+    if isinstance(value, tuple | list):
+        return [spelled_out(item) for item in value]
+    if isinstance(value, dict):
+        return {key: spelled_out(item) for key, item in reversed(value.items())}
+    return json.loads(msgspec.json.encode(value))
+
+
+@EVERY_KIND
+@SOME
+@given(data=st.data())
+def test_equal_objects_in_normal_form_have_equal_bytes(kind: Kind, data: st.DataObject) -> None:
+    """Whether a sender spells out defaults or not, what is stored and digested is the same."""
+    obj = data.draw(objects(kind.struct))
+    tree = spelled_out(obj)
+    verbose = msgspec.convert(tree, kind.struct)
+    assert verbose == obj
+    assert encode(normal(verbose)) == encode(normal(obj))
+    assert normal(verbose) == obj
+    assert encode(decode(kind, json.dumps(tree).encode(), strict=True).object) == encode(
+        normal(obj)
+    )
 
 
 # Texts that would mislead a scan which takes what is inside a string for structure.
@@ -174,6 +211,7 @@ VALIDATORS = {kind.name: validator(kind) for kind in KINDS}
 
 
 @EVERY_KIND
+@SOME
 @given(data=st.data())
 def test_every_object_is_valid_by_its_schema(kind: Kind, data: st.DataObject) -> None:
     """What Holdfast writes, a client that trusts the schema can read. [A2]"""

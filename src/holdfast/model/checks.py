@@ -1,14 +1,14 @@
 """Checks derived from the structs' types, one per type, built once.
 
 A check takes a value of a plain tree with its place, reports what is wrong, and returns the value
-as it should be: without unknown fields, and without nulls that mean "not given". It returns
-something also when it reported, so that one walk finds all problems. `conform.py` is the caller.
+as it should be: without unknown fields, nulls that mean "not given" and fields that hold their
+default, maps in the order of keys, times in UTC. It returns something also when it reported, so
+that one walk finds all problems. `conform.py` is the caller.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, cast
@@ -17,11 +17,8 @@ import msgspec
 from msgspec import inspect
 
 from holdfast.model.errors import invariant
-from holdfast.model.guard import BODY_BYTES_MAX
-from holdfast.model.meta import INT_MAX, Timestamp
 from holdfast.model.problems import Place, Problems
-
-Check = Callable[[Any, Place, Problems], Any]
+from holdfast.model.scalar_checks import PLAIN_CHECKS, Check, integer, one_of, string
 
 # Comparing two names takes time that grows with their product; no field's name is longer.
 _SUGGEST_FOR_MAX = 40
@@ -35,9 +32,19 @@ def struct_check(cls: type[msgspec.Struct]) -> Check:
     info = cast(inspect.StructType, inspect.type_info(cls))
     fields = {field.encode_name: _check(field.type) for field in info.fields}
     required = tuple(field.encode_name for field in info.fields if field.required)
+    defaults = {field.encode_name: _default(field) for field in info.fields if not field.required}
     if info.tag_field is not None:
-        fields[info.tag_field] = _one_of((str(info.tag),))
-    return partial(_struct, fields, required)
+        fields[info.tag_field] = one_of((str(info.tag),))
+    return partial(_struct, fields, required, defaults)
+
+
+def _default(field: inspect.Field) -> Any:
+    """A field's default as it would stand in a checked tree."""
+    value = field.default
+    if value is msgspec.NODEFAULT:
+        value = cast(Callable[[], Any], field.default_factory)()
+    # A tuple would never equal the list that stands for it.
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _check(info: inspect.Type) -> Check:
@@ -51,14 +58,14 @@ def _check(info: inspect.Type) -> Check:
         case inspect.UnionType():
             return _union(info)
         case inspect.EnumType():
-            return _one_of(tuple(str(member.value) for member in info.cls))
+            return one_of(tuple(str(member.value) for member in info.cls))
         case inspect.LiteralType():
-            return _one_of(tuple(str(value) for value in info.values))
+            return one_of(tuple(str(value) for value in info.values))
         case inspect.StrType():
-            return _string(info)
+            return string(info)
         case inspect.IntType():
-            return _integer(info)
-    plain = _PLAIN_CHECKS.get(type(info))
+            return integer(info)
+    plain = PLAIN_CHECKS.get(type(info))
     invariant(plain is not None, f"no check for {info}: give it one before a struct uses it")
     return cast(Check, plain)
 
@@ -66,6 +73,7 @@ def _check(info: inspect.Type) -> Check:
 def _struct(
     fields: Mapping[str, Check],
     required: tuple[str, ...],
+    defaults: Mapping[str, Any],
     value: Any,
     place: Place,
     problems: Problems,
@@ -79,7 +87,11 @@ def _struct(
         if check is None:
             problems.add_unknown((place, key), partial(_suggestion, key, fields))
         elif item is not None:
-            clean[key] = check(item, (place, key), problems)
+            checked = check(item, (place, key), problems)
+            # The encoder leaves out only the very object that is the default, not one equal to it.
+            # A null never gets this far, so a default of null drops nothing.
+            if key not in defaults or checked != defaults[key]:
+                clean[key] = checked
     for key in required:
         if value.get(key) is None:
             problems.add_rule((place, key), "is required")
@@ -98,7 +110,8 @@ def _map(check: Check, value: Any, place: Place, problems: Problems) -> Any:
     if type(value) is not dict:
         problems.add(place, value, "must be an object")
         return value
-    return {key: check(item, (place, (key,)), problems) for key, item in value.items()}
+    # In the order of keys, so that equal maps have equal encodings.
+    return {key: check(item, (place, (key,)), problems) for key, item in sorted(value.items())}
 
 
 def _list(check: Check, value: Any, place: Place, problems: Problems) -> Any:
@@ -106,10 +119,6 @@ def _list(check: Check, value: Any, place: Place, problems: Problems) -> Any:
         problems.add(place, value, "must be a list")
         return value
     return [check(item, (place, index), problems) for index, item in enumerate(value)]
-
-
-def _anything(value: Any, place: Place, problems: Problems) -> Any:
-    return value
 
 
 _JSON_NAMES: dict[type, str] = {
@@ -164,114 +173,3 @@ def _either(
         problems.add(place, value, rule)
         return value
     return check(value, place, problems)
-
-
-def _one_of(accepted: tuple[str, ...]) -> Check:
-    rule = f"must be {'one of ' if len(accepted) > 1 else ''}{', '.join(accepted)}"
-    known = frozenset(accepted)
-
-    def check(value: Any, place: Place, problems: Problems) -> Any:
-        if type(value) is not str or value not in known:
-            problems.add(place, value, rule)
-        return value
-
-    return check
-
-
-def _string(info: inspect.StrType) -> Check:
-    if info.pattern is None and info.min_length is None and info.max_length is None:
-        return _any_string
-    matches = re.compile(info.pattern or "").search
-    at_least = info.min_length or 0
-    # Nothing longer gets past the guard.
-    at_most = BODY_BYTES_MAX if info.max_length is None else info.max_length
-
-    def check(value: Any, place: Place, problems: Problems) -> Any:
-        if type(value) is not str:
-            problems.add(place, value, "must be a string")
-        elif not at_least <= len(value) <= at_most:
-            problems.add(place, value, f"must have from {at_least} to {at_most} characters")
-        elif not matches(value):
-            problems.add(place, value, f"must match {info.pattern}")
-        return value
-
-    return check
-
-
-def _any_string(value: Any, place: Place, problems: Problems) -> Any:
-    if type(value) is not str:
-        problems.add(place, value, "must be a string")
-    return value
-
-
-def _integer(info: inspect.IntType) -> Check:
-    other = info.gt, info.lt, info.multiple_of
-    invariant(other == (None, None, None), f"{info}: an integer is bounded by ge and le only")
-    at_least = -INT_MAX if info.ge is None else info.ge
-    at_most = INT_MAX if info.le is None else info.le
-    rule = f"must be from {at_least} to {at_most}"
-
-    def check(value: Any, place: Place, problems: Problems) -> Any:
-        # To Python a boolean is an int as well; only the exact type tells them apart.
-        if type(value) is float and value.is_integer():
-            value = int(value)
-        if type(value) is not int:
-            problems.add(place, value, "must be an integer")
-        elif not at_least <= value <= at_most:
-            problems.add(place, value, rule)
-        return value
-
-    return check
-
-
-def _number(value: Any, place: Place, problems: Problems) -> Any:
-    if type(value) is not float and type(value) is not int:
-        problems.add(place, value, "must be a number")
-    return value
-
-
-def _boolean(value: Any, place: Place, problems: Problems) -> Any:
-    if type(value) is not bool:
-        problems.add(place, value, "must be true or false")
-    return value
-
-
-def _time(value: Any, place: Place, problems: Problems) -> Any:
-    try:
-        msgspec.convert(value, Timestamp)
-    except msgspec.ValidationError:
-        problems.add(place, value, "must be a time with a zone, such as 2027-05-01T12:00:00Z")
-    return value
-
-
-_PLAIN_CHECKS: dict[type[inspect.Type], Check] = {
-    inspect.AnyType: _anything,
-    inspect.FloatType: _number,
-    inspect.BoolType: _boolean,
-    inspect.DateTimeType: _time,
-}
-
-
-def integers_bounded(cls: type[msgspec.Struct]) -> bool:
-    """Whether the types alone keep every integer of a struct within ±2^53.
-
-    What takes any JSON is not counted; who accepts such a value must look into it.
-    """
-    return _bounded(inspect.type_info(cls))
-
-
-def _bounded(info: inspect.Type) -> bool:
-    match info:
-        case inspect.IntType():
-            low, high = info.ge, info.le
-            return low is not None and high is not None and low >= -INT_MAX and high <= INT_MAX
-        case inspect.StructType():
-            return all(_bounded(field.type) for field in info.fields)
-        case inspect.UnionType():
-            return all(_bounded(option) for option in info.types)
-        case inspect.VarTupleType():
-            return _bounded(info.item_type)
-        case inspect.DictType():
-            return _bounded(info.value_type)
-        case _:
-            return True

@@ -3,8 +3,8 @@
 The checks are derived from the structs' own types (`checks.py`), so that a field is declared once.
 `wire.decode` comes here with documents that do not prove themselves, patches and server-side apply
 with the trees they made. Unlike msgspec, which stops at the first mistake, this names all of them,
-prunes or refuses unknown fields, takes null as "not given" wherever a field may be left out, and
-takes 3.0 where 3 is meant, as JSON does.
+prunes or refuses unknown fields, takes null as "not given" wherever a field may be left out, takes
+3.0 where 3 is meant, as JSON does, and leaves out what equals its default.
 """
 
 from __future__ import annotations
@@ -58,6 +58,16 @@ def conform(cls: type[AnyStruct], tree: Any, *, strict: bool) -> Decoded[AnyStru
         # The checks are at least as strict as msgspec. Should they ever differ, the client is told.
         raise malformed(f"does not conform: {error}") from None
     return Decoded(typed, tuple(e.path for e in problems.unknown), _warnings(problems))
+
+
+def normal(obj: AnyStruct) -> AnyStruct:
+    """The same object in its one normal form: equal objects then have equal encodings.
+
+    An object that code built or that spells out a default may be equal to another and yet take more
+    bytes, since the encoder compares by identity. Digests and stored specs need the normal form.
+    """
+    tree = msgspec.json.decode(msgspec.json.encode(obj))
+    return conform(type(obj), tree, strict=True).object
 
 
 def hides_values(cls: type[msgspec.Struct]) -> bool:

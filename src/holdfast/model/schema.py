@@ -7,7 +7,6 @@ says what to put: `x-kubernetes-int-or-string` becomes a plain string there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ from holdfast.model.explanation import about, about_fields
 from holdfast.model.listmaps import ATOMIC_STRUCTS, ListType, list_rule
 from holdfast.model.meta import API_VERSION, INT_MAX
 from holdfast.model.registry import KINDS
+from holdfast.model.struct_types import inner_types
 
 Schema = dict[str, Any]
 
@@ -45,20 +45,8 @@ def _collect(info: inspect.Type, found: dict[str, inspect.StructType]) -> None:
         invariant(known.cls is info.cls, f"two structs are called {info.cls.__name__}")
         if known is not info:
             return
-    for inner in _parts(info):
+    for inner in inner_types(info):
         _collect(inner, found)
-
-
-def _parts(info: inspect.Type) -> Iterator[inspect.Type]:
-    match info:
-        case inspect.StructType():
-            yield from (field.type for field in info.fields)
-        case inspect.VarTupleType():
-            yield info.item_type
-        case inspect.DictType():
-            yield info.value_type
-        case inspect.UnionType():
-            yield from info.types
 
 
 def _struct(info: inspect.StructType) -> Schema:

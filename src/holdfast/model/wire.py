@@ -18,13 +18,13 @@ from typing import Any, Generic, overload
 
 import msgspec
 
-from holdfast.model.checks import integers_bounded
-from holdfast.model.conform import AnyStruct, Decoded, conform, hides_values
+from holdfast.model.conform import AnyStruct, Decoded, conform, hides_values, normal
 from holdfast.model.guard import NODES_MAX, has_long_integer, measure, parse
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import Kind
+from holdfast.model.struct_types import integers_bounded
 
-__all__ = ["Decoded", "conform", "decode", "decode_tree", "decode_trusted", "encode"]
+__all__ = ["Decoded", "conform", "decode", "decode_tree", "decode_trusted", "encode", "normal"]
 
 _encoder = msgspec.json.Encoder()
 
@@ -34,7 +34,7 @@ _UNMEASURED_BYTES_MAX = NODES_MAX
 
 
 def encode(obj: msgspec.Struct) -> bytes:
-    """The object as JSON, always the same bytes for the same object."""
+    """The object as JSON. Equal objects have equal bytes if both are `normal`."""
     return _encoder.encode(obj)
 
 

@@ -9,11 +9,13 @@ import pytest
 
 from holdfast.model.conform import conform, unknown_fields
 from holdfast.model.errors import Invalid
-from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.node import Node, NodeDrain, NodeSpec
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import Port
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.meta import ObjectMeta
 from holdfast.model.problems import CODE_INVALID, CODE_UNKNOWN_FIELD, PROBLEMS_MAX
+from holdfast.model.wire import encode, normal
 
 
 def workload(**spec: Any) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def test_null_means_not_given_where_a_field_may_be_left_out() -> None:
 
 
 def test_a_whole_number_may_be_written_as_a_float() -> None:
-    """JSON knows one kind of number, so 3.0 is 3; a quantity keeps what was written."""
+    """JSON knows one kind of number, so 3.0 is 3, and an amount keeps its fraction."""
     spec = conform(
         Workload, workload(replicas=3.0, rollout={"maxSurge": 2.0}), strict=True
     ).object.spec
@@ -122,6 +124,37 @@ def test_what_is_no_integer_is_refused(value: Any) -> None:
     """A boolean is none, though Python thinks so; nor is anything beyond ±2^53."""
     tree = {"metadata": {}, "spec": {"overcommit": {"cpu": value}}}
     assert refusal(tree, cls=Node).errors[0].path == "spec.overcommit[cpu]"
+
+
+def test_what_is_equal_gets_one_form() -> None:
+    """Spelled-out defaults, the order of a map, a zone of time or 2.0 for 2 change no byte."""
+    plain = {
+        "metadata": {"creationTimestamp": "2027-01-01T00:00:00Z", "labels": {"a": "", "b": ""}}
+    }
+    verbose = {
+        "metadata": {
+            "creationTimestamp": "2027-01-01T02:00:00+02:00",
+            "labels": {"b": "", "a": ""},
+            "name": "",
+            "finalizers": [],
+            "deletionTimestamp": None,
+        },
+        "spec": {"pool": "general", "costPerHour": 0.0, "cordoned": False},
+        "status": {"marks": 0.0},
+        "kind": "Node",
+    }
+    forms = {encode(conform(Node, tree, strict=True).object) for tree in (plain, verbose)}
+    assert len(forms) == 1
+    built = Node(
+        metadata=ObjectMeta(name="a"), spec=NodeSpec(drain=NodeDrain(), pool="gen" + "eral")
+    )
+    assert encode(normal(built)) == encode(normal(normal(built)))
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
+def test_a_time_that_is_beyond_the_calendar_in_utc_is_refused(moment: str) -> None:
+    """It could be compared with nothing."""
+    assert refusal({"metadata": {"creationTimestamp": moment}}, cls=Node).errors
 
 
 def test_the_wrong_kind_is_the_only_error() -> None:
