@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.identity import Identity
 from holdfast.model.machine import Machine, Rng, Tokens
 from holdfast.sim.clock import HostClock
 from holdfast.sim.network import Path
@@ -118,7 +119,7 @@ class Cell:
     )
 
     def __init__(
-        self, name: str, host: Host, factory: Factory, identity: str, store: str | None
+        self, name: str, host: Host, factory: Factory, identity: str | Identity, store: str | None
     ) -> None:
         self.name = name
         self.host = host

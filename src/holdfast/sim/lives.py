@@ -17,6 +17,7 @@ from random import Random
 from typing import Any
 
 from holdfast.model.errors import InvariantBroken, invariant
+from holdfast.model.identity import Identity
 from holdfast.model.machine import Persist, Started, Tokens, Wake
 from holdfast.sim.cell import Cell, Factory, Host, Seat
 from holdfast.sim.check import CRASHED, Violation
@@ -93,7 +94,7 @@ class Lives(Engine):
         factory: Factory,
         *,
         host: str | None = None,
-        identity: str | None = None,
+        identity: str | Identity | None = None,
         store: str | None = None,
     ) -> Cell:
         """Add a machine and start it now. Without a host it gets a computer of its own name."""
