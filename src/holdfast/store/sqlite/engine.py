@@ -10,63 +10,28 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import apsw
-import msgspec
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable, invariant
-from holdfast.model.transaction import Change, Committed, Outcome, Refused, Transaction
+from holdfast.model.transaction import Committed, Outcome, Refused
 from holdfast.store.contract import Applied, Fate, Forgotten, NotApplied
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.files import CORRUPT, FileLock, check_header, corrupt, sync_folder
 from holdfast.store.sqlite.group import Group
 from holdfast.store.sqlite.loading import Loaded, load
 from holdfast.store.sqlite.pointers import Pointer
+from holdfast.store.sqlite.requests import Answer, Answers, AskFate, Request, Write
 from holdfast.store.sqlite.rows import read_values
+from holdfast.store.sqlite.statements import insert, integer, powers_of_two
 from holdfast.store.sqlite.token_book import TokenBook
 from holdfast.store.sqlite.view import CACHE_BYTES_MAX, View, record
 from holdfast.store.tokens import Token
 
-T = TypeVar("T")
-
 FORGET_TOKENS_MAX = 2_000
-# One statement inserts up to so many rows. Each statement gives up the interpreter's lock and
-# may wait milliseconds to get it back, so rows are not inserted one by one.
-INSERT_ROWS_MAX = 64
-
-
-class Write(msgspec.Struct, frozen=True, gc=False):
-    """Commit a transaction."""
-
-    transaction: Transaction
-    token: Token | None = None
-
-
-class AskFate(msgspec.Struct, frozen=True, gc=False):
-    """Make a token's fate final, and tell it."""
-
-    token: Token
-
-
-class Compact(msgspec.Struct, frozen=True, gc=False):
-    """Forget the history before a revision."""
-
-    revision: int
-
-
-Request = Write | AskFate | Compact
-Answer = Outcome | Fate | HoldfastError | None
-
-
-class Answers(msgspec.Struct, frozen=True):
-    """One answer for each request, and what watches are to be told."""
-
-    answers: list[Answer]
-    revision: int
-    changes: list[Change]
 
 
 class Engine:
@@ -239,7 +204,7 @@ class Engine:
         found = self._connection.execute(
             "SELECT revision FROM tokens WHERE session = ? AND number = ?", token
         ).get
-        return None if found is None else _integer(found)
+        return None if found is None else integer(found)
 
     def _values(self, pointers: list[Pointer | None], group: Group) -> dict[int, bytes]:
         """The values of these pointers: about to be written, cached, or from the file."""
@@ -267,13 +232,13 @@ class Engine:
             return False
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
-        _insert(execute, "log", 6, list[tuple[Any, ...]](group.rows))
+        insert(execute, "log", 6, list[tuple[Any, ...]](group.rows))
         moved = [(p.key, p.id, p.created) for p in group.pointers.values() if p is not None]
-        _insert(execute, "current", 3, moved, _MOVE_POINTER)
+        insert(execute, "current", 3, moved, _MOVE_POINTER)
         gone = [key for key, pointer in group.pointers.items() if pointer is None]
-        for count, keys in _powers_of_two(gone):
+        for count, keys in powers_of_two(gone):
             execute(f"DELETE FROM current WHERE key IN ({', '.join('?' * count)})", keys)
-        _insert(execute, "tokens", 3, [(*token, r) for token, r in group.tokens.items()])
+        insert(execute, "tokens", 3, [(*token, r) for token, r in group.tokens.items()])
         if is_compaction:
             self._set("compacted", self._compacted)
         self._sweep()
@@ -298,7 +263,7 @@ class Engine:
             (*line, FORGET_TOKENS_MAX - 1),
         ).fetchone()
         if nearer is not None:
-            line = Token(_integer(nearer[0]), _integer(nearer[1]))
+            line = Token(integer(nearer[0]), integer(nearer[1]))
         execute("BEGIN IMMEDIATE")
         execute("DELETE FROM tokens WHERE (session, number) <= (?, ?)", line)
         self._set("forgotten_session", line.session)
@@ -358,37 +323,8 @@ _SYSTEM_ERRORS = (apsw.IOError, apsw.FullError, apsw.CantOpenError)
 _MOVE_POINTER = "ON CONFLICT (key) DO UPDATE SET id = excluded.id, created = excluded.created"
 
 
-def _insert(
-    execute: Callable[..., Any],
-    table: str,
-    columns: int,
-    rows: list[tuple[Any, ...]],
-    clause: str = "",
-) -> None:
-    one = f"({', '.join('?' * columns)})"
-    for count, some in _powers_of_two(rows):
-        execute(
-            f"INSERT INTO {table} VALUES {', '.join([one] * count)} {clause}",
-            [field for row in some for field in row],
-        )
-
-
-def _powers_of_two(items: list[T]) -> Iterator[tuple[int, list[T]]]:
-    """Cut a list into pieces of few different lengths, so that few statements are prepared."""
-    place = 0
-    while place < len(items):
-        count = min(INSERT_ROWS_MAX, 1 << (len(items) - place).bit_length() - 1)
-        yield count, items[place : place + count]
-        place += count
-
-
 def _is_effect(answer: Answer) -> bool:
     return isinstance(answer, Committed)
-
-
-def _integer(value: object) -> int:
-    invariant(isinstance(value, int), f"expected an integer, SQLite gave {value!r}")
-    return value  # type: ignore[return-value]
 
 
 def _cannot_open(path: Path, error: apsw.Error) -> Unavailable:

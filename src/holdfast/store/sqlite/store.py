@@ -7,6 +7,7 @@ served from memory where the values are there, otherwise by a thread that reads 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,17 +29,10 @@ from holdfast.store.contract import (
     check,
 )
 from holdfast.store.sqlite import schema
-from holdfast.store.sqlite.engine import (
-    Answer,
-    Answers,
-    AskFate,
-    Compact,
-    Engine,
-    Request,
-    Write,
-)
+from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.files import corrupt
 from holdfast.store.sqlite.pointers import Pointer
+from holdfast.store.sqlite.requests import Answer, Answers, AskFate, Compact, Request, Write
 from holdfast.store.sqlite.rows import read_values
 from holdfast.store.sqlite.view import CACHE_BYTES_MAX, record
 from holdfast.store.sqlite.writer import Job, Writer
@@ -194,11 +188,17 @@ class SqliteStore:
 
     def _time_out(self, job: Job) -> None:
         if not job.future.done():
-            job.future.set_result(self._writer.withdraw(job))
+            error = self._writer.withdraw(job)
+            if isinstance(job.request, AskFate):
+                # Asking changes nothing that asking again would not.
+                error = Unavailable(f"no answer in time from {self._engine.path}: ask again")
+            job.future.set_result(error)
 
     def _deliver(self, jobs: list[Job], answers: Answers, failure: str | None) -> None:
         """Called by the writer."""
-        self._loop.call_soon_threadsafe(self._receive, jobs, answers, failure)
+        # An event loop that was closed before its store has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._receive, jobs, answers, failure)
 
     def _receive(self, jobs: list[Job], answers: Answers, failure: str | None) -> None:
         if failure is not None and self._ended is None:

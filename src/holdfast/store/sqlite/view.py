@@ -23,6 +23,9 @@ from holdfast.store.watching import BATCH_CHANGES_MAX
 # Room for the values of some 150,000 objects of 1.5 KB. Beyond it, reads go to the file.
 CACHE_BYTES_MAX = 256 * 1024 * 1024
 
+# A million forgotten revisions at once would stop every reader for a second.
+_COMPACT_AT_ONCE = 5_000
+
 Steps = Sequence[Step[Pointer]]
 
 
@@ -196,14 +199,19 @@ class View:
         self._index.check_compactable(revision)
 
     def compact(self, revision: int) -> None:
-        """Forget the history before a revision, once the file says so too. For the writer only."""
-        with self._lock:
-            first = self._index.compacted + 1
-            for number, steps in enumerate(self._index.compact(revision), first):
-                rows = superseded(number, steps)
-                for row in rows:
-                    self._cache.drop(row)
-                self._garbage.append(Garbage(number, rows))
+        """Forget the history before a revision, once the file says so too. For the writer only.
+
+        In pieces, so that no reader waits for a long history to be forgotten.
+        """
+        while self._index.compacted < revision:
+            with self._lock:
+                first = self._index.compacted + 1
+                piece = min(revision, self._index.compacted + _COMPACT_AT_ONCE)
+                for number, steps in enumerate(self._index.compact(piece), first):
+                    rows = superseded(number, steps)
+                    for row in rows:
+                        self._cache.drop(row)
+                    self._garbage.append(Garbage(number, rows))
 
     def has_garbage(self) -> bool:
         """Whether `take_garbage` would return something now."""

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
-from holdfast.store.sqlite.engine import Answer, Answers, Engine, Request
+from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.requests import Answer, Answers, Request
 
 # A longer group is cut, so that the first callers in it are not kept waiting for the last.
 GROUP_REQUESTS_MAX = 512

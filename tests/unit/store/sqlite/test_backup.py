@@ -12,8 +12,9 @@ from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused,
 from holdfast.store.contract import KEY_END, Forgotten
 from holdfast.store.sqlite import SqliteStore, backup, restore, schema, verify
 from holdfast.store.sqlite.backup import REVISION_LEAP
-from holdfast.store.sqlite.engine import Compact, Engine, Write
+from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.files import draft_of_restore, wal_of
+from holdfast.store.sqlite.requests import Compact, Write
 
 
 def put(key: str, value: bytes = b"1") -> Write:

@@ -11,7 +11,8 @@ import pytest
 from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
 from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused, Transaction
 from holdfast.store.contract import KEY_END, Applied, Forgotten, NotApplied
-from holdfast.store.sqlite.engine import AskFate, Compact, Engine, Write
+from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.requests import AskFate, Compact, Write
 from holdfast.store.sqlite.token_book import USABLE_S
 from tests.crash_vfs import Sync
 from tests.crash_vfs import Write as DiskWrite
@@ -223,7 +224,7 @@ def test_an_error_before_the_commit_is_certain(
     def fail(*_: object) -> None:
         raise apsw.NoMemError("out of memory")
 
-    monkeypatch.setattr(module, "_insert", fail)
+    monkeypatch.setattr(module, "insert", fail)
     answer = engine.run([put("b")]).answers[0]
     assert isinstance(answer, Unavailable)
     assert engine.failure is not None

@@ -10,7 +10,8 @@ import pytest
 from holdfast.model.errors import Unavailable
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.sqlite import schema
-from holdfast.store.sqlite.engine import Engine, Write
+from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.requests import Write
 
 
 def planted(path: Path) -> Path:
