@@ -144,6 +144,43 @@ def test_a_balanced_address_reaches_all_of_its_members() -> None:
     assert all(10 < len(server.of(Asked)) < 40 for server in servers)
 
 
+def _far_apart(timeout_ms: int, *faults: Fault) -> tuple[World, Seen, Seen]:
+    """A client and a server with exactly 50 ms between them."""
+    world = World(0)
+    world.network.set_delay("eu", "us", 50_000, 0)
+    client = Seen(world, on_start(Ask(1, "server", "hello", timeout_ms)))
+    server = Seen(world, echo)
+    for name, region, machine in (("server", "us", server), ("client", "eu", client)):
+        world.add_host(name, region=region)
+        world.add(name, machine)
+    for fault in faults:
+        world.faults.schedule(fault)
+    return world, client, server
+
+
+@pytest.mark.parametrize("timeout_ms", [30, 80])
+def test_a_time_out_shorter_than_the_way_is_kept_to_the_millisecond(timeout_ms: int) -> None:
+    """Whether the request or the answer is still under way by then. [N6]"""
+    world, client, server = _far_apart(timeout_ms)
+    world.run_until(5_000_000)
+    (answer,) = client.of(Answered)
+    assert isinstance(answer.body, OutcomeUnknown)
+    assert client.times_of(Answered) == [timeout_ms]
+    assert len(server.of(Asked)) == 1
+
+
+@pytest.mark.parametrize("at_ms, arrives", [(20, False), (70, True)])
+def test_a_cut_strikes_what_is_under_way(at_ms: int, arrives: bool) -> None:
+    """The request, or the answer to it. [N5, N6]"""
+    fault = Fault(at_ms, "partition", "client", "*", for_ms=500)
+    world, client, server = _far_apart(1_000, fault)
+    world.run_until(5_000_000)
+    (answer,) = client.of(Answered)
+    assert isinstance(answer.body, OutcomeUnknown)
+    assert client.times_of(Answered) == [1_000]
+    assert bool(server.of(Asked)) == arrives
+
+
 def test_an_unknown_address_is_unavailable() -> None:
     """A typo is not a time-out. [N6]"""
     world = World(0)

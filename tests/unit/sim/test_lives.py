@@ -130,6 +130,57 @@ def test_a_pause_ends_with_the_life_that_it_held() -> None:
     assert seen.times_of(Woken)[0] < 1_200
 
 
+def test_the_end_of_a_pause_does_not_end_that_of_the_next_life() -> None:
+    """Each pause holds the life that it was laid on. [N6]"""
+    world = World(0)
+    seen = Seen(world, _ticking(100))
+    cell = world.add("m", seen)
+    world.run_until(1)
+    world.pause_for(cell, 5_000)
+    world.crash(cell, 0)
+    world.run_until(1_000_000)
+    world.pause_for(cell, 60_000)
+    world.run_until(50_000_000)
+    assert max(seen.times_of(Woken)) < 1_001
+
+
+def test_what_a_paused_life_left_unfinished_dies_with_it() -> None:
+    """A successor does not perform its predecessor's effects. [N6]"""
+    world = World(0)
+    seen = Seen(world, on_start(Persist("a", b"1"), Persist("b", b"2")))
+    cell = world.add("m", seen)
+    cell.lay_fuse(1, "pause", 60_000)
+    world.run_until(1)
+    seen._react = None
+    world.crash(cell, 10)
+    world.run_until(99_000_000)
+    assert cell.durable == {"a": b"1"}
+
+
+def test_a_stimulus_for_a_life_that_has_ended_is_lost() -> None:
+    """The next life knows nothing of it. [N6]"""
+    world = World(0)
+    seen = Seen(world)
+    cell = world.add("m", seen)
+    world.run_until(1)
+    world.send(cell, "exit of a child", 1_000)
+    world.crash(cell, 0)
+    world.run_until(1_000_000)
+    assert len(seen.seats) == 2
+    assert seen.of(str) == []
+
+
+def test_a_planned_crash_can_strike_the_very_first_effect() -> None:
+    """A sweep leaves no point out, the first included. [N6]"""
+    world = World(0)
+    seen = Seen(world, on_start(Persist("a", b"1"), Persist("b", b"2")))
+    cell = world.add("m", seen)
+    world.faults.schedule(Fault(0, "crash", "m", for_ms=60_000, nth=1))
+    world.run_until(1_000_000)
+    assert cell.durable == {"a": b"1"}
+    assert cell.machine is None
+
+
 def test_a_reboot_changes_the_boot_and_restarts_what_is_installed() -> None:
     """A computer that comes back has another boot and an empty monotonic clock. [N6]"""
     world = World(0)
@@ -184,19 +235,19 @@ def test_an_alarm_waits_for_a_frozen_computer_and_is_gone_with_its_power() -> No
     world.run_until(1)
     world.post(600_000, lambda _n, _a, _b: world.hand(cell, "mail"), None, None)
     at_ms = seen.instants[0].monotonic_ms
-    log: list[tuple[str, int]] = []
+    log: list[tuple[str, int, int]] = []
     for name, ahead_ms in (("frozen", 1_000), ("dead", 9_000)):
         world.timers.alarm(
             cell.host,
             at_ms + ahead_ms,
-            lambda _n, a, _b: log.append((a, len(seen.of(str)))),
+            lambda _n, a, _b: log.append((a, world.now_us // 1000, len(seen.of(str)))),
             name,
             None,
         )
     world.faults.schedule(Fault(500, "freeze", "m", for_ms=3_000))
     world.faults.schedule(Fault(8_000, "reboot", "m", for_ms=100))
     world.run_until(60_000_000)
-    assert log == [("frozen", 0)]
+    assert log == [("frozen", 3_500, 0)]
     assert seen.of(str) == ["mail"]
 
 

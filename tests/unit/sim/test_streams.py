@@ -87,6 +87,32 @@ def test_a_cut_breaks_a_stream_and_both_sides_learn_it_late() -> None:
     assert len(server.of(Left)) == 1
 
 
+def test_nothing_that_was_under_way_comes_through_a_broken_stream() -> None:
+    """After a lost item the next would be a hole that nobody notices. [N6]"""
+    world, client, _ = _world(
+        Fault(0, "delay", "client", "*", for_ms=60_000, amount=2_000),
+        Fault(5_000, "partition", "client", "*", for_ms=300),
+    )
+    world.run_until(15_000_000)
+    assert 4_800 < max(client.times_of(Pushed)) < 5_001
+
+
+def test_a_held_view_sees_the_end_behind_the_items() -> None:
+    """What is held back is not cut off by the end of the stream. [N6]"""
+
+    def feed(stimulus: Any, _now: Instant) -> Sequence[Any]:
+        if isinstance(stimulus, Opened):
+            return (*(Push(stimulus.stream, n) for n in range(5)), End(stimulus.stream))
+        return ()
+
+    world, client, _ = _world(Fault(0, "watch_hold", "client", for_ms=900, nth=3), feed=feed)
+    world.run_until(5_000_000)
+    assert _items(client) == [0, 1, 2, 3, 4]
+    times = client.times_of(Pushed)
+    assert times[2] - times[1] >= 900
+    assert isinstance(client.log[-1][1], Ended)
+
+
 def test_a_crashed_server_ends_its_streams_at_once() -> None:
     """The system closes a dead process's connections. [N6]"""
     world, client, _ = _world(Fault(1_000, "crash", "server", for_ms=100))

@@ -14,6 +14,7 @@ from holdfast.model.transaction import Put, Transaction
 from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
 from holdfast.store.contract import Batch
+from holdfast.store.watching import BATCH_CHANGES_MAX
 from tests.unit.sim.machines import Seen, on_start
 
 
@@ -91,6 +92,37 @@ def test_a_held_watch_is_stale_for_as_long_as_it_is_held() -> None:
     world.run_until(20_000_000)
     assert [at for at in seen.times_of(Changed) if 2_001 < at < 4_990] == []
     assert any(4_990 < at < 5_010 for at in seen.times_of(Changed))
+
+
+def test_a_watch_can_be_held_from_any_of_its_deliveries_on() -> None:
+    """Every stale offset can be tried. [N5]"""
+    world, seen = _world(Fault(0, "watch_hold", "m", for_ms=3_000, nth=20))
+    world.run_until(30_000_000)
+    times = seen.times_of(Changed)
+    assert times[19] - times[18] >= 3_000
+    assert times[18] - times[17] < 400
+
+
+def test_a_store_without_power_delivers_nothing() -> None:
+    """Not even bookmarks. [N6]"""
+    world, seen = _world(Fault(2_000, "reboot", "store", for_ms=20_000), writes=0)
+    world.run_until(60_000_000)
+    assert [at for at in seen.times_of(Changed) if 2_001 < at < 21_990] == []
+    assert max(seen.times_of(Changed)) > 40_000
+
+
+def test_a_long_backlog_arrives_in_several_batches() -> None:
+    """A batch is bounded, and the rest follows without another change. [INV10]"""
+    world = World(0)
+    world.add_store()
+    keyspace = world.stores["store"].keyspace
+    for revision in range(3):
+        puts = [Put(f"w/{revision}-{n}", b"") for n in range(BATCH_CHANGES_MAX)]
+        keyspace.txn(Transaction((), tuple(puts)))
+    seen = Seen(world, on_start(Watch(1, "w/", 0)))
+    world.add("m", seen, store="store")
+    world.run_until(1_000_000)
+    assert [changed.body.revision for changed in seen.of(Changed)] == [1, 2, 3]
 
 
 def test_a_quiet_watch_sends_bookmarks() -> None:
