@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.commit.authorise import verb_refusal
 from holdfast.commit.bind import load_for_place, node_for, place_refusal
 from holdfast.commit.charges import capacity_class, cohort_of, held_by
 from holdfast.commit.context import Context
@@ -33,8 +34,8 @@ from holdfast.model.kinds.reservation import (
 from holdfast.model.ledger import DisruptionLedger, NodeLedger, QuotaLedger
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of_struct
 
-_UNLEASED = (Actor.USER,)
 VICTIMS_MAX = 64
 
 
@@ -45,10 +46,13 @@ def evict(draft: Draft, context: Context, request: Evict) -> Replica | Replayed 
     if not isinstance(replica, Replica):
         return replica
     owner = CAUSE_OWNER[request.cause]
-    if owner not in _UNLEASED:
-        refusal = term_refusal(draft, context, request.term)
-        if refusal is not None:
-            return refusal
+    refusal = (
+        verb_refusal(context, "delete", kind_of_struct(Replica), replica.namespace)
+        if owner is Actor.USER
+        else term_refusal(draft, context, request.term)
+    )
+    if refusal is not None:
+        return refusal
     return stop(draft, context, replica, request.cause, request.evidence, request.operation, mark)
 
 

@@ -24,9 +24,6 @@ from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 
-# Whoever may hold a lease at all: servers, schedulers and controllers, never a person or a node.
-_HOLDERS = tuple(a for a in Actor if a not in (Actor.USER, Actor.OPERATOR, Actor.AGENT))
-
 
 def lease_name(scope: str) -> str:
     """The name of the Lease object of a scope; scopes use `:` and `/`, which names cannot have."""
@@ -57,8 +54,10 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
     """Take a lease: at once when it is free,
     otherwise when it is just as the candidate last saw it.
     """
-    if not context.is_actor(*_HOLDERS):
-        return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not hold leases")
+    if not _may_hold(context, request.scope):
+        return Refusal(
+            Reason.NOT_OWNER, f"{context.identity.name} may not hold the lease {request.scope!r}"
+        )
     name = lease_name(request.scope)
     draft.load(keys.epoch(request.scope))
     lease = draft.object(Lease, "", name)
@@ -84,6 +83,16 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
     )
     draft.write(keys.epoch(request.scope), Epoch(epoch=spec.epoch, holder=spec.holder))
     return _written(draft, context, lease, name, spec)
+
+
+def _may_hold(context: Context, scope: str) -> bool:
+    """Whether a scope is of the caller's own sort: a server's, a scheduler's, a controller's own."""
+    sort, _, name = scope.partition(":")
+    if sort == "scheduler":
+        return bool(name) and context.is_actor(Actor.SCHEDULER)
+    if sort == "controller":
+        return any(actor.value == scope for actor in context.actors())
+    return scope == "authority" and context.is_actor(Actor.AUTHORITY)
 
 
 def renew(draft: Draft, context: Context, request: RenewLease) -> Lease | Refusal:
