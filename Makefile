@@ -9,7 +9,7 @@ WORKERS ?= 2
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page help install system check format test test-quick bench requirements lock clean
+.PHONY: authority-page help install system check format test test-quick crash-long bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test: check $(VENV)/.system ## Check, then run all tests; on a fresh clone insta
 
 test-quick: $(VENV)/.installed ## Only the tests that need no real processes and take no more than seconds
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not live and not slow" $(ARGS)
+
+crash-long: $(VENV)/.installed ## Fail the power at 200,000 moments of the embedded store (a quarter of an hour)
+	$(BIN)/python -m tests.crash_check --states 200000
 
 bench: $(VENV)/.installed ## Run a benchmark: make bench NAME=model; without NAME list them
 	@$(BIN)/python -m bench $(NAME)

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import shutil
+import tempfile
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -82,7 +85,15 @@ class SqliteRig(Rig):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        # In memory where there is such a folder: what survives a power failure is shown elsewhere,
+        # and a busy disk would make thousands of syncs slow.
+        if os.access("/dev/shm", os.W_OK):
+            self.folder = Path(tempfile.mkdtemp(prefix="holdfast-store-", dir="/dev/shm"))
         self._paths: dict[Store, Path] = {}
+
+    def stop(self) -> None:
+        super().stop()
+        shutil.rmtree(self.folder)
 
     async def fresh(self) -> Store:
         return await self._open(self.folder / f"{next(self._numbers)}.db")
