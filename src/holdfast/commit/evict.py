@@ -23,7 +23,7 @@ from holdfast.commit.table import age_refusal
 from holdfast.model import keys
 from holdfast.model.allowance import quota_refusal
 from holdfast.model.disruption import disrupted, disruption_refusal
-from holdfast.model.fit import claim, demand_of, departing, promised, returned
+from holdfast.model.fit import claim, demand_of, departed, departing, promised, returned
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -87,6 +87,7 @@ def stop(
             refusal, message=f"workload {replica.spec.workload}: {refusal.message}"
         )
     draft.write(key, disrupted(ledger, uid, cause))
+    _note_leaving(draft, replica, cause)
     return moved(
         draft,
         context,
@@ -98,6 +99,22 @@ def stop(
         mark=mark,
         cause=cause,
     )
+
+
+def _note_leaving(draft: Draft, replica: Replica, cause: Cause) -> None:
+    """Let the node's ledger say what victims of preemption still hold: those of this very cause.
+
+    A release takes the note back by the same cause, so one that comes back from Unknown and is
+    stopped for another cause must leave it here.
+    """
+    binding = replica.status.binding
+    noted, leaves = replica.status.cause is Cause.PREEMPTION, cause is Cause.PREEMPTION
+    if binding is None or noted == leaves:
+        return
+    ledger = draft.ledger(NodeLedger, keys.node_ledger(binding.node))
+    if ledger is not None:
+        change = departing if leaves else departed
+        draft.write(keys.node_ledger(binding.node), change(ledger, held_by(binding)))
 
 
 def stop_and_reserve(
@@ -152,7 +169,7 @@ def _stop_victims(
     ledger: NodeLedger,
 ) -> NodeLedger | Refusal:
     """Stop each victim. Returns the node's ledger as it will be when all of them are gone."""
-    real, emptied = ledger, ledger
+    emptied = ledger
     for target in request.victims:
         victim = find(draft, target)
         if isinstance(victim, Refusal):
@@ -165,10 +182,7 @@ def _stop_victims(
             return stopped
         binding = victim.status.binding
         if binding is not None:
-            held = held_by(binding)
-            real = departing(real, held)
-            emptied = returned(emptied, held, victim.metadata.uid)
-    draft.write(keys.node_ledger(request.node), real)
+            emptied = returned(emptied, held_by(binding), victim.metadata.uid)
     return emptied
 
 

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.commit.charges import charge_tenant, refund_tenant, return_node, take_node
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
+from holdfast.commit.mirrors import reflect
 from holdfast.model import keys
 from holdfast.model.fit import Held, unpromised
 from holdfast.model.kinds.replica import Replica
@@ -89,7 +90,7 @@ def open_reservation(
             {"reservation": name, "uid": old.metadata.uid},
         )
     owner = spec.owner
-    return Reservation(
+    made = Reservation(
         ObjectMeta(
             name=name,
             namespace=namespace,
@@ -109,6 +110,9 @@ def open_reservation(
         spec=spec,
         status=ReservationStatus(by=context.identity.name, epoch=epoch),
     )
+    # One that has ended is replaced; any other is a new object of its tenant.
+    refusal = reflect(draft, context, None, made) if old is None else None
+    return refusal if refusal is not None else made
 
 
 def add_claim(

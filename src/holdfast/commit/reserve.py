@@ -72,6 +72,7 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
     refusal = (
         term_refusal(draft, context, request.term)
         or age_refusal(request, request.snapshot_age_ms)
+        or _intent_refusal(request.intent)
         or place_refusal(draft, replica, request.node, ledger)
     )
     if refusal is not None:
@@ -171,7 +172,7 @@ def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation |
     """Capacity for an owner and an intent. A gang may start empty and grow by `reserve`."""
     if not context.is_actor(Actor.SCHEDULER, Actor.REPAIR, Actor.WORKLOAD):
         return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not hold capacity")
-    refusal = term_refusal(draft, context, request.term)
+    refusal = term_refusal(draft, context, request.term) or _intent_refusal(request.intent)
     if refusal is not None:
         return refusal
     mark = digest(request)
@@ -205,6 +206,9 @@ def _held_on(
     """Add one claim that names its charge and devices itself,
     judged by the same rules as a bind.
     """
+    refusal = _stated_refusal(claim)
+    if refusal is not None:
+        return refusal
     if not claim.node:
         return add_claim(draft, context, reservation, claim, None)
     ledger = draft.ledger(NodeLedger, keys.node_ledger(claim.node))
@@ -215,6 +219,23 @@ def _held_on(
     if refusal is not None:
         return refusal
     return add_claim(draft, context, reservation, claim, ledger)
+
+
+def _stated_refusal(claim: Claim) -> Refusal | None:
+    """Whether a claim can be given back as it is stated: otherwise it would leak, or mint."""
+    if claim.consumed or any(units < 0 for units in claim.charge.values()):
+        why = "a claim states what it takes: nothing negative, and nothing consumed"
+        return Refusal(Reason.INVALID, why)
+    if not claim.node and (claim.devices or claim.ports):
+        return Refusal(Reason.INVALID, "devices and ports are held on a node")
+    return None
+
+
+def _intent_refusal(intent: Intent) -> Refusal | None:
+    """A preemption only promises a place that others hold; what is charged here is held."""
+    if intent is not Intent.PREEMPTION:
+        return None
+    return Refusal(Reason.INVALID, "a preemption stops its victims, by a request of its own")
 
 
 def commit_gang(

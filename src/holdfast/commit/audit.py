@@ -1,0 +1,205 @@
+"""The independent recount: whether every ledger says what the objects add up to.
+
+Operators, live tests and the simulator's checkers run this over all records of one revision. It
+reads nothing else and changes nothing; each discrepancy is a sentence, and there must be none at
+any revision, since the same transaction writes an object and every ledger that it counts in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from holdfast.commit.audit_nodes import nodes
+from holdfast.commit.charges import QUOTA_NAME, alone
+from holdfast.commit.mirrors import UNCOUNTED
+from holdfast.commit.records import Epoch
+from holdfast.commit.tally import Contents, differs, holdings, nonzero, open_claims, total
+from holdfast.model import keys
+from holdfast.model.allowance import ceiling, cohort_nominal, cohort_used
+from holdfast.model.disruption import allowed_missing
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.quota import CapacityClass, Quota
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import (
+    Amounts,
+    DisruptionLedger,
+    ObjectsLedger,
+    PoolsLedger,
+    QuotaLedger,
+    TenantLimits,
+    TenantUse,
+    limits_of,
+)
+from holdfast.model.lifecycle import State
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.transaction import Record
+
+_CLASSES = (CapacityClass.HARD, CapacityClass.RECLAIMABLE)
+_NO_USE = TenantUse()
+_NO_LIMITS = TenantLimits()
+
+
+def recount(records: Iterable[Record]) -> list[str]:
+    """Every discrepancy between the ledgers and the objects of one revision."""
+    contents = Contents(records)
+    return [
+        *nodes(contents),
+        *_quotas(contents),
+        *_objects(contents),
+        *_workloads(contents),
+        *_pools(contents),
+        *_leases(contents),
+        *_reserved(contents),
+    ]
+
+
+def excesses(records: Iterable[Record]) -> list[str]:
+    """Where more is charged than there is. Wrong only where nothing was lowered afterwards."""
+    contents = Contents(records)
+    found = []
+    for name, ledger in contents.under(f"{keys.LEDGERS}node/").items():
+        for what, units in ledger.used.items():
+            if units > ledger.allocatable.get(what, 0):
+                most = ledger.allocatable.get(what, 0)
+                found.append(f"node {name} has {most} of {what}, and {units} are charged to it")
+    for cohort, quota in contents.under(f"{keys.LEDGERS}quota/").items():
+        found += _cohort_excesses(cohort, quota)
+    return found
+
+
+def _cohort_excesses(cohort: str, ledger: QuotaLedger) -> Iterator[str]:
+    for tenant, use in ledger.used.items():
+        limits = ledger.limits.get(tenant, _NO_LIMITS)
+        for of in _CLASSES:
+            for what, units in _use(use, of).items():
+                most = ceiling(limits, of, what)
+                if most is not None and units > most:
+                    yield f"tenant {tenant} may have {most} of {of.value} {what} and has {units}"
+    for what in dict.fromkeys(w for limits in ledger.limits.values() for w in limits.hard):
+        if cohort_used(ledger, what) > cohort_nominal(ledger, what):
+            yield f"cohort {cohort} has more of {what} than its tenants' nominal amounts"
+
+
+def _use(use: TenantUse, of: CapacityClass) -> dict[str, int]:
+    return use.hard if of is CapacityClass.HARD else use.reclaimable
+
+
+# Tenants -----------------------------------------------------------------------------------------
+
+
+def _charges(contents: Contents) -> dict[str, dict[str, Amounts]]:
+    """What each tenant has charged, by class."""
+    found: dict[str, dict[str, list[Amounts]]] = {}
+    for holding in holdings(contents):
+        if holding.capacity_class:
+            classes = found.setdefault(holding.tenant, {})
+            classes.setdefault(holding.capacity_class, []).append(holding.charge)
+    return {
+        tenant: {name: total(amounts) for name, amounts in classes.items()}
+        for tenant, classes in found.items()
+    }
+
+
+def _quotas(contents: Contents) -> Iterator[str]:
+    quotas = {q.namespace: q for q in contents.of(Quota) if q.name == QUOTA_NAME}
+    ledgers: dict[str, QuotaLedger] = contents.under(f"{keys.LEDGERS}quota/")
+    charges = _charges(contents)
+    listed: dict[str, list[str]] = {}
+    for cohort, ledger in ledgers.items():
+        for tenant in dict.fromkeys((*ledger.used, *ledger.limits)):
+            listed.setdefault(tenant, []).append(cohort)
+    for tenant in dict.fromkeys((*quotas, *charges, *listed)):
+        quota = quotas.get(tenant)
+        home = (quota.spec.cohort if quota is not None else "") or alone(tenant)
+        limits = limits_of(quota) if quota is not None else _NO_LIMITS
+        for cohort in dict.fromkeys((home, *listed.get(tenant, ()))):
+            # In every other cohort the tenant must have left nothing behind.
+            mine = cohort == home
+            ledger = ledgers.get(cohort, QuotaLedger())
+            whose = f"tenant {tenant} in cohort {cohort}"
+            stated = ledger.limits.get(tenant, _NO_LIMITS)
+            yield from differs(whose, "limits", stated, limits if mine else _NO_LIMITS)
+            use = ledger.used.get(tenant, _NO_USE)
+            for of in _CLASSES:
+                sums = charges.get(tenant, {}).get(of.value, {}) if mine else {}
+                yield from differs(whose, of.value, nonzero(_use(use, of)), sums)
+
+
+def _objects(contents: Contents) -> Iterator[str]:
+    counts: dict[str, dict[str, int]] = {}
+    for struct, objects in contents.kinds():
+        kind = kind_of_struct(struct)
+        if not kind.namespaced or kind.plural in UNCOUNTED:
+            continue
+        for obj in objects:
+            tenant = counts.setdefault(obj.namespace, {})
+            tenant[kind.plural] = tenant.get(kind.plural, 0) + 1
+    ledgers: dict[str, ObjectsLedger] = contents.under(f"{keys.LEDGERS}objects/")
+    for tenant_name in dict.fromkeys((*counts, *ledgers)):
+        have = ledgers.get(tenant_name, ObjectsLedger()).counts
+        mine = counts.get(tenant_name, {})
+        yield from differs(f"tenant {tenant_name}", "counts", nonzero(have), mine)
+
+
+# Everything else ---------------------------------------------------------------------------------
+
+
+def _workloads(contents: Contents) -> Iterator[str]:
+    counts: dict[str, int] = {}
+    for replica in contents.of(Replica):
+        key = f"{replica.namespace}/{replica.spec.workload}"
+        counts[key] = counts.get(key, 0) + 1
+    workloads = {f"{w.namespace}/{w.name}": w for w in contents.of(Workload)}
+    ledgers: dict[str, DisruptionLedger] = contents.under(f"{keys.LEDGERS}disruption/")
+    for key in dict.fromkeys((*workloads, *counts, *ledgers)):
+        whose, ledger = f"workload {key}", ledgers.get(key, DisruptionLedger())
+        yield from differs(whose, "replicas", ledger.replicas, counts.get(key, 0))
+        workload = workloads.get(key)
+        if workload is not None:
+            allowed = allowed_missing(workload.spec.disruption, workload.spec.replicas)
+            yield from differs(whose, "allowed", ledger.allowed, allowed)
+        elif counts.get(key):
+            yield f"{whose} is gone, and {counts[key]} of its replicas are there"
+
+
+def _pools(contents: Contents) -> Iterator[str]:
+    pools = contents.values.get(keys.pools_ledger(), PoolsLedger())
+    expected = {
+        region.name: {p.name: p.protected_for for p in region.spec.pools if p.protected_for}
+        for region in contents.of(Region)
+    }
+    protected = {name: table for name, table in expected.items() if table}
+    yield from differs("the pools", "protected", pools.protected, protected)
+
+
+def _leases(contents: Contents) -> Iterator[str]:
+    """An epoch is that of its lease. A lease that was given back keeps its last holder's epoch."""
+    epochs: dict[str, Epoch] = contents.under(keys.EPOCHS)
+    leases = {lease.spec.scope: lease.spec for lease in contents.of(Lease)}
+    for scope in dict.fromkeys((*epochs, *leases)):
+        epoch, lease = epochs.get(scope), leases.get(scope)
+        if epoch is None or lease is None:
+            yield f"scope {scope} has {'no epoch' if epoch is None else 'no lease'}"
+        elif epoch.epoch != lease.epoch or lease.holder not in ("", epoch.holder):
+            yield (
+                f"scope {scope}: the lease is {lease.holder}'s at epoch {lease.epoch}, the epoch "
+                f"{epoch.holder}'s at {epoch.epoch}"
+            )
+
+
+def _reserved(contents: Contents) -> Iterator[str]:
+    """A replica is Reserved exactly while a reservation holds an open claim in its name."""
+    claims = {
+        (reservation.namespace, reservation.name, claim.replica)
+        for reservation in contents.of(Reservation)
+        for claim in open_claims(reservation)
+    }
+    for replica in contents.of(Replica):
+        if replica.status.state is not State.RESERVED:
+            continue
+        if (replica.namespace, replica.status.reservation, replica.name) not in claims:
+            who = f"{replica.namespace}/{replica.name}"
+            yield f"replica {who} is Reserved, and {replica.status.reservation} holds nothing"

@@ -1,0 +1,161 @@
+"""What the objects of a plane add up to, counted from the objects alone.
+
+`audit.py` holds the ledgers against this. It shares no arithmetic with the rules that move the
+ledgers: a mistake in those must not repeat itself here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.commit.records import decode
+from holdfast.model import keys
+from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
+from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
+from holdfast.model.ledger import Amounts
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.meta import Object
+from holdfast.model.transaction import Record
+
+_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+
+SomeObject = TypeVar("SomeObject", bound=Object)
+
+
+class Contents:
+    """Everything that a store holds, decoded."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.values: dict[str, Any] = {}
+        self._objects: dict[type[Object], list[Any]] = {}
+        for record in records:
+            value = decode(record.key, record.value)
+            self.values[record.key] = value
+            if record.key.startswith(keys.OBJECTS):
+                self._objects.setdefault(type(value), []).append(value)
+
+    def of(self, struct: type[SomeObject]) -> list[SomeObject]:
+        """All objects of a kind."""
+        return self._objects.get(struct, [])
+
+    def kinds(self) -> Iterator[tuple[type[Object], list[Any]]]:
+        return iter(self._objects.items())
+
+    def under(self, prefix: str) -> dict[str, Any]:
+        """The ledgers of one sort, by what follows their prefix."""
+        return {
+            key.removeprefix(prefix): value
+            for key, value in self.values.items()
+            if key.startswith(prefix)
+        }
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """What one replica or reservation holds: on a node, of its tenant's quota, or both."""
+
+    owner: str
+    tenant: str
+    node: str
+    charge: Amounts
+    devices: tuple[DeviceShare, ...] = ()
+    ports: tuple[str, ...] = ()
+    # The class of quota that is charged; empty where none is.
+    capacity_class: str = ""
+
+    @property
+    def sums(self) -> Amounts:
+        """What counts as sums on the node: all but the devices, which are owned one by one."""
+        owned = {share.device_class for share in self.devices}
+        return {what: units for what, units in self.charge.items() if what not in owned}
+
+
+def binding_of(replica: Replica) -> Binding | None:
+    """The binding that still holds something. A released replica keeps its own as history."""
+    return None if replica.status.state is State.RELEASED else replica.status.binding
+
+
+def _of_binding(replica: Replica, binding: Binding) -> Holding:
+    return Holding(
+        owner=replica.metadata.uid,
+        tenant=replica.namespace,
+        node=binding.node,
+        charge=binding.charge,
+        devices=binding.devices,
+        ports=binding.ports,
+        capacity_class=binding.capacity_class,
+    )
+
+
+def _of_claim(reservation: Reservation, claim: Claim) -> Holding:
+    spec = reservation.spec
+    return Holding(
+        owner=reservation.metadata.uid,
+        tenant=reservation.namespace,
+        node=claim.node,
+        charge=claim.charge,
+        devices=claim.devices,
+        ports=claim.ports,
+        capacity_class=spec.capacity_class.value if spec.quota else "",
+    )
+
+
+def open_claims(reservation: Reservation) -> tuple[Claim, ...]:
+    """The claims of an active reservation that no binding has taken the place of."""
+    if reservation.status.phase not in _ACTIVE:
+        return ()
+    return tuple(claim for claim in reservation.status.claims if not claim.consumed)
+
+
+def holdings(contents: Contents) -> list[Holding]:
+    """What is charged to nodes and tenants."""
+    found = []
+    for replica in contents.of(Replica):
+        binding = binding_of(replica)
+        if binding is not None:
+            found.append(_of_binding(replica, binding))
+    for reservation in contents.of(Reservation):
+        if reservation.spec.intent is not Intent.PREEMPTION:
+            found += [_of_claim(reservation, claim) for claim in open_claims(reservation)]
+    return found
+
+
+def promises(contents: Contents) -> list[Holding]:
+    """What is promised to preemptions, while their victims still hold it."""
+    return [
+        _of_claim(reservation, claim)
+        for reservation in contents.of(Reservation)
+        if reservation.spec.intent is Intent.PREEMPTION
+        for claim in open_claims(reservation)
+    ]
+
+
+def leavers(contents: Contents) -> list[Holding]:
+    """What the victims of preemptions still hold."""
+    found = []
+    for replica in contents.of(Replica):
+        binding = binding_of(replica)
+        if binding is not None and replica.status.cause is Cause.PREEMPTION:
+            found.append(_of_binding(replica, binding))
+    return found
+
+
+def total(amounts: Iterable[Amounts]) -> Amounts:
+    """The sum of all. Nothing of a resource is no entry."""
+    sums: Amounts = {}
+    for each in amounts:
+        for what, units in each.items():
+            sums[what] = sums.get(what, 0) + units
+    return nonzero(sums)
+
+
+def nonzero(amounts: Amounts) -> Amounts:
+    return {what: units for what, units in amounts.items() if units}
+
+
+def differs(whose: str, what: str, ledger: Any, objects: Any) -> Iterator[str]:
+    """The sentence for one discrepancy, if there is one."""
+    if ledger != objects:
+        yield f"{whose}: the ledger says {what} {ledger}, the objects add up to {objects}"
