@@ -94,10 +94,6 @@ class EtcdMember:
                 stderr=log,
             )
 
-    def signal(self, number: int) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -174,10 +170,16 @@ class EtcdCluster:
         self.members[index].spawn()
 
     def pause(self, index: int) -> None:
-        self.members[index].signal(signal.SIGSTOP)
+        """Returns when every thread of the member has stopped."""
+        process = self.members[index].process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
 
     def resume(self, index: int) -> None:
-        self.members[index].signal(signal.SIGCONT)
+        process = self.members[index].process
+        assert process is not None
+        process.send_signal(signal.SIGCONT)
 
     def leader(self) -> int | None:
         """The member that says it leads; None while there is none."""

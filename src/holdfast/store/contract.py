@@ -161,7 +161,8 @@ class Store(Protocol):
         """Batches of changes under the prefix with revision > after, for ever.
 
         Expired when compacted past. It ends (StopAsyncIteration) when the store is closed, and
-        raises Unavailable when the store has failed.
+        raises Unavailable when the store has failed or was out of reach for long; watching again
+        after the last revision loses nothing.
         """
         ...
 

@@ -156,9 +156,12 @@ class Cluster:
         deadline = loop.time() + timeout_s
         member = await self.ready(timeout_s)
         metadata = self._metadata
+        left_s = deadline - loop.time()
+        if left_s <= 0:
+            raise Unavailable("nothing was sent: no time was left when a connection stood")
         try:
             try:
-                answer = await method(member)(request, deadline - loop.time(), metadata)
+                answer = await method(member)(request, left_s, metadata)
             except CallFailed as failed:
                 if failed.kind is not Kind.LOGIN:
                     raise

@@ -56,22 +56,21 @@ class Once:
         token = parse(text)
         ring = self._ring_of(token)
         fate = ring.known_fate(token) if ring else None
+        modified = ABSENT
+        if fate is None:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    fate, modified = await self._prepare(ring, token)
+            except TimeoutError:
+                raise Unavailable(
+                    f"nothing was written: no slot for token {token} within {timeout_s:g} s"
+                ) from None
         if fate is not None:
             return _outcome(token, fate)
-        if ring is not None and ring.holds(token):
-            modified = await self._own_slot(ring, token, timeout_s)
-        else:
-            slot = await self._slots.read(token)
-            fate = Forgotten() if slot is None else slot.fate(token)
-            if slot is None or fate is not None:
-                return _outcome(token, fate or Forgotten())
-            modified = slot.modified
         self._slots.guard(request, token, modified)
         if ring is not None and time.monotonic() - self._seen_at > SEEN_EVERY_S:
             self._seen_at = time.monotonic()
             request.success.append(self._slots.sign_of_life(token.client))
-        # Wait for a connection first: until then nothing is sent and the token stays unused.
-        await self._cluster.ready(timeout_s)
         return await self._send(transaction, request, token, modified, deadline)
 
     async def fate(self, text: str) -> Fate:
@@ -82,7 +81,7 @@ class Once:
         if known is not None:
             return known
         if ring is not None and ring.holds(token) and ring.modified(token) == ABSENT:
-            await self._make_slots(ring, self._timeout_s)
+            await self._make_slots(ring)
         try:
             fate, modified = await self._settle(token)
         except OutcomeUnknown as error:
@@ -101,22 +100,27 @@ class Once:
         Another store may be given the token after this one is gone.
         """
         if self._ring.has_token_without_slot():
-            await self._make_slots(self._ring, self._timeout_s)
+            await self._make_slots(self._ring)
 
     def _ring_of(self, token: Token) -> Ring | None:
         """None when the token is another client's: then etcd knows more than we do."""
         return self._ring if token.client == self._ring.client else None
 
-    async def _own_slot(self, ring: Ring, token: Token, timeout_s: float) -> int:
+    async def _prepare(self, ring: Ring | None, token: Token) -> tuple[Fate | None, int]:
+        """All that comes before sending: the token's fate, or when its slot was last written."""
+        if ring is None or not ring.holds(token):
+            slot = await self._slots.read(token)
+            return (Forgotten(), ABSENT) if slot is None else (slot.fate(token), slot.modified)
         if ring.modified(token) == ABSENT:
-            await self._make_slots(ring, timeout_s)
+            await self._make_slots(ring)
         doubt = ring.oldest_doubt(DOUBTS_MAX)
         if doubt is not None and doubt != token:
             await self.fate(str(doubt))
-        modified = ring.modified(token)
-        if modified == ABSENT:
+        # Until a connection stands nothing is sent and the token stays unused.
+        await self._cluster.ready(self._timeout_s)
+        if ring.modified(token) == ABSENT:
             raise Unavailable(f"nothing was written: token {token} has no slot, try again")
-        return modified
+        return None, ring.modified(token)
 
     async def _send(
         self,
@@ -198,7 +202,7 @@ class Once:
             slot = await self._slots.withdraw(token, slot)
         raise Unavailable(f"the fate of token {token} is not known yet: its slot keeps changing")
 
-    async def _make_slots(self, ring: Ring, timeout_s: float) -> None:
+    async def _make_slots(self, ring: Ring) -> None:
         """Let etcd have the slots that were handed out.
 
         No transaction ever counts on a slot that does not exist: otherwise a straggler could apply
@@ -208,7 +212,7 @@ class Once:
             missing = ring.missing()
             for first in range(0, len(missing), SLOTS_AT_ONCE):
                 some = missing[first : first + SLOTS_AT_ONCE]
-                ring.made(await self._slots.make(ring.client, some, timeout_s))
+                ring.made(await self._slots.make(ring.client, some))
                 self._seen_at = time.monotonic()
         if not self._swept:
             self._swept = True

@@ -95,7 +95,7 @@ class Slots:
             return Slot(value, answer.header.revision)
         return slot_in(answer.responses[0].response_range)
 
-    async def make(self, client: str, slots: list[int], timeout_s: float) -> dict[int, int]:
+    async def make(self, client: str, slots: list[int]) -> dict[int, int]:
         """Let etcd have these slots, which are always made together, and say when they were."""
         names = [self._layout.slot(client, slot) for slot in slots]
         request = pb.TxnRequest(
@@ -105,7 +105,7 @@ class Slots:
             failure=[codec.read(name) for name in names],
         )
         try:
-            answer = await self._cluster.txn(request, timeout_s)
+            answer = await self._cluster.txn(request, self._timeout_s)
         except OutcomeUnknown as error:
             # The caller's own transaction was not sent, so for it nothing is unknown.
             raise Unavailable(error.message) from error
