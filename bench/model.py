@@ -34,7 +34,7 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta, OwnerReference
 from holdfast.model.registry import kind_named
 from holdfast.model.validation import validate
-from holdfast.model.wire import decode, encode
+from holdfast.model.wire import decode, encode, prepare
 from tests.hostile import DOCUMENTS, Hostile
 
 # What an object of everyday size takes on the wire; the figures speak of this size.
@@ -131,6 +131,7 @@ def dearest() -> tuple[float, Hostile]:
 
 
 def main() -> None:
+    prepare()
     obj = replica()
     data = encode(obj)
     if len(data) not in BYTES_WANTED:

@@ -39,7 +39,8 @@ def document(
     more: str = "",
 ) -> bytes:
     """An object from raw JSON text, so that what JSON libraries refuse to write can be put in."""
-    start = f'{{"apiVersion":"holdfast.dev/v1","kind":"{kind}"'
+    # The kind comes first, as in our own encoding, so that the quick way in is tried as well.
+    start = f'{{"kind":"{kind}","apiVersion":"holdfast.dev/v1"'
     text = f'{start},"metadata":{metadata},"spec":{spec}{more}}}'
     return text.encode("utf-8", "surrogatepass")
 
@@ -66,9 +67,9 @@ def labelled(labels: dict[str, str]) -> bytes:
 
 def secret(text: str) -> bytes:
     start = (
-        '{"apiVersion":"holdfast.dev/v1","kind":"Secret","metadata":{"name":"a","namespace":"t"},'
+        '{"kind":"Secret","apiVersion":"holdfast.dev/v1","metadata":{"name":"a","namespace":"t"}'
     )
-    return (start + text + "}").encode()
+    return f"{start},{text}}}".encode()
 
 
 def managed(fields: str) -> bytes:
@@ -355,4 +356,43 @@ MEANING = (
     ),
 )
 
-DOCUMENTS: tuple[Hostile, ...] = (*SIZE, *DEPTH, *NUMBERS, *TEXT, *SHAPE, *MEANING)
+
+def many(key: str, item: str, count: int) -> bytes:
+    return template(f'{{"command":["/bin/true"],"{key}":[{",".join([item] * count)}]}}')
+
+
+# As much as the limits let through, so that the dearest refusals are among these.
+VOLUME = (
+    Hostile(
+        "6,600 variables",
+        lambda: many("env", '{"name":"A","value":"$(A)$(B)"}', 6_600),
+        "spec.template.env",
+        after="validate",
+    ),
+    Hostile(
+        "4,900 ports",
+        lambda: many("ports", '{"name":"a","port":1,"protocol":"TCP"}', 4_900),
+        "spec.template.ports",
+        after="validate",
+    ),
+    Hostile(
+        "6,600 files",
+        lambda: many("files", '{"path":"../x","mode":"0777"}', 6_600),
+        "spec.template.files",
+        after="validate",
+    ),
+    Hostile(
+        "19,900 labels",
+        lambda: labelled({f"k{i}": "v" * 30 for i in range(19_900)}),
+        "metadata.labels",
+        after="validate",
+    ),
+    Hostile(
+        "19,900 finalizers",
+        lambda: document(metadata=json.dumps({"name": "a", "finalizers": ["x" * 40] * 19_900})),
+        "metadata.finalizers",
+        after="validate",
+    ),
+)
+
+DOCUMENTS: tuple[Hostile, ...] = (*SIZE, *DEPTH, *NUMBERS, *TEXT, *SHAPE, *MEANING, *VOLUME)

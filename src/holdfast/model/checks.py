@@ -28,8 +28,12 @@ _SUGGEST_ABOVE = 0.7
 
 @cache
 def struct_check(cls: type[msgspec.Struct]) -> Check:
-    """The check of one struct. Structs are never recursive, so building it ends."""
-    info = cast(inspect.StructType, inspect.type_info(cls))
+    """The check of one struct, with those of all structs inside it."""
+    return _of_struct(cast(inspect.StructType, inspect.type_info(cls)))
+
+
+def _of_struct(info: inspect.StructType) -> Check:
+    """Structs are never recursive, so this ends."""
     fields = {field.encode_name: _check(field.type) for field in info.fields}
     required = tuple(field.encode_name for field in info.fields if field.required)
     defaults = {field.encode_name: _default(field) for field in info.fields if not field.required}
@@ -50,7 +54,7 @@ def _default(field: inspect.Field) -> Any:
 def _check(info: inspect.Type) -> Check:
     match info:
         case inspect.StructType():
-            return struct_check(info.cls)
+            return _of_struct(info)
         case inspect.VarTupleType():
             return partial(_list, _check(info.item_type))
         case inspect.DictType():

@@ -16,7 +16,7 @@ from holdfast.model.meta import ManagedFields, ObjectMeta
 from holdfast.model.problems import PROBLEMS_MAX
 from holdfast.model.registry import kind_named
 from holdfast.model.validation import validate
-from holdfast.model.wire import decode, decode_tree, decode_trusted, encode
+from holdfast.model.wire import decode, decode_tree, decode_trusted, encode, prepare
 from tests import hostile
 from tests.hostile import DOCUMENTS, Hostile
 
@@ -133,6 +133,13 @@ def test_a_kind_may_be_left_out_of_a_document() -> None:
     decoded = decode(Node, b'{"metadata":{"name":"a"}}', strict=True)
     assert decoded.object == Node(metadata=ObjectMeta(name="a"))
     assert encode(decoded.object).startswith(b'{"kind":"Node",')
+
+
+def test_preparing_changes_nothing_but_time() -> None:
+    """A server calls it before it listens; it may be called again."""
+    prepare()
+    prepare()
+    assert decode(Node, b'{"metadata":{}}', strict=True).object == Node(metadata=ObjectMeta())
 
 
 def test_parts_are_read_by_the_same_rules() -> None:
