@@ -113,7 +113,10 @@ class Server:
 
     def _holder(self) -> str | None:
         """The server to forward to, or None when this one should decide."""
-        if self._term is not None or self._seen is None or not self._seen.holder:
+        if self._term is not None or self._seen is None:
+            return None
+        # Our own name is that of an earlier life of ours, which decides nothing any more.
+        if self._seen.holder in ("", self._identity.name):
             return None
         return Identity(name=self._seen.holder).server
 
@@ -161,6 +164,9 @@ class Server:
         spec = decode(records[0].key, records[0].value).spec if records else None
         if spec is None or not spec.holder:
             return self._request(AcquireLease(SCOPE, LEASE_MS), now)
+        if spec.holder == self._identity.name:
+            # An earlier life of ours holds it; nobody has to wait for that one.
+            return self._request(AcquireLease(SCOPE, LEASE_MS, spec.epoch, spec.renewals), now)
         seen = self._seen
         if seen is None or (seen.epoch, seen.renewals) != (spec.epoch, spec.renewals):
             self._seen = _Sighting(spec.epoch, spec.renewals, spec.holder, now.monotonic_ms)

@@ -1,0 +1,141 @@
+"""Which server decides: the holder of the lease, and anybody when that one cannot be reached."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from holdfast.commit.requests import Accepted, Create, Forward
+from holdfast.commit.server import LEASE_MS, Server
+from holdfast.model import identity as who
+from holdfast.model.errors import OutcomeUnknown, Unavailable
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.machine import Answer, Answered, Ask, Asked, Range, Started, Txn, Wake, Woken
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason
+from holdfast.model.time import Instant
+from holdfast.store.memory import Keyspace
+from tests.plane import ADMIN, START_WALL_MS, accepted, refused
+
+
+class Servers:
+    """Several servers over one store, driven by hand; time passes when the test says so."""
+
+    def __init__(self, *names: str) -> None:
+        self.store = Keyspace()
+        self.now_ms = 0
+        self.asks: list[Ask] = []
+        self.alive: dict[str, Server] = {}
+        self.deaf: dict[str, Exception] = {}
+        self._calls = 0
+        for name in names:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        self.alive[name] = Server(name, random.Random(name), self.store)
+        self._feed(name, Started({}))
+
+    def pass_time(self, ms: int) -> None:
+        """Let every server tick as its lease wants."""
+        end_ms = self.now_ms + ms
+        while self.now_ms < end_ms:
+            self.now_ms = min(end_ms, self.now_ms + LEASE_MS // 3)
+            for name in self.alive:
+                self._feed(name, Woken("lease"))
+
+    def ask(self, name: str, request: Any, identity: Identity = ADMIN) -> Any:
+        self._calls += 1
+        call = self._calls
+        return self._feed(name, Asked(call, identity, request))[call]
+
+    def tenant(self, via: str, name: str) -> Any:
+        return self.ask(via, Create(Tenant(ObjectMeta(name=name))))
+
+    def holders(self) -> list[str]:
+        return [name for name, server in self.alive.items() if server.term is not None]
+
+    def _feed(self, name: str, stimulus: Any) -> dict[int, Any]:
+        work, answers = [stimulus], {}
+        while work:
+            now = Instant(self.now_ms, START_WALL_MS + self.now_ms)
+            for effect in self.alive[name].step(work.pop(0), now):
+                match effect:
+                    case Answer(call=call, body=body):
+                        answers[call] = body
+                    case Txn():
+                        outcome = self.store.txn(effect.transaction, token=effect.token)
+                        work.append(Answered(effect.call, outcome))
+                    case Range():
+                        page = self.store.range(effect.start, effect.end, limit=effect.limit)
+                        work.append(Answered(effect.call, page))
+                    case Ask():
+                        work.append(Answered(effect.call, self._forward(name, effect)))
+                    case Wake():
+                        pass
+        return answers
+
+    def _forward(self, sender: str, ask: Ask) -> Any:
+        self.asks.append(ask)
+        if ask.to in self.deaf:
+            return self.deaf[ask.to]
+        if ask.to not in self.alive:
+            return Unavailable(f"{ask.to} is gone")
+        return self.ask(ask.to, ask.body, who.server(sender))
+
+
+def test_the_first_becomes_the_usual_one_and_the_others_forward_to_it() -> None:
+    servers = Servers("a", "b", "c")
+    assert servers.holders() == ["a"]
+    accepted(servers.tenant("b", "acme"))
+    assert [ask.to for ask in servers.asks] == ["a"]
+    assert accepted(servers.tenant("a", "globex")) is not None
+    assert len(servers.asks) == 1
+
+
+def test_a_server_decides_by_itself_when_the_holder_cannot_be_reached() -> None:
+    """Compares make that safe; the lease is only for speed. [K1, K2]"""
+    servers = Servers("a", "b")
+    del servers.alive["a"]
+    accepted(servers.tenant("b", "acme"))
+    assert isinstance(servers.tenant("b", "globex"), Accepted)
+
+
+def test_a_forwarded_request_whose_answer_is_lost_is_not_decided_again() -> None:
+    """It may have happened over there. [N1.1]"""
+    servers = Servers("a", "b")
+    servers.deaf["a"] = OutcomeUnknown("no answer")
+    assert isinstance(servers.tenant("b", "acme"), OutcomeUnknown)
+    assert servers.store.get("objects/tenants/acme") is None
+
+
+def test_another_takes_over_when_the_holder_stops_renewing() -> None:
+    """It waits for the whole duration on its own clock, and the epoch grows. [K3]"""
+    servers = Servers("a", "b")
+    servers.pass_time(LEASE_MS * 3)
+    assert servers.holders() == ["a"]
+    del servers.alive["a"]
+    servers.pass_time(LEASE_MS - 1)
+    assert servers.holders() == []
+    servers.pass_time(LEASE_MS)
+    assert servers.holders() == ["b"]
+    term = servers.alive["b"].term
+    assert term is not None
+    assert term.epoch == 2
+
+
+def test_a_server_that_restarts_takes_its_own_lease_at_once_and_asks_nobody() -> None:
+    """Not itself either: that would be a request on its way in a circle. [K2]"""
+    servers = Servers("a", "b")
+    servers.start("a")
+    assert servers.holders() == ["a"]
+    accepted(servers.tenant("a", "acme"))
+    assert servers.asks == []
+
+
+def test_only_a_server_may_speak_for_others() -> None:
+    """[C6.7]"""
+    servers = Servers("a")
+    tenant = Create(Tenant(ObjectMeta(name="acme")))
+    refused(servers.ask("a", Forward(ADMIN, tenant), who.agent("a")), Reason.NOT_ALLOWED)
+    accepted(servers.ask("a", Forward(ADMIN, tenant), who.server("b")))
