@@ -82,6 +82,10 @@ def apply(
     left = [_less(entry, change) for entry in others]
     left.append(_own_entry(owner, mine, claim, now, tree is not live))
     result = arranged(left, managed_fields)
+    if not result:
+        # The last owner let go, but an empty part may be left over from others before it. The next
+        # apply would record that, and so be a change without one.
+        result = _before_first_apply(tree, shape, now)
     check_count(result)
     tree = refreshed(tree, config, manager)
     if tree is not live:

@@ -50,7 +50,8 @@ def _claimed_record(value: Tree, shape: Record, path: Path) -> Fields | None:
         part = _claimed(item, slot.shape, (*path, slot.element))
         if part is not None:
             fields[slot.element] = part
-    return fields if fields or not value else None
+    # An object that is given is claimed, if only as such; but every object has its metadata.
+    return None if shape.untracked and not fields else fields
 
 
 def _claimed_list(value: Any, shape: Keyed | Members, path: Path) -> Fields:

@@ -52,8 +52,8 @@ def _prune(value: Any, node: Fields, kept: Fields | None, shape: Shape) -> Any:
         left = _prune_list(value, node, kept or {}, shape)
     else:
         return ABSENT if _itself(node) else value
-    emptied = left is not value or _itself(node)
-    return ABSENT if emptied and not left and kept is None else left
+    # It may have been empty all along, when what was given up held only defaults.
+    return left if left or kept is not None else ABSENT
 
 
 def _prune_entry(value: Any, node: Fields, kept: Fields | None, shape: Shape) -> Any:

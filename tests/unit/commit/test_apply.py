@@ -307,9 +307,9 @@ def test_null_on_what_has_parts_says_nothing() -> None:
     nothing["metadata"]["labels"] = None
     live.apply("b", nothing)
     assert live.tree is before
-    assert live.fields("b") is None
+    assert live.fields("b") == {"f:spec": {"f:template": {}}}
     live.apply("a", _config(disruption=None))
-    assert live.tree == _config()
+    assert live.tree == _config(template={})
 
 
 def test_a_default_that_was_applied_is_owned_like_any_value() -> None:
