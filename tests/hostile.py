@@ -289,6 +289,15 @@ SHAPE = (
         "another version", lambda: document().replace(b"/v1", b"/v9"), "must be holdfast.dev/v1"
     ),
     Hostile(
+        "a version with a line break",
+        lambda: (
+            b'{"kind":"Node","metadata":{"name":"a"},"apiVersion":"holdfast.dev/v1\\n",'
+            b'"spec":{},"status":{}}'
+        ),
+        "must be holdfast.dev/v1",
+        kind="Node",
+    ),
+    Hostile(
         "a time without a zone",
         lambda: document(metadata='{"creationTimestamp":"2027-01-01T00:00:00"}'),
         "must be a time with a zone",

@@ -21,7 +21,7 @@ import msgspec
 from holdfast.model.checks import struct_check
 from holdfast.model.conform import AnyStruct, Decoded, conform, hides_values, normal
 from holdfast.model.guard import NODES_MAX, has_long_integer, measure, parse
-from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.meta import API_VERSION, Object
 from holdfast.model.registry import KINDS, Kind
 from holdfast.model.struct_types import integers_bounded
 
@@ -125,9 +125,13 @@ def _self_proving(cls: type[AnyStruct], data: bytes) -> AnyStruct | None:
         return None
     if not reader.integers_bounded and has_long_integer(data):
         return None
+    if not isinstance(typed, Object):
+        return typed
+    # A pattern's $ lets a line break follow, so the type alone does not settle this.
+    if typed.api_version != API_VERSION:
+        return None
     # The types bound the depth, except below the one field that takes any JSON.
-    metadata = getattr(typed, "metadata", None)
-    if isinstance(metadata, ObjectMeta) and metadata.managed_fields:
+    if typed.metadata.managed_fields:
         measure(data)
         if has_long_integer(data):
             return None
