@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -37,7 +38,12 @@ T = TypeVar("T")
 KEYS = ("a", "a/", "a/1", "a/2", "a0", "b/1", "b/10", "z", "\uffee", "\U00010000")
 PREFIXES = ("", "a", "a/", "a/1", "b/", "none/")
 keys = st.sampled_from(KEYS)
-values = st.binary(max_size=8)
+values = st.sampled_from((b"", b"1", b"22", b"\xff\0"))
+# Mostly puts, or there would be little to read.
+changes = st.sampled_from((None, b"", b"1", b"22", b"\xff\0"))
+BOUNDS = (("a", KEY_END), ("a", "z"), ("a/", "b"), ("a/1", KEY_END), ("z", "a"))
+# Mostly right, or histories would not get far.
+GUARDS = ("right", "right", "right", "absent", "old")
 # A place in history, as a share of the revisions there are: revisions themselves differ by store.
 places = st.floats(0, 1)
 
@@ -83,15 +89,27 @@ class Histories(RuleBasedStateMachine):
 
     # Transactions. ---------------------------------------------------------------------------
 
+    @initialize(first=st.lists(keys, min_size=3, unique=True))
+    def fill(self, first: list[str]) -> None:
+        for key in first:
+            self.transact_once(Transaction((), (Put(key, b"0"),)), with_token=False)
+
     @rule(
-        guards=st.dictionaries(keys, st.sampled_from(("right", "absent", "old")), max_size=3),
-        writes=st.dictionaries(keys, st.none() | values, max_size=4),
-        with_token=st.booleans(),
+        several=st.lists(
+            st.tuples(
+                st.dictionaries(keys, st.sampled_from(GUARDS), max_size=2),
+                st.dictionaries(keys, changes, max_size=4),
+                st.booleans(),
+            ),
+            min_size=1,
+            max_size=6,
+        )
     )
-    def transact(
-        self, guards: dict[str, str], writes: dict[str, bytes | None], with_token: bool
-    ) -> None:
-        transaction = self.transaction(guards, writes)
+    def transact(self, several: list[tuple[dict[str, str], dict[str, bytes | None], bool]]) -> None:
+        for guards, writes, with_token in several:
+            self.transact_once(self.transaction(guards, writes), with_token)
+
+    def transact_once(self, transaction: Transaction, with_token: bool) -> None:
         token = self.store.new_token() if with_token else None
         outcome = self.run(self.store.txn(transaction, token=token))
         if not self.model.holds(transaction):
@@ -159,31 +177,23 @@ class Histories(RuleBasedStateMachine):
         transaction = Transaction((Compare(key, 0),), (Put(key, value),))
         outcome = self.run(self.store.txn(transaction, token=token))
         assert outcome == Committed(self.applied[token])
+        assert self.run(self.store.fate(token)) == Applied(self.applied[token])
 
     @precondition(lambda self: self.unused)
-    @rule(data=st.data())
-    def withdraw_token(self, data: st.DataObject) -> None:
-        token = self.unused.pop(data.draw(st.integers(0, len(self.unused) - 1)))
-        assert self.run(self.store.fate(token)) == NotApplied()
-        self.withdrawn.append(token)
-
-    @precondition(lambda self: self.withdrawn)
     @rule(data=st.data(), key=keys, value=values)
-    def use_withdrawn_token(self, data: st.DataObject, key: str, value: bytes) -> None:
-        token = data.draw(st.sampled_from(self.withdrawn))
-        with pytest.raises(Unavailable):
-            self.run(self.store.txn(Transaction((), (Put(key, value),)), token=token))
-
-    @precondition(lambda self: self.applied)
-    @rule(data=st.data())
-    def ask_fate_of_applied(self, data: st.DataObject) -> None:
-        token = data.draw(st.sampled_from(sorted(self.applied)))
-        assert self.run(self.store.fate(token)) == Applied(self.applied[token])
+    def use_token_after_asking(self, data: st.DataObject, key: str, value: bytes) -> None:
+        token = self.unused.pop(data.draw(st.integers(0, len(self.unused) - 1)))
+        for _ in range(2):
+            assert self.run(self.store.fate(token)) == NotApplied()
+            with pytest.raises(Unavailable):
+                self.run(self.store.txn(Transaction((), (Put(key, value),)), token=token))
+        self.withdrawn.append(token)
 
     # Reads. ----------------------------------------------------------------------------------
 
-    @rule(start=keys, end=st.sampled_from((*KEYS, KEY_END)), limit=st.integers(1, 12))
-    def read_now(self, start: str, end: str, limit: int) -> None:
+    @rule(bounds=st.sampled_from(BOUNDS), limit=st.integers(1, 12))
+    def read_now(self, bounds: tuple[str, str], limit: int) -> None:
+        start, end = bounds
         page = self.run(self.store.range(start, end, limit=limit))
         self.saw(page.revision)
         self.check_page(page, start, end, limit)
@@ -220,14 +230,14 @@ class Histories(RuleBasedStateMachine):
             self.run(self.store.range("a", KEY_END, at=self.model.compacted - 1))
 
     @rule()
-    def read_a_revision_never_reached(self) -> None:
+    def ask_for_a_revision_never_reached(self) -> None:
         self.saw(self.run(self.store.revision()))
+        # Where the store keeps books of its own, those may take the next ones.
+        never = self.model.revision + (1 if self.rig.exact_revisions else 1_000)
         with pytest.raises(Expired):
-            self.run(self.store.range("a", KEY_END, at=self.never_reached()))
-
-    def never_reached(self) -> int:
-        """The next revision; or one further, where the store's own books may take the next ones."""
-        return self.model.revision + (1 if self.rig.exact_revisions else 1_000)
+            self.run(self.store.range("a", KEY_END, at=never))
+        with pytest.raises(Invalid):
+            self.run(self.store.compact(never))
 
     # History. --------------------------------------------------------------------------------
 
@@ -243,12 +253,6 @@ class Histories(RuleBasedStateMachine):
     @staticmethod
     def is_on_the_edge(reader: Reader, revision: int) -> bool:
         return reader.after < revision
-
-    @rule()
-    def compact_a_revision_never_reached(self) -> None:
-        self.saw(self.run(self.store.revision()))
-        with pytest.raises(Invalid):
-            self.run(self.store.compact(self.never_reached()))
 
     @precondition(lambda self: len(self.readers) < 4)
     @rule(place=places, prefix=st.sampled_from(PREFIXES))

@@ -201,6 +201,8 @@ class Engine:
         self.tokens.check_form(token)
         if token in group.tokens:
             return group.tokens[token]
+        if self.tokens.is_first_seen(token):
+            return None
         found = self._connection.execute(
             "SELECT revision FROM tokens WHERE session = ? AND number = ?", token
         ).get

@@ -37,6 +37,8 @@ class TokenBook:
         # earlier sessions are: whoever sent them is not waiting for us any more.
         self._expired = Token(session, 0)
         self._withdrawn: set[Token] = set()
+        # Issued and never presented, in the order of issue: these need not be looked up.
+        self._fresh: dict[Token, None] = {}
         self._numbers = itertools.count(1)
         self._issued = 0
         self._clock = clock
@@ -45,7 +47,13 @@ class TokenBook:
 
     def issue(self) -> Token:
         self._issued = next(self._numbers)
-        return Token(self.session, self._issued)
+        token = Token(self.session, self._issued)
+        self._fresh[token] = None
+        return token
+
+    def is_first_seen(self, token: Token) -> bool:
+        """Whether a token was never presented before, so that it certainly has no row."""
+        return self._fresh.pop(token, token) is None
 
     def check_form(self, token: Token) -> None:
         if token > Token(self.session, self._issued):
@@ -95,3 +103,8 @@ class TokenBook:
         if token > self._expired:
             self._expired = token
             self._withdrawn = {t for t in self._withdrawn if t > token}
+            # A copy, because the event loop goes on issuing.
+            for old in list(self._fresh):
+                if old > token:
+                    break
+                self._fresh.pop(old, None)

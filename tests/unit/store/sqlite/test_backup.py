@@ -56,6 +56,7 @@ def test_a_backup_taken_under_load_is_one_moment(tmp_path: Path) -> None:
         writers = [asyncio.create_task(write(f"w{n}")) for n in range(4)]
         found = []
         for number in range(3):
+            await store.txn(Transaction((), (Put("mark", b"%d" % number),)))
             before = await store.revision()
             target = tmp_path / f"backup-{number}.db"
             found.append(await asyncio.to_thread(backup, tmp_path / "store.db", target))
