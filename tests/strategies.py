@@ -145,7 +145,7 @@ def amounts(most: int = 6) -> st.SearchStrategy[Amounts]:
     return st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, most), max_size=2)
 
 
-limits = st.builds(TenantLimits, hard=amounts(8), reclaimable=amounts(8), borrowing=amounts(4))
+limits = st.builds(TenantLimits, hard=amounts(6), reclaimable=amounts(6), borrowing=amounts(9))
 quota_ledgers = st.builds(
     QuotaLedger, limits=st.dictionaries(st.sampled_from(TENANTS), limits, max_size=3)
 )

@@ -143,7 +143,7 @@ def rates(timing: FenceTiming) -> tuple[Fraction, Fraction]:
 moments = st.integers(-8_000, 20_000).map(Fraction)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(
     timing=timings,
     late=st.integers(0, 2_000),
@@ -301,14 +301,16 @@ _TRICKS = (
 _PARTS = (*(actor.value for actor in Actor), "authority", "masters", "node:", "scheduler:", "a", "")
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(
     name=st.one_of(
         st.text(max_size=12),
         st.tuples(st.sampled_from(_TRICKS), st.sampled_from(_PARTS), st.text(max_size=4)).map(
             "".join
         ),
-        st.sampled_from(Actor).map(lambda actor: f"system:{actor.value}"),
+        st.tuples(st.sampled_from(("system:", "system:controller:")), st.sampled_from(Actor)).map(
+            "".join
+        ),
     ),
     groups=st.lists(st.sampled_from(("system:masters", "system:nodes", "")), max_size=2),
 )
@@ -382,7 +384,7 @@ texts = st.text(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(prefix=texts, key=texts)
 @example(prefix="\ud7ff", key="\ue000")
 @example(prefix="a\U0010ffff", key="b")

@@ -29,7 +29,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 def _pass_on(wishes: Sequence[Wish], holders: dict[str, int], seeker: int) -> bool:
     """Get one more for `seeker`, for which others may take something else instead."""
-    gave: dict[int, tuple[str, int]] = {}
+    gave: dict[int, tuple[str, int]] = {seeker: ("", seeker)}
     reached = [seeker]
     for wish in reached:
         for name in wishes[wish].candidates:
@@ -40,7 +40,7 @@ def _pass_on(wishes: Sequence[Wish], holders: dict[str, int], seeker: int) -> bo
                     name, wish = gave[wish]
                     holders[name] = wish
                 return True
-            if holder != seeker and holder not in gave:
+            if holder not in gave:
                 gave[holder] = name, wish
                 reached.append(holder)
     return False
@@ -74,7 +74,7 @@ def _narrowed(
         return [
             [
                 *wishes[:index],
-                Wish(wish.count, tuple(n for n in wish.candidates if groups[n] == group), True),
+                Wish(wish.count, tuple(n for n in wish.candidates if groups[n] == group)),
                 *wishes[index + 1 :],
             ]
             for group in sorted({groups[name] for name in wish.candidates})

@@ -66,6 +66,9 @@ def test_what_is_not_named_is_not_limited_and_not_lent() -> None:
     assert quota_refusal(ledger, "risk", HARD, {"memory": 10**12}) is None
     assert cohort_used(ledger, "cpu") == 0
     assert quota_refusal(ledger, "risk", HARD, {"cpu": 6000}) is None
+    other = TenantLimits(hard={"memory": 1}, borrowing={"cpu": 1})
+    joined = QuotaLedger(limits={**COHORT.limits, "search": other})
+    assert cohort_nominal(joined, "cpu") == 8000
 
 
 def test_reclaimable_capacity_has_limits_of_its_own_and_is_not_lent() -> None:
@@ -133,8 +136,8 @@ def test_what_never_fits_is_told_from_what_waits() -> None:
 GRANT = GrantLedger(
     serial=3,
     expires=NOW,
-    budgets={"guaranteed": {"cpu": 2000}, "recovery": {}},
-    used={"guaranteed": {"cpu": 1500}},
+    budgets={"guaranteed": {"cpu": 2000, "npu": 1000}, "recovery": {"gpu": 1000}},
+    used={"guaranteed": {"cpu": 1500, "npu": 2000}},
 )
 
 
@@ -144,7 +147,12 @@ GRANT = GrantLedger(
         ("guaranteed", {"cpu": 500}, None),
         ("guaranteed", {"cpu": 501}, Reason.GRANT_EXCEEDED),
         ("guaranteed", {"memory": 10**12}, None),
+        ("guaranteed", {"npu": 0}, None),
+        ("guaranteed", {"npu": 1}, Reason.GRANT_EXCEEDED),
+        ("guaranteed", {"gpu": 1}, Reason.GRANT_EXCEEDED),
         ("recovery", {"cpu": 1}, Reason.GRANT_EXCEEDED),
+        ("recovery", {"gpu": 1000}, None),
+        ("recovery", {"gpu": 1001}, Reason.GRANT_EXCEEDED),
         ("temporary", {"cpu": 1}, Reason.GRANT_EXCEEDED),
         ("temporary", {"cpu": 0, "replicas": 1}, None),
     ],
@@ -152,7 +160,7 @@ GRANT = GrantLedger(
 def test_a_region_spends_only_what_this_budget_was_given(
     budget: str, amounts: Amounts, expected: Reason | None
 ) -> None:
-    """An empty budget is none, not a boundless one. [I10, INV8]"""
+    """What another budget was given is not in this one, and an empty one is none. [I10, INV8]"""
     early = NOW - timedelta(hours=1)
     assert reason(grant_refusal(GRANT, budget, amounts, early, 2_000)) is expected
 

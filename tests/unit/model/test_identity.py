@@ -91,6 +91,12 @@ def test_components_get_the_names_that_they_act_under() -> None:
     assert (server("s1").node, server("s1").server) == (None, "s1")
 
 
+@pytest.mark.parametrize("actor", [a for a in Actor if not a.value.startswith("controller:")])
+def test_no_controllers_name_makes_another_actor(actor: Actor) -> None:
+    """There is no controller called authority, scheduler, agent or operator. [C6.3, C6.7]"""
+    assert acts_as(controller(actor.value)) == ()
+
+
 @pytest.mark.parametrize("name", ["", "alice", "system:node", "system:node:", "x:system:node:a"])
 def test_nobody_else_is_a_nodes_agent(name: str) -> None:
     """An agent without a node would match a replica without one. [C6.7]"""

@@ -25,6 +25,9 @@ def test_wishes_that_stay_together_find_the_group_with_room() -> None:
     groups = {"a": 0, "b": 1, "c": 1}
     assert match([Wish(2, ("a", "b", "c"), together=True)], groups) == (("b", "c"),)
     assert match([Wish(2, ("a", "b"), together=True)], groups) is None
+    three = {"a": 0, "b": 1, "c": 2, "d": 2}
+    assert match([Wish(2, tuple(three), together=True)], three) == (("c", "d"),)
+    assert match([Wish(2, ("a", "b", "c"), together=True)], three) is None
 
 
 def test_pairs_share_out_the_groups() -> None:

@@ -65,3 +65,8 @@ def test_affinity_looks_at_who_is_there(
     refusal = affinity_refusal(Affinity(WEB), here, anti=anti, first=first)
     assert (refusal.reason if refusal else None) is expected
     assert affinity_refusal(Affinity(WEB, required=False), here, anti=anti, first=first) is None
+
+
+def test_nobody_is_the_first_unless_somebody_said_so() -> None:
+    """A caller that did not look at the whole cluster cannot excuse a replica. [F2]"""
+    assert affinity_refusal(Affinity(WEB), [], anti=False) is not None
