@@ -275,7 +275,7 @@ def test_a_read_sees_what_was_acknowledged_before(rig: Rig) -> None:
 
 
 def test_a_token_takes_effect_once_however_often_it_is_sent(rig: Rig) -> None:
-    """Repeats, also at the same moment, all answer with the first one's revision [INV3, N1]."""
+    """Repeats, also at the same moment, all answer with the first one's revision [INV3, N1.1]."""
 
     async def story(store: Store) -> None:
         token = store.new_token()
@@ -327,7 +327,7 @@ def test_asking_for_a_fate_makes_it_final(rig: Rig) -> None:
 
 
 def test_a_fate_asked_during_the_transaction_agrees_with_what_happened(rig: Rig) -> None:
-    """Whoever comes first wins, and both are told the same [F6, N1]."""
+    """Whoever comes first wins, and both are told the same [F6, N1.1]."""
 
     async def story(store: Store) -> None:
         for i in range(20):

@@ -95,7 +95,11 @@ class SqliteStore:
             engine = Engine.open(
                 Path(path), create=create, cache_bytes_max=cache_bytes_max, vfs=vfs
             )
-            return engine, schema.connect(engine.path, vfs=vfs, read_only=True)
+            try:
+                return engine, schema.connect(engine.path, vfs=vfs, read_only=True)
+            except apsw.Error as error:
+                engine.close()
+                raise Unavailable(f"cannot read the store {path}: {error}") from error
 
         engine, reader = await asyncio.to_thread(load)
         return cls(engine, reader, bookmark_every_s=bookmark_every_s, on_failure=on_failure)

@@ -42,7 +42,7 @@ def play(path: Path, story: Callable[[SqliteStore, FaultyDisk], Awaitable[None]]
 
 
 def test_a_time_out_while_being_written_is_unknown_until_asked(tmp_path: Path) -> None:
-    """OutcomeUnknown, then the final word by token: here it did happen [N1, F6]."""
+    """OutcomeUnknown, then the final word by token: here it did happen [N1.1, F6]."""
 
     async def story(store: SqliteStore, disk: FaultyDisk) -> None:
         token = store.new_token()
