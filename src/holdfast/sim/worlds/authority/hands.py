@@ -1,0 +1,221 @@
+"""A hand: looks at the store, thinks, asks a server, looks again.
+
+It is level-triggered and forgetful: each round starts from what it sees, and every request has an
+operation id that follows from what is meant, so that it may be repeated after any loss. Now and
+then it thinks on an old look on purpose, as a stale cache would make it do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.commit.leases import lease_name
+from holdfast.commit.records import decode
+from holdfast.commit.requests import Accepted, AcquireLease, RenewLease, Target, Term
+from holdfast.model import keys
+from holdfast.model.errors import invariant
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.machine import Answered, Ask, Range, Started, Wake, Woken
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Refusal
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.time import Instant
+from holdfast.sim.cell import Seat
+
+SERVERS = "api"
+ASK_TIMEOUT_MS = 3_000
+# So many requests of one hand are on their way at once.
+ASKS_MAX = 12
+# One look in so many is skipped, and the hand thinks on what it saw before.
+STALE_ONE_IN = 5
+
+Kindly = TypeVar("Kindly", bound=Object)
+
+
+class Look(msgspec.Struct, frozen=True):
+    """All objects as of one revision."""
+
+    revision: int
+    objects: dict[str, Object]
+
+    def all(self, struct: type[Kindly]) -> Iterator[Kindly]:
+        """All objects of a kind, by key."""
+        prefix = keys.kind_prefix(kind_of_struct(struct))
+        for key, obj in self.objects.items():
+            if key.startswith(prefix) and isinstance(obj, struct):
+                yield obj
+
+    def get(self, struct: type[Kindly], namespace: str, name: str) -> Kindly | None:
+        found = self.objects.get(keys.object_key(kind_of_struct(struct), namespace, name))
+        return found if isinstance(found, struct) else None
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """Ground truth for the checkers: a server said that this is so."""
+
+    who: str
+    request: Any
+    answer: Accepted
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """An effect of this world alone: state a fact."""
+
+    fact: Any
+
+
+# Objects are immutable and a record's revision names its content, so all hands share one decoding.
+_DECODED_MAX = 20_000
+_decoded: dict[tuple[str, int, bytes], Object] = {}
+
+
+def _object(key: str, modified: int, value: bytes) -> Object:
+    name = (key, modified, value)
+    found = _decoded.get(name)
+    if found is None:
+        if len(_decoded) >= _DECODED_MAX:
+            _decoded.clear()
+        found = _decoded[name] = decode(key, value)
+    return found
+
+
+def target(replica: Replica) -> Target:
+    """The replica as it was seen."""
+    return Target(
+        replica.namespace, replica.name, replica.metadata.uid, replica.status.transition_number
+    )
+
+
+def meant(replica: Replica, intent: str, who: str) -> str:
+    """The operation id of an intention about a replica at this point of its life."""
+    return f"{who}/{replica.metadata.uid}/{replica.status.transition_number}/{intent}"
+
+
+class Hand:
+    """Subclasses say what to ask in `think`, and may look at the answers in `heard`."""
+
+    period_ms = 3_000
+    # The scope of a lease to hold, for hands that need one.
+    scope = ""
+    lease_ms = 8_000
+
+    def __init__(self, seat: Seat, identity: str) -> None:
+        self.rng = seat.rng
+        self.identity = identity
+        self._term: Term | None = None
+        self.look: Look | None = None
+        self._calls = 0
+        self._looking: int | None = None
+        self._asked: dict[int, Any] = {}
+        self._lease_seen: tuple[int, int, int] | None = None
+
+    # For subclasses ------------------------------------------------------------------------------
+
+    def think(self, look: Look, now: Instant) -> Iterable[Any]:
+        """What to ask for, given what was seen."""
+        raise NotImplementedError
+
+    def heard(self, request: Any, answer: Any) -> None:
+        """An answer came: a verdict, or an error as a value."""
+
+    @property
+    def term(self) -> Term:
+        """The lease that it acts under; `think` is called only while there is one."""
+        invariant(self._term is not None, f"{self.identity} thinks without a lease")
+        return self._term or Term("", 0)
+
+    def chance(self, one_in: int) -> bool:
+        return self.rng.random() * one_in < 1
+
+    def pick(self, options: list[Any]) -> Any:
+        return options[int(self.rng.random() * len(options))]
+
+    # The machine ---------------------------------------------------------------------------------
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        match stimulus:
+            case Started() | Woken(name="round"):
+                return self._round(now)
+            case Answered(call=call) if call == self._looking:
+                return self._looked(stimulus.body, now)
+            case Answered(call=call) if call in self._asked:
+                return self._answered(self._asked.pop(call), stimulus.body)
+        return []
+
+    def _round(self, now: Instant) -> list[Any]:
+        jitter = int(self.rng.random() * self.period_ms / 2)
+        wake = Wake("round", now.monotonic_ms + self.period_ms + jitter)
+        if self.look is not None and self.chance(STALE_ONE_IN):
+            return [wake, *self._ask(self._thoughts(self.look, now))]
+        self._looking = self._call()
+        return [wake, Range(self._looking, keys.OBJECTS, keys.after_prefix(keys.OBJECTS))]
+
+    def _looked(self, page: Any, now: Instant) -> list[Any]:
+        self._looking = None
+        records = getattr(page, "records", None)
+        if records is None:
+            return []
+        self.look = Look(
+            page.revision, {r.key: _object(r.key, r.modified, r.value) for r in records}
+        )
+        return self._ask(self._thoughts(self.look, now))
+
+    def _thoughts(self, look: Look, now: Instant) -> Iterator[Any]:
+        if self.scope:
+            yield from self._tend_lease(look, now)
+            if self._term is None:
+                return
+        yield from self.think(look, now)
+
+    def _ask(self, requests: Iterable[Any]) -> list[Any]:
+        effects = []
+        for request in requests:
+            if len(self._asked) >= ASKS_MAX:
+                break
+            call = self._call()
+            self._asked[call] = request
+            effects.append(Ask(call, SERVERS, request, ASK_TIMEOUT_MS))
+        return effects
+
+    def _answered(self, request: Any, answer: Any) -> list[Any]:
+        if isinstance(request, AcquireLease | RenewLease):
+            self._lease_answered(answer)
+        self.heard(request, answer)
+        if isinstance(answer, Accepted):
+            return [Tell(Acknowledged(self.identity, request, answer))]
+        return []
+
+    def _call(self) -> int:
+        self._calls += 1
+        return self._calls
+
+    # The lease -----------------------------------------------------------------------------------
+
+    def _tend_lease(self, look: Look, now: Instant) -> Iterator[Any]:
+        """Renew what is ours; take over what did not move for its duration on our own clock."""
+        if self._term is not None:
+            yield RenewLease(self._term)
+            return
+        lease = look.get(Lease, "", lease_name(self.scope))
+        if lease is None or not lease.spec.holder:
+            yield AcquireLease(self.scope, self.lease_ms)
+            return
+        spec, seen = lease.spec, self._lease_seen
+        if seen is None or seen[:2] != (spec.epoch, spec.renewals):
+            self._lease_seen = (spec.epoch, spec.renewals, now.monotonic_ms)
+            return
+        if spec.holder == self.identity or now.monotonic_ms - seen[2] >= spec.duration_ms:
+            yield AcquireLease(self.scope, self.lease_ms, spec.epoch, spec.renewals)
+
+    def _lease_answered(self, answer: Any) -> None:
+        if isinstance(answer, Accepted):
+            for lease in answer.objects:
+                if isinstance(lease, Lease):
+                    self._term = Term(self.scope, lease.spec.epoch)
+        elif isinstance(answer, Refusal):
+            self._term = None
+            self._lease_seen = None

@@ -1,0 +1,201 @@
+"""Who lives in this world, what befalls them, and what must be so in the end.
+
+python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO --seeds 0-99
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from holdfast.commit.authority import Authority
+from holdfast.commit.requests import Accepted, Create
+from holdfast.commit.server import Server
+from holdfast.model.errors import invariant
+from holdfast.model.identity import ADMINS, Identity
+from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
+from holdfast.model.kinds.quota import Quota, QuotaSpec
+from holdfast.model.kinds.region import Region, RegionSpec
+from holdfast.model.kinds.reservation import ReservationPhase
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.lifecycle import State
+from holdfast.model.machine import Answer, Answered, Asked, Txn
+from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.time import Instant
+from holdfast.sim.cell import Seat
+from holdfast.sim.check import Settles
+from holdfast.sim.plan import Hazard
+from holdfast.sim.randomness import stream
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.agents import AgentHand
+from holdfast.sim.worlds.authority.books import Books, Fenced, Held, Kept, Lawful
+from holdfast.sim.worlds.authority.controllers import (
+    GarbageHand,
+    NodesHand,
+    RepairHand,
+    WorkloadHand,
+)
+from holdfast.sim.worlds.authority.hands import Hand, Tell
+from holdfast.sim.worlds.authority.people import NODES, TENANTS, Operator, Rogue, script
+from holdfast.sim.worlds.authority.schedulers import SchedulerHand
+from holdfast.store.memory import Keyspace
+
+ADMIN = Identity(name="operator", groups=(ADMINS,))
+FAULTS_MS = 180_000
+SETTLE_MS = 150_000
+# What moves at all moves within this time once nothing disturbs it.
+STUCK_MS = 60_000
+OVERDUE_MS = 30_000
+SERVERS = ("server-1", "server-2", "server-3")
+
+HAZARDS = (
+    Hazard("crash", 240, for_ms=(0, 10_000), amount=(0, 6)),
+    Hazard("crash", 240, for_ms=(0, 3_000), amount=(0, 6), only="server"),
+    Hazard("pause", 160, for_ms=(500, 25_000), amount=(0, 6)),
+    # A scheduler that stalls for longer than its lease, with a bind on its way.
+    Hazard("pause", 200, for_ms=(9_000, 25_000), amount=(1, 8), only="scheduler"),
+    Hazard("clock_rate", 20, amount=(-200, 200)),
+    Hazard("clock_step", 20, for_ms=(1_000, 60_000), amount=(-300_000, 300_000)),
+    Hazard("partition", 60, for_ms=(500, 20_000)),
+    Hazard("cut", 60, for_ms=(500, 20_000)),
+    Hazard("loss", 60, for_ms=(1_000, 40_000), amount=(50, 600)),
+    Hazard("duplicate", 90, for_ms=(1_000, 60_000), amount=(100, 800)),
+    Hazard("delay", 40, for_ms=(1_000, 30_000), amount=(1, 3_000)),
+    Hazard("scatter", 60, for_ms=(1_000, 30_000), amount=(1, 4_000)),
+    Hazard("store_slow", 40, for_ms=(1_000, 20_000), amount=(10, 2_000)),
+    Hazard("store_fail", 40, for_ms=(1_000, 20_000), amount=(100, 900)),
+    Hazard("store_mute", 90, for_ms=(1_000, 30_000), amount=(100, 900)),
+    Hazard("store_late", 90, for_ms=(1_000, 30_000), amount=(50, 600)),
+    Hazard("store_stall", 30, for_ms=(100, 10_000)),
+)
+
+
+def furnish(keyspace: Keyspace, seed: int) -> None:
+    """What is there before anything goes wrong: regions, tenants, quotas, priorities."""
+    authority = Authority(stream(seed, "furnish"), keyspace)
+    cohort = QuotaSpec(
+        cohort="house", hard={"cpu": "8", "gpu": "3"}, borrowing={"cpu": "4", "gpu": "1"}
+    )
+    objects: tuple[Object, ...] = (
+        Region(ObjectMeta(name="eu"), spec=RegionSpec(jurisdictions=("eu",))),
+        Region(ObjectMeta(name="us"), spec=RegionSpec(jurisdictions=("us",))),
+        PriorityClass(ObjectMeta(name="urgent"), spec=PriorityClassSpec(value=100, preempts=True)),
+        *(Tenant(ObjectMeta(name=tenant)) for tenant in TENANTS),
+        *(Quota(ObjectMeta(name="default", namespace=t), spec=cohort) for t in TENANTS),
+    )
+    for call, obj in enumerate(objects, start=1):
+        _settle(authority, keyspace, Asked(call, ADMIN, Create(obj)))
+
+
+def _settle(authority: Authority, keyspace: Keyspace, asked: Asked) -> None:
+    work: list[Any] = [asked]
+    while work:
+        for effect in authority.step(work.pop(0), Instant(0, 0)):
+            if isinstance(effect, Txn):
+                outcome = keyspace.txn(effect.transaction, token=effect.token)
+                work.append(Answered(effect.call, outcome))
+            elif isinstance(effect, Answer):
+                invariant(isinstance(effect.body, Accepted), f"not furnished: {effect.body}")
+
+
+def build(world: World) -> None:
+    """Three servers over one store, and every sort of hand."""
+    keyspace = Keyspace()
+    furnish(keyspace, world.seed)
+    world.add_store(keyspace=keyspace)
+    world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+    for name in SERVERS:
+        world.add(
+            name,
+            lambda seat: Server(seat.name, seat.rng, seat.tokens),
+            store="store",
+            identity=f"system:server:{name}",
+        )
+    world.balance("api", SERVERS)
+    _add_hands(world)
+    books = Books()
+    for key in ("objects/", "ledgers/", "epochs/"):
+        for record in keyspace.range(key, key[:-1] + "0").records:
+            books.learn(record.key, record.value)
+    world.check(books, Held(books), Lawful(books), Fenced(books), Kept(books))
+    world.check(
+        Settles("V1", lambda w: _unsettled(books, w), within_ms=120_000),
+        Settles("INV12", lambda w: _overdue(books, w), within_ms=60_000),
+    )
+
+
+def _add_hands(world: World) -> None:
+    def add(name: str, identity: str | Identity, make: Callable[[Seat, str], Hand]) -> None:
+        who = identity if isinstance(identity, str) else identity.name
+        world.add(name, lambda seat: make(seat, who), store="store", identity=identity)
+
+    for name, scope in (("one", "one"), ("two", "two"), ("three", "shared"), ("four", "shared")):
+        add(f"scheduler-{name}", f"system:scheduler:{name}", _scheduler(f"scheduler:{scope}"))
+    add("controller-workload", "system:controller:workload", WorkloadHand)
+    add("controller-nodes", "system:controller:nodes", NodesHand)
+    add("controller-repair", "system:controller:repair", RepairHand)
+    add("controller-garbage", "system:controller:garbage", GarbageHand)
+    for number in range(NODES):
+        add(f"agent-{number}", f"system:node:node-{number}", _agent(number))
+    add("operator", ADMIN, Operator)
+    add("mallory", Identity(name="mallory"), Rogue)
+    add("intruder", "system:node:node-x", Rogue)
+    add("busybody", "system:controller:status", Rogue)
+
+
+def _scheduler(scope: str) -> Callable[[Seat, str], Hand]:
+    def make(seat: Seat, identity: str) -> Hand:
+        hand = SchedulerHand(seat, identity)
+        hand.scope = scope
+        return hand
+
+    return make
+
+
+def _agent(number: int) -> Callable[[Seat, str], Hand]:
+    zone = "us-a" if number == NODES - 1 else f"eu-{'ab'[number % 2]}"
+    gpus = 1 if number < 3 else 0
+    return lambda seat, identity: AgentHand(seat, identity, f"node-{number}", zone, gpus)
+
+
+def _past_ms(world: World, moment: datetime) -> float:
+    """How long ago a moment was, by true time."""
+    return (world.origin_us + world.now_us) / 1000 - moment.timestamp() * 1000
+
+
+def _unsettled(books: Books, world: World) -> str | None:
+    """Deletions and ended work that nobody moves any more, long after the faults stopped.
+
+    Work ends and is placed anew for ever in this world, so what is young is only on its way.
+    """
+    for obj in (*books.all("objects/workloads/"), *books.all("objects/replicas/")):
+        asked = obj.metadata.deletion_timestamp
+        if asked is not None and _past_ms(world, asked) > STUCK_MS:
+            return f"{obj.name} has been under deletion since {asked}"
+    for replica in books.all("objects/replicas/"):
+        last = replica.status.transitions[-1].at
+        passing = (State.RESERVED, State.STOPPING, State.FAILED, State.SUCCEEDED, State.RELEASED)
+        if replica.status.state in passing and _past_ms(world, last) > STUCK_MS:
+            return f"{replica.name} has been {replica.status.state.value} since {last}"
+    return None
+
+
+def _overdue(books: Books, world: World) -> str | None:
+    """INV12: a reservation is gone within one repair period of its deadline."""
+    for held in books.all("objects/reservations/"):
+        active = held.status.phase in (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+        if active and _past_ms(world, held.spec.deadline) > OVERDUE_MS:
+            return f"reservation {held.name} was due at {held.spec.deadline}"
+    return None
+
+
+SCENARIO = Scenario(
+    name="holdfast.sim.worlds.authority.scenario:SCENARIO",
+    build=build,
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+    script=script,
+)
