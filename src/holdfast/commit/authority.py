@@ -24,7 +24,7 @@ from holdfast.commit.decide import Decided, decide
 from holdfast.commit.draft import Draft, Group, NotLoaded, View
 from holdfast.commit.records import versioned
 from holdfast.commit.requests import Accepted, Verdict
-from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable, invariant
+from holdfast.model.errors import Invalid, OutcomeUnknown, RecordsDisagree, Unavailable, invariant
 from holdfast.model.identity import Identity
 from holdfast.model.machine import Answer, Answered, Asked, FateOf, Rng, Tokens, Txn, Wake, Woken
 from holdfast.model.refusal import Reason, Refusal
@@ -64,13 +64,22 @@ class Waiting(msgspec.Struct, frozen=True):
     request: Any
 
 
+class Doubt(msgspec.Struct, frozen=True):
+    """No ruling: the records disagree. If the store confirms them, that is a bug of ours."""
+
+    error: RecordsDisagree
+
+
+Ruling = Decided | Refusal | Doubt
+
+
 class _Flight(msgspec.Struct):
     """A group whose transaction is on its way."""
 
     call: int
     token: str
     group: Group
-    members: list[tuple[Waiting, Decided | Refusal]]
+    members: list[tuple[Waiting, Ruling]]
     fate_tries: int = 0
 
 
@@ -140,13 +149,14 @@ class Authority:
 
     def _start(self, now: Instant) -> list[Any]:
         group = Group(self._view)
-        members: list[tuple[Waiting, Decided | Refusal]] = []
+        members: list[tuple[Waiting, Ruling]] = []
         missing: dict[str, None] = {}
         most = self._limits.compares_max
         while self._line and len(members) < self._group_max and len(missing) < most:
             waiting = self._line[0]
             context = Context(waiting.identity, now, self._rng, self._settings)
             draft = Draft(group)
+            outcome: Ruling
             try:
                 outcome = decide(draft, context, waiting.request)
             except NotLoaded as needed:
@@ -155,10 +165,13 @@ class Authority:
                 members.append((waiting, Decided()))
                 self._line.popleft()
                 continue
+            except RecordsDisagree as doubt:
+                # The view may mix records of different revisions. Have the store confirm it.
+                outcome = Doubt(doubt)
             if members and draft.weight() > most:
                 break
             self._line.popleft()
-            if isinstance(outcome, Refusal) or getattr(waiting.request, "dry_run", False):
+            if isinstance(outcome, Refusal | Doubt) or getattr(waiting.request, "dry_run", False):
                 draft.refuse()
             else:
                 draft.accept()
@@ -168,9 +181,7 @@ class Authority:
         self._passes = 0
         return self._send(group, members)
 
-    def _load(
-        self, members: list[tuple[Waiting, Decided | Refusal]], missing: tuple[str, ...]
-    ) -> list[Any]:
+    def _load(self, members: list[tuple[Waiting, Ruling]], missing: tuple[str, ...]) -> list[Any]:
         """Read what the group needs in one transaction that cannot commit, and decide it again."""
         self._passes += 1
         invariant(self._passes <= LOAD_PASSES_MAX, f"a decision never stops reading: {missing}")
@@ -180,7 +191,7 @@ class Authority:
         self._loading = (call, wanted)
         return [Txn(call, Transaction(tuple(Compare(key, NEVER) for key in wanted), ()))]
 
-    def _send(self, group: Group, members: list[tuple[Waiting, Decided | Refusal]]) -> list[Any]:
+    def _send(self, group: Group, members: list[tuple[Waiting, Ruling]]) -> list[Any]:
         transaction = group.transaction()
         if not transaction.compares and not transaction.writes:
             return self._answers(members, 0)
@@ -264,9 +275,7 @@ class Authority:
             self._view.forget(key)
         return [Answer(waiting.call, error) for waiting, _ in flight.members]
 
-    def _answers(
-        self, members: Iterable[tuple[Waiting, Decided | Refusal]], revision: int
-    ) -> list[Any]:
+    def _answers(self, members: Iterable[tuple[Waiting, Ruling]], revision: int) -> list[Any]:
         return [Answer(waiting.call, _verdict(outcome, revision)) for waiting, outcome in members]
 
     # When the answer was lost --------------------------------------------------------------------
@@ -298,9 +307,11 @@ class Authority:
         return []
 
 
-def _verdict(outcome: Decided | Refusal, revision: int) -> Verdict:
+def _verdict(outcome: Ruling, revision: int) -> Verdict:
     if isinstance(outcome, Refusal):
         return outcome
+    if isinstance(outcome, Doubt):
+        raise outcome.error
     return Accepted(
         revision=revision,
         objects=tuple(versioned(obj, revision) for obj in outcome.objects),

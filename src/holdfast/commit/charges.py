@@ -12,7 +12,7 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
 from holdfast.model.allowance import charged, grant_refusal, quota_refusal, refunded
-from holdfast.model.errors import invariant
+from holdfast.model.errors import agree
 from holdfast.model.fit import Held, departed, returned, taken
 from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import CapacityClass, Quota
@@ -76,7 +76,7 @@ def refund_tenant(draft: Draft, tenant: str, of: CapacityClass, amounts: Amounts
     """
     key = keys.quota_ledger(cohort_of(draft, tenant))
     ledger = draft.ledger(QuotaLedger, key)
-    invariant(ledger is not None, f"tenant {tenant} is refunded but has no quota ledger")
+    agree(ledger is not None, f"tenant {tenant} is refunded but has no quota ledger")
     if ledger is not None:
         draft.write(key, refunded(ledger, tenant, of, amounts))
     grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))

@@ -18,7 +18,7 @@ from holdfast.commit.draft import Draft
 from holdfast.commit.records import Epoch
 from holdfast.commit.requests import AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model import keys
-from holdfast.model.errors import invariant
+from holdfast.model.errors import agree
 from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import ObjectMeta
@@ -86,7 +86,7 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
 
 
 def _may_hold(context: Context, scope: str) -> bool:
-    """Whether a scope is of the caller's own sort: a server's, a scheduler's, a controller's own."""
+    """Whether a scope is of the caller's own sort: server, scheduler, or that very controller."""
     sort, _, name = scope.partition(":")
     if sort == "scheduler":
         return bool(name) and context.is_actor(Actor.SCHEDULER)
@@ -122,7 +122,7 @@ def _held(draft: Draft, context: Context, term: Term) -> Lease | Refusal:
     if refusal is not None:
         return refusal
     lease = draft.object(Lease, "", lease_name(term.scope))
-    invariant(lease is not None, f"scope {term.scope!r} has an epoch but no lease")
+    agree(lease is not None, f"scope {term.scope!r} has an epoch but no lease")
     if lease is None or lease.spec.holder != context.identity.name:
         return Refusal(Reason.STALE_EPOCH, f"{context.identity.name} gave {term.scope!r} back")
     return lease

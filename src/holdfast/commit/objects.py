@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.commit.admission import Admission, admit, invalid
 from holdfast.commit.apply import updated
+from holdfast.commit.authorise import identity_refusal, verb_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft
 from holdfast.commit.mirrors import reflect
@@ -22,7 +23,7 @@ from holdfast.commit.operations import (
     remember_past,
     remembered,
 )
-from holdfast.commit.removal import FINALIZERS, finalizer_refusal, finish
+from holdfast.commit.removal import FINALIZERS, finalizer_refusal, finish, only_lets_go
 from holdfast.commit.replicas import birth_refusal, born
 from holdfast.commit.requests import Create, Update
 from holdfast.commit.shapes import shape_of, tree_of
@@ -52,6 +53,10 @@ Outcome = Written | Replayed | Refusal
 
 def create(draft: Draft, context: Context, request: Create) -> Outcome:
     """A new object."""
+    kind = kind_of(request.object)
+    refusal = door(context, "create", kind, request.object.namespace)
+    if refusal is not None:
+        return refusal
     mark = digest(request)
     past = recall_past(draft, request.operation, mark)
     if past is not None:
@@ -61,6 +66,11 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
     if there is not None:
         return recall(there.metadata, request.operation, mark) or _exists(there)
     return create_named(draft, context, named, request, mark)
+
+
+def door(context: Context, verb: str, kind: Kind, namespace: str) -> Refusal | None:
+    """Who may not even ask learns nothing: not that an object exists, nor what is in it."""
+    return identity_refusal(context) or verb_refusal(context, verb, kind, namespace)
 
 
 def _exists(there: Object) -> Refusal:
@@ -142,8 +152,11 @@ def _fresh(context: Context, obj: Object) -> Object:
 
 def update(draft: Draft, context: Context, request: Update) -> Outcome:
     """Replace an object's spec and metadata, or its status alone."""
-    mark = digest(request)
     given = request.object
+    refusal = door(context, "update", kind_of(given), given.namespace)
+    if refusal is not None:
+        return refusal
+    mark = digest(request)
     old: Object | None = draft.read(keys.key_of(given))
     if old is None:
         return missing(kind_of(given), given.namespace, given.name)
@@ -239,10 +252,11 @@ def _status_invalid(old: Object, new: Object) -> Refusal | None:
 
 
 def _admit_change(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    """A change to an object runs admission;
-    a change to nothing needs no permission to be nothing.
-    """
-    return None if admission.object == admission.old else admit(draft, context, admission)
+    """A change runs admission. One that changes nothing, or only lets go, has nothing to admit."""
+    old, new = admission.old, admission.object
+    if old is None or new == old or only_lets_go(context, old, new):
+        return None
+    return admit(draft, context, admission)
 
 
 def _counted(old: Object, new: Object) -> Object:

@@ -12,6 +12,7 @@ from holdfast.commit.objects import (
     Outcome,
     Written,
     create_named,
+    door,
     merged,
     missing,
     rewrite,
@@ -32,6 +33,9 @@ from holdfast.model.registry import Kind, kind_of_plural
 def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
     """Change an object by a patch, computed on what is current now."""
     kind = kind_of_plural(request.plural)
+    refusal = door(context, "patch", kind, request.namespace)
+    if refusal is not None:
+        return refusal
     key = keys.object_key(kind, request.namespace, request.name)
     old: Object | None = draft.read(key)
     mark = digest(request)

@@ -86,19 +86,21 @@ def _fence_refusal(draft: Draft, replica: Replica, to: State) -> Refusal | None:
     """Repair acts only on what is surely gone: fenced `stop` work, or what was never bound.
 
     `keep` work goes on when its node is cut off, so no fence proves its end. Repair may declare it
-    failed after replaceAfter, which its owner chose; its share comes back only by proof of stop.
+    failed after replaceAfter, which its owner chose, or once the node is back in a later life;
+    its share comes back only by proof of stop.
     """
     binding, ledger = replica.status.binding, _gate(draft, replica)
     if binding is None or ledger is None:
         return None
+    later = ledger.gate.incarnation > binding.node_incarnation
     if replica.spec.template.on_disconnect is OnDisconnect.KEEP:
-        if to is State.FAILED and replica.spec.template.replace_after_seconds is not None:
+        chosen = replica.spec.template.replace_after_seconds is not None
+        if to is State.FAILED and (chosen or later):
             return None
         return Refusal(
             Reason.NOT_FENCED, f"{replica.name} runs on when cut off: only proof of stop ends it"
         )
-    fenced = ledger.gate.phase in _GONE or ledger.gate.incarnation > binding.node_incarnation
-    if fenced:
+    if later or ledger.gate.phase in _GONE:
         return None
     return Refusal(
         Reason.NOT_FENCED,

@@ -77,6 +77,18 @@ def finalizer_refusal(draft: Draft, context: Context, old: Object, new: Object) 
     return None
 
 
+def only_lets_go(context: Context, old: Object, new: Object) -> bool:
+    """Whether all that this change does is to take away finalizers that are the caller's to take.
+
+    Then it needs no right to the spec: the controller that empties a workload does not own it.
+    """
+    gone = [name for name in old.metadata.finalizers if name not in new.metadata.finalizers]
+    metadata = msgspec.structs.replace(new.metadata, finalizers=old.metadata.finalizers)
+    same = msgspec.structs.replace(new, metadata=metadata) == old
+    mine = all(context.is_actor(*_REMOVERS.get(name, ())) for name in gone)
+    return bool(gone) and same and mine
+
+
 def _still_held(draft: Draft, old: Object, finalizer: str) -> Refusal | None:
     left = 0
     if finalizer == REPLICAS_FINALIZER:

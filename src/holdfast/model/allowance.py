@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.model.errors import invariant
+from holdfast.model.errors import agree, invariant
 from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.ledger import (
     Amounts,
@@ -127,7 +127,7 @@ def refunded(ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amoun
     Refunding what was never charged is our own bug.
     """
     rest = subtract(use_of(ledger.used.get(tenant, _NO_USE), of), amounts)
-    invariant(
+    agree(
         all(units >= 0 for units in rest.values()),
         f"tenant {tenant} was refunded more than its quota ledger holds",
     )

@@ -13,6 +13,7 @@ a person reads a sentence. The tree:
       OutcomeUnknown         may have happened           -> read by operation id, then decide
       Expired                lease or watch gone         -> step down, or relist
     InvariantBroken          our bug; never caught       -> stop, print the story
+      RecordsDisagree        two records cannot both be right; a bug if both are current
 
 Codes are for machines and never change; messages are for people and may.
 """
@@ -110,6 +111,20 @@ class InvariantBroken(Exception):
         super().__init__("\n  ".join((message, *story)))
         self.message = message
         self.story = story
+
+
+class RecordsDisagree(InvariantBroken):
+    """Two records cannot both be right: what is given back was never taken, for one.
+
+    On records that were seen at different revisions this is no bug yet. Whoever decides on such a
+    view has the store confirm it first; if it was current, this is raised again and stops us.
+    """
+
+
+def agree(condition: object, message: str) -> None:
+    """Demand that two records agree with each other."""
+    if not condition:
+        raise RecordsDisagree(message)
 
 
 def invariant(condition: object, message: str, story: tuple[str, ...] = ()) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from holdfast.model.errors import invariant, unreachable
+from holdfast.model.errors import RecordsDisagree, agree
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import DeviceRequest, Template
 from holdfast.model.ledger import Amounts, DeviceSlot, NodeLedger, add, subtract
@@ -336,7 +336,7 @@ def _moved(ledger: NodeLedger, held: Held, owner: str, change: Change) -> NodeLe
         for share in held.devices:
             slot = devices.get(share.device)
             if slot is None:
-                unreachable(f"{owner} took or returned {share.device}, which the node lacks")
+                raise RecordsDisagree(f"{owner} has {share.device}, which the node lacks")
             owners = change(slot.owners, {owner: share.milli})
             devices[share.device] = msgspec.structs.replace(slot, owners=owners)
     used = change(ledger.used, _sums(held))
@@ -350,12 +350,12 @@ def taken(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
     """
     after = _moved(ledger, held, owner, add)
     sound = all(units >= 0 for units in held.charge.values())
-    invariant(sound, f"{owner} took less than nothing")
+    agree(sound, f"{owner} took less than nothing")
     for share in held.devices:
         left = after.devices[share.device].left
-        invariant(left >= 0, f"{owner} took {share.device}, of which others own a part")
+        agree(left >= 0, f"{owner} took {share.device}, of which others own a part")
     for key in held.ports:
-        invariant(key not in ledger.ports, f"{owner} took port {key}, which is taken")
+        agree(key not in ledger.ports, f"{owner} took port {key}, which is taken")
     if not held.ports:
         return after
     ports = {**ledger.ports, **dict.fromkeys(held.ports, owner)}
@@ -366,12 +366,10 @@ def returned(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
     """The ledger after `owner` gave this back. Giving back what was never taken is our own bug."""
     after = _moved(ledger, held, owner, subtract)
     for key in held.ports:
-        invariant(
-            ledger.ports.get(key) == owner, f"{owner} returned port {key}, which it does not own"
-        )
+        agree(ledger.ports.get(key) == owner, f"{owner} returned port {key}, which it does not own")
     slots = [after.devices[share.device].owners for share in held.devices]
     negative = any(units < 0 for owners in (after.used, *slots) for units in owners.values())
-    invariant(not negative, f"{owner} returned more than the node's ledger holds")
+    agree(not negative, f"{owner} returned more than the node's ledger holds")
     if not held.ports:
         return after
     ports = {key: who for key, who in ledger.ports.items() if key not in held.ports}
@@ -384,13 +382,13 @@ def promised(ledger: NodeLedger, held: Held, reservation: str) -> NodeLedger:
     for share in held.devices:
         slot = devices.get(share.device)
         if slot is None or slot.promised not in ("", reservation):
-            unreachable(f"{share.device} cannot be promised to {reservation}")
+            raise RecordsDisagree(f"{share.device} cannot be promised to {reservation}")
         devices[share.device] = msgspec.structs.replace(slot, promised=reservation)
     before = ledger.promised.get(reservation, {})
     promises = {**ledger.promised, reservation: add(before, _sums(held))}
     for key in held.ports:
         other = ledger.promised_ports.get(key, reservation)
-        invariant(other == reservation, f"port {key} is promised to {other}")
+        agree(other == reservation, f"port {key} is promised to {other}")
     ports = {**ledger.promised_ports, **dict.fromkeys(held.ports, reservation)}
     return msgspec.structs.replace(ledger, devices=devices, promised=promises, promised_ports=ports)
 
@@ -414,5 +412,5 @@ def departing(ledger: NodeLedger, held: Held) -> NodeLedger:
 def departed(ledger: NodeLedger, held: Held) -> NodeLedger:
     """The ledger after the victim of a preemption is gone; its charge is returned separately."""
     leaving = subtract(ledger.leaving, _sums(held))
-    invariant(all(u >= 0 for u in leaving.values()), "more departed than was told to leave")
+    agree(all(u >= 0 for u in leaving.values()), "more departed than was told to leave")
     return msgspec.structs.replace(ledger, leaving=leaving)

@@ -95,7 +95,7 @@ class Opened(msgspec.Struct, frozen=True):
     """Somebody opened a stream to this machine; `Push` feeds it until `Left` or the own `End`."""
 
     stream: int
-    sender: str
+    sender: str | Identity
     body: Any
 
 
