@@ -132,6 +132,8 @@ def restore(source: Path, path: Path, *, replace: bool = False) -> Restored:
     An existing store is kept beside it under another name, and only replaced when told so. Should
     the power fail halfway, the store refuses to open until the restore is run again.
     """
+    if wal_of(source).exists() and wal_of(source).stat().st_size > 0:
+        raise Invalid(f"{source} is a store with a log beside it, not a backup: back it up first")
     verify(source)
     lock = FileLock(path)
     lock.acquire()
@@ -139,20 +141,32 @@ def restore(source: Path, path: Path, *, replace: bool = False) -> Restored:
         exists = path.exists() and path.stat().st_size > 0
         if exists and not replace:
             raise Invalid(f"{path} exists already: say that it is to be replaced")
-        revision, session = _newest_known(path) if exists else (0, 0)
-        draft = draft_of_restore(path)
-        for left in (draft, wal_of(draft), shm_of(draft)):
-            left.unlink(missing_ok=True)
-        shutil.copyfile(source, draft)
-        restored = _leap(draft, revision, session)
-        sync_file(draft)
-        sync_folder(draft.parent)
+        restored = _draft(source, path, *(_newest_known(path) if exists else (0, 0)))
         replaced = _put_aside(path, restored.revision) if exists else None
-        draft.rename(path)
+        draft_of_restore(path).rename(path)
         sync_folder(path.parent)
         return msgspec.structs.replace(restored, replaced=replaced)
     finally:
         lock.release()
+
+
+def _draft(source: Path, path: Path, revision: int, session: int) -> Restored:
+    """Make the restored store, whole and synced, under another name."""
+    draft = draft_of_restore(path)
+    files = (draft, wal_of(draft), shm_of(draft))
+    for left in files:
+        left.unlink(missing_ok=True)
+    try:
+        shutil.copyfile(source, draft)
+        restored = _leap(draft, revision, session)
+        sync_file(draft)
+        sync_folder(draft.parent)
+    except (OSError, apsw.Error) as error:
+        # Nothing was touched yet, so the store that is there may go on.
+        for left in files:
+            left.unlink(missing_ok=True)
+        raise Unavailable(f"cannot restore {path}: {error}") from error
+    return restored
 
 
 def _newest_known(path: Path) -> tuple[int, int]:

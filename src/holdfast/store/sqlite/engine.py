@@ -76,10 +76,7 @@ class Engine:
     ) -> Self:
         """Open or create a file; raises Unavailable with a sentence for people."""
         lock = FileLock(path)
-        try:
-            lock.acquire()
-        except OSError as error:
-            raise Unavailable(f"cannot open a store at {path}: {error.strerror}") from None
+        lock.acquire()
         connection: apsw.Connection | None = None
         try:
             if not check_header(path, format_newest=schema.FORMAT):

@@ -47,7 +47,11 @@ class FileLock:
         self._fd = -1
 
     def acquire(self) -> None:
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        store = self._path.with_suffix("")
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Unavailable(f"cannot open a store at {store}: {error.strerror}") from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(fd, 0)
@@ -57,13 +61,13 @@ class FileLock:
             os.close(fd)
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise Unavailable(
-                f"{self._path.with_suffix('')} is in use by {who}: stop that one first, or give"
-                " this one a file of its own",
+                f"{store} is in use by {who}: stop that one first, or give this one a file of its"
+                " own",
                 code="StoreLocked",
             ) from None
-        except OSError:
+        except OSError as error:
             os.close(fd)
-            raise
+            raise Unavailable(f"cannot open a store at {store}: {error.strerror}") from None
         self._fd = fd
 
     def release(self) -> None:

@@ -231,6 +231,32 @@ def test_a_damaged_backup_is_refused_before_anything_is_touched(tmp_path: Path) 
         restore(tmp_path / "missing.db", path, replace=True)
 
 
+def test_a_restore_that_fails_leaves_the_store_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk while copying is no reason to stay closed."""
+    path, copy = tmp_path / "store.db", tmp_path / "backup.db"
+    filled(path).close()
+    backup(path, copy)
+
+    def fail(_source: Path, target: Path) -> None:
+        target.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfile", fail)
+    with pytest.raises(Unavailable, match="No space left"):
+        restore(copy, path, replace=True)
+    assert len(contents(path)) == 20
+
+
+def test_a_store_with_a_log_is_not_taken_for_a_backup(tmp_path: Path) -> None:
+    """Its newest transactions are in the log, and would be lost."""
+    engine = filled(tmp_path / "store.db")
+    with pytest.raises(Invalid, match="not a backup"):
+        restore(tmp_path / "store.db", tmp_path / "other.db")
+    engine.close()
+
+
 def test_a_backup_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     filled(path).close()
