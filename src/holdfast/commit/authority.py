@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.commit.context import Context, Settings
 from holdfast.commit.decide import Decided, decide
-from holdfast.commit.draft import Draft, Group, NotLoaded, View
+from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View
 from holdfast.commit.records import versioned
 from holdfast.commit.requests import Accepted, Verdict
 from holdfast.model.errors import Invalid, OutcomeUnknown, RecordsDisagree, Unavailable, invariant
@@ -35,7 +35,11 @@ from holdfast.model.transaction import NEVER, Committed, Compare, Refused, Trans
 # smaller.
 GROUP_TRIES_MAX = 3
 # A decision reads a few layers of records, each naming the next; more would be a loop.
-LOAD_PASSES_MAX = 16
+LOAD_PASSES_MAX = 24
+# Whoever arrives while a group is being loaded for the first time may join it; after that he waits
+# for the next one. Otherwise a steady stream of strangers, each with something new to read, would
+# keep the first from ever being decided.
+JOINING_PASSES_MAX = 1
 # How long to wait before asking again for the fate of a transaction, and how often at most.
 FATE_RETRY_MS = 200
 FATE_TRIES_MAX = 25
@@ -44,9 +48,7 @@ _FATE = "fate"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """
-    ow large a group may be. etcd takes 128 compares and 128 operations a transaction by default.
-    """
+    """How large a group may be. etcd takes 128 compares and operations a transaction by default."""
 
     requests_max: int = 256
     compares_max: int = 1_000
@@ -100,6 +102,7 @@ class Authority:
         self._flight: _Flight | None = None
         self._loading: tuple[int, tuple[str, ...]] | None = None
         self._passes = 0
+        self._gathered = 0
         self._tries = 0
         self._group_max = limits.requests_max
         self._calls = 0
@@ -152,7 +155,10 @@ class Authority:
         members: list[tuple[Waiting, Ruling]] = []
         missing: dict[str, None] = {}
         most = self._limits.compares_max
-        while self._line and len(members) < self._group_max and len(missing) < most:
+        size = self._group_max
+        if self._passes > JOINING_PASSES_MAX:
+            size = min(size, self._gathered)
+        while self._line and len(members) < size and len(missing) < most:
             waiting = self._line[0]
             context = Context(waiting.identity, now, self._rng, self._settings)
             draft = Draft(group)
@@ -186,6 +192,7 @@ class Authority:
         self._passes += 1
         invariant(self._passes <= LOAD_PASSES_MAX, f"a decision never stops reading: {missing}")
         self._line.extendleft(waiting for waiting, _ in reversed(members))
+        self._gathered = len(members)
         wanted = missing[: self._limits.compares_max]
         call = self.next_call()
         self._loading = (call, wanted)
@@ -314,7 +321,10 @@ def _verdict(outcome: Ruling, revision: int) -> Verdict:
         raise outcome.error
     return Accepted(
         revision=revision,
-        objects=tuple(versioned(obj, revision) for obj in outcome.objects),
+        objects=tuple(
+            versioned(obj, revision if at == UNCOMMITTED else at)
+            for obj, at in zip(outcome.objects, outcome.revisions, strict=True)
+        ),
         replayed=outcome.replayed,
         warnings=outcome.warnings,
     )

@@ -165,7 +165,7 @@ def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | 
     refusal = (
         term_refusal(draft, context, request.term)
         or age_refusal(request, request.snapshot_age_ms)
-        or _life_refusal(draft, replica)
+        or life_refusal(draft, replica)
         or policy_refusal(draft, request.policy)
     )
     if refusal is not None:
@@ -197,10 +197,12 @@ def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | 
     )
 
 
-def _life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+def life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """Whether a place is still wanted for this replica at all."""
     if replica.metadata.deletion_timestamp is not None:
         return Refusal(Reason.TERMINATING, f"replica {replica.name} is being deleted")
-    if draft.created(keys.key_of(replica)) == UNCOMMITTED:
+    found: Replica | None = draft.found(keys.key_of(replica))
+    if found is None or found.metadata.uid != replica.metadata.uid:
         return Refusal(Reason.STALE_REPLICA, f"replica {replica.name} is not committed itself yet")
     return None
 
@@ -313,8 +315,10 @@ def _binding(
         cohort=cohort_of(draft, replica.namespace),
         capacity_class=capacity_class(draft, replica.spec.template.priority_class).value,
         reservation=request.reservation or replica.status.reservation,
-        # Whoever replaces this replica is created later, so its token is larger.
-        token=draft.created(keys.key_of(replica)),
+        # Whoever replaces this replica is created after this bind, so that its token is larger. The
+        # revision of the creation would not do: a name that is deleted and given again within one
+        # transaction keeps it.
+        token=draft.base(keys.key_of(replica)),
         deadline=request.deadline,
     )
 

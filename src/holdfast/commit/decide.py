@@ -24,15 +24,20 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.objects import Written
 from holdfast.commit.operations import Replayed
+from holdfast.model import keys
 from holdfast.model.errors import Invalid, Missing
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """A yes, before it is committed."""
+    """A yes, before it is committed.
+
+    `revisions` say since when each object is as it is; UNCOMMITTED means by this very commit.
+    """
 
     objects: tuple[Object, ...] = ()
+    revisions: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     replayed: bool = False
 
@@ -79,20 +84,26 @@ def decide(draft: Draft, context: Context, request: Any) -> Decided | Refusal:
         return Refusal(Reason.INVALID, error.message, causes=error.errors)
     except Missing as error:
         return Refusal(Reason.MISSING, error.message)
-    return _decided(outcome)
+    if isinstance(outcome, Refusal):
+        return outcome
+    # A dry run leaves the objects at the revisions they have.
+    since = draft.base if getattr(request, "dry_run", False) else draft.revision
+    return _decided(outcome, since)
 
 
-def _decided(outcome: Any) -> Decided | Refusal:
+def _decided(outcome: Any, since: Callable[[str], int]) -> Decided:
+    objects, warnings = _result(outcome)
+    revisions = tuple(since(keys.key_of(obj)) for obj in objects)
+    return Decided(objects, revisions, warnings, isinstance(outcome, Replayed))
+
+
+def _result(outcome: Any) -> tuple[tuple[Object, ...], tuple[str, ...]]:
     match outcome:
-        case Refusal():
-            return outcome
-        case Replayed():
-            return Decided(replayed=True)
         case Written():
-            return Decided((outcome.object,), outcome.warnings)
+            return (outcome.object,), outcome.warnings
         case tuple():
-            return Decided(outcome)
+            return outcome, ()
         case Object():
-            return Decided((outcome,))
+            return (outcome,), ()
         case _:
-            return Decided()
+            return (), ()

@@ -12,6 +12,7 @@ that a refusal too is decided on records that were current after the request arr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +27,8 @@ from holdfast.model.transaction import ABSENT, Compare, Delete, Put, Record, Tra
 UNCOMMITTED = -1
 
 Anything = TypeVar("Anything")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 SomeObject = TypeVar("SomeObject", bound=Object)
 
 
@@ -106,6 +109,24 @@ class Group:
         )
 
 
+def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Result]:
+    """What `look` finds for each item.
+
+    All that is not loaded yet is asked for at once, and not one item after the other: a request
+    may name many, and each reading costs a way to the store and back.
+    """
+    missing: dict[str, None] = {}
+    found: list[Result] = []
+    for item in items:
+        try:
+            found.append(look(item))
+        except NotLoaded as needed:
+            missing.update(dict.fromkeys(needed.missing))
+    if missing:
+        raise NotLoaded(tuple(missing))
+    return found
+
+
 class Draft:
     """What one request reads and means to write."""
 
@@ -144,11 +165,17 @@ class Draft:
         self.read(key)
         return self._reads[key]
 
-    def created(self, key: str) -> int:
-        """The revision of the key's first write, or UNCOMMITTED when that is part of this group."""
+    def base(self, key: str) -> int:
+        """The revision that this group found under the key, whatever it has written there since."""
         self.read(key)
         seen = self._group.view.get(key)
-        return seen.created if seen is not None and seen.value is not None else UNCOMMITTED
+        return seen.modified if seen is not None else ABSENT
+
+    def found(self, key: str) -> Any:
+        """What this group found under the key, whatever it has written there since."""
+        self.read(key)
+        seen = self._group.view.get(key)
+        return seen.value if seen is not None else None
 
     def write(self, key: str, value: Any) -> None:
         """Mean to write this. A write always compares, so that nothing is ever written blindly."""

@@ -23,6 +23,7 @@ from holdfast.model.ledger import (
 )
 from holdfast.model.meta import Object, Operation, Part, Timestamp
 from holdfast.model.registry import KINDS
+from holdfast.model.transaction import ABSENT
 
 
 class Epoch(Part, frozen=True):
@@ -76,8 +77,12 @@ def encode(value: Any) -> bytes:
 
 
 def versioned(obj: Object, revision: int) -> Object:
-    """The object as clients see it, with its revision as resourceVersion."""
-    metadata = msgspec.structs.replace(obj.metadata, resource_version=str(revision))
+    """The object as clients see it, with its revision as resourceVersion.
+
+    One that does not exist, as after the dry run of a create, has none.
+    """
+    version = str(revision) if revision > ABSENT else ""
+    metadata = msgspec.structs.replace(obj.metadata, resource_version=version)
     return msgspec.structs.replace(obj, metadata=metadata)
 
 
