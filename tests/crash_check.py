@@ -32,7 +32,7 @@ from holdfast.store.sqlite.requests import Answer, AskFate, Compact, Request, Wr
 from holdfast.store.sqlite.rows import read_values
 from holdfast.store.sqlite.view import record as to_record
 from holdfast.store.tokens import Token
-from tests.crash_vfs import WAYS, Disk, Image, Operation, RecordingVfs
+from tests.crash_vfs import WAYS, Disk, Find, Image, Operation, RecordingVfs
 from tests.store_model import Model
 
 # Memory-backed where there is such a folder: what is tested is the order of writes, not the disk.
@@ -218,12 +218,39 @@ def crash_states(history: History, *, draws: int, rng: random.Random) -> Iterato
                 yield CrashState(history.seed, position, way, draw, image)
 
 
-def check(history: History, state: CrashState, folder: Path) -> str | None:
-    """What is wrong with a state, or None."""
+def second_failures(
+    state: CrashState, folder: Path, *, count: int, rng: random.Random
+) -> Iterator[CrashState]:
+    """The power fails again while the store is being opened after the first time."""
+    _lay_out(state.image, folder)
+    vfs = RecordingVfs(f"recovering-{id(state)}")
+    SmallEngine.open(folder / DATABASE, vfs=vfs.name, clock=lambda: 0.0).close()
+    vfs.unregister()
+    done = [operation for operation in vfs.trace if not isinstance(operation, Find)]
+    positions = rng.choices(range(len(done)), k=count)
+    disk = Disk()
+    for name, content in state.image.items():
+        # Also the files that opening has not come to yet.
+        disk.apply(Find(name, content))
+    for position, operation in enumerate(done):
+        disk.apply(operation)
+        for _ in range(positions.count(position)):
+            way = rng.choice(WAYS)
+            image = disk.after_failure(way, rng)
+            how = f"{state.way}, then {way} at operation {position} of opening"
+            yield CrashState(state.seed, state.position, how, state.draw, image)
+
+
+def _lay_out(image: Image, folder: Path) -> None:
     for left in folder.iterdir():
         left.unlink()
-    for name, content in state.image.items():
+    for name, content in image.items():
         (folder / name).write_bytes(content)
+
+
+def check(history: History, state: CrashState, folder: Path) -> str | None:
+    """What is wrong with a state, or None."""
+    _lay_out(state.image, folder)
     try:
         engine = SmallEngine.open(folder / DATABASE, clock=lambda: 0.0)
     except HoldfastError as error:
@@ -289,12 +316,16 @@ def main() -> int:
     with scratch_folder() as folder:
         while count < arguments.states:
             history = record(seed, steps=60)
-            for state in crash_states(history, draws=3, rng=random.Random(seed)):
-                wrong = check(history, state, folder)
-                count += 1
-                if wrong is not None:
-                    print(f"FAILED: {state}: {wrong}")
-                    return 1
+            rng = random.Random(seed)
+            for first in crash_states(history, draws=3, rng=random.Random(seed)):
+                again = rng.random() < 0.05
+                more = second_failures(first, folder, count=4, rng=rng) if again else ()
+                for state in (first, *more):
+                    wrong = check(history, state, folder)
+                    count += 1
+                    if wrong is not None:
+                        print(f"FAILED: {state}: {wrong}")
+                        return 1
             took = time.monotonic() - began
             print(f"{count} states of {seed - arguments.first_seed + 1} histories, {took:.0f} s")
             seed += 1

@@ -68,6 +68,7 @@ class FaultyDisk:
                 raise
 
 
-def _raise(error: apsw.Error, code: int) -> None:
-    error.extendedresult = code
+def _raise(error: Exception, code: int) -> None:
+    # apsw hands SQLite the code of this attribute, which its types do not mention.
+    error.__dict__["extendedresult"] = code
     raise error

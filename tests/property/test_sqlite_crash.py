@@ -18,6 +18,7 @@ from tests.crash_check import (
     crash_states,
     record,
     scratch_folder,
+    second_failures,
 )
 
 STATES_MIN = 2_000
@@ -56,6 +57,20 @@ def test_no_power_failure_loses_or_tears_what_was_acknowledged(folder: Path) -> 
             assert wrong is None, f"{state}: {wrong}"
             count += 1
     assert count >= STATES_MIN
+
+
+def test_a_second_power_failure_while_recovering_loses_nothing_either(folder: Path) -> None:
+    """Opening after a crash writes too, and may be cut short as well [INV11, C7.4]."""
+    count = 0
+    for seed in (21, 22, 23):
+        history = record(seed, steps=25)
+        rng = random.Random(seed)
+        for first in sampled(history, 0.03):
+            for state in second_failures(first, folder, count=4, rng=rng):
+                wrong = check(history, state, folder)
+                assert wrong is None, f"{state}: {wrong}"
+                count += 1
+    assert count >= 400
 
 
 @pytest.mark.parametrize("level", ["NORMAL", "OFF"])
