@@ -27,6 +27,10 @@ WAKE_EVERY_S = 0.01
 # reader far behind is served in pieces.
 BATCH_CHANGES_MAX = 1_000
 
+# So many revisions are looked through at once for the few that concern a reader far behind; then
+# others have their turn.
+SCAN_REVISIONS_MAX = 10_000
+
 # Reads the changes under a prefix after one revision and up to another from the history.
 ReadHistory = Callable[[str, int, int], Awaitable[Batch]]
 
@@ -199,13 +203,14 @@ class Watch:
                 if batch.changes or not self._begun:
                     return self._returned(batch)
                 self._after = batch.revision
+                await asyncio.sleep(0)
             else:
                 await self._wait()
 
     async def _history(self) -> Batch:
         hub = self._hub
         # Reading on to beyond the position would bring this watch ahead of its group for good.
-        upto = max(hub._position, self._after)
+        upto = min(max(hub._position, self._after), self._after + SCAN_REVISIONS_MAX)
         return await hub._read_history(self._prefix, self._after, upto)
 
     async def _wait(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.model.errors import Unavailable
 from holdfast.model.transaction import Committed, Put, Transaction
+from holdfast.store import watching
 from holdfast.store.contract import Batch
 from holdfast.store.memory import Keyspace, MemoryStore
 from holdfast.store.watching import WatchHub
@@ -93,6 +94,36 @@ def test_a_bookmark_does_not_overtake_a_change() -> None:
         store._hub._send_bookmarks()
         batch = await waiting
         assert [c.key for c in batch.changes] == ["a"]
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_reader_far_behind_lets_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A long history without a change for it is looked through in pieces."""
+    monkeypatch.setattr(watching, "SCAN_REVISIONS_MAX", 100)
+
+    async def story() -> None:
+        store = MemoryStore()
+        for i in range(1_000):
+            await put(store, f"other/{i}")
+        last = await put(store, "mine")
+        watch = store.watch("mine", after=0)
+        assert await anext(watch) == Batch(100)
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(count_turns())
+        assert [c.revision for c in (await anext(watch)).changes] == [last]
+        assert turns >= 8
+        other.cancel()
         await store.close()
 
     asyncio.run(story())
