@@ -54,7 +54,7 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
         case inspect.StrType(pattern=None):
             return texts
     plain: dict[type, st.SearchStrategy[Any]] = {
-        inspect.StrType: st.just("holdfast.dev/v1"),
+        inspect.LiteralType: st.just("holdfast.dev/v1"),
         inspect.BoolType: st.booleans(),
         inspect.NoneType: st.none(),
         inspect.FloatType: st.floats(allow_nan=False, allow_infinity=False),

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 API_GROUP = "holdfast.dev"
-API_VERSION = "holdfast.dev/v1"
+API_VERSION: Final = "holdfast.dev/v1"
 
 # Beyond 2^53 a JSON number loses digits in JavaScript, jq and every float-based reader.
 INT_MAX = 2**53
@@ -28,7 +28,7 @@ Millis = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Revision = Annotated[int, Meta(ge=0, le=INT_MAX)]
 
 # As people write amounts: "500m", "1.5Gi", 2. `quantity.py` turns them into exact integers.
-Quantity = str | int | float
+Quantity = str | Int | float
 
 Timestamp = Annotated[datetime, Meta(tz=True)]
 
@@ -162,7 +162,7 @@ class Object(msgspec.Struct, frozen=True, gc=False, rename="camel", tag_field="k
     """
 
     metadata: ObjectMeta
-    api_version: Annotated[str, Meta(pattern="^holdfast[.]dev/v1$")] = API_VERSION
+    api_version: Literal["holdfast.dev/v1"] = API_VERSION
 
     @property
     def name(self) -> str:

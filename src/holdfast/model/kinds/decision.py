@@ -15,7 +15,7 @@ class ScoredCandidate(Part, frozen=True):
 
     node: str
     total: Int = 0
-    scores: dict[str, int] = {}
+    scores: dict[str, Int] = {}
 
 
 class DecisionSpec(Part, frozen=True):
@@ -58,7 +58,7 @@ class DecisionSpec(Part, frozen=True):
     assumed: tuple[str, ...] = ()
     seed: Int = 0
     nodes: Count = 0
-    filtered: dict[str, int] = {}
+    filtered: dict[str, Int] = {}
     best: tuple[ScoredCandidate, ...] = ()
     quota: str = ""
     chosen: str = ""

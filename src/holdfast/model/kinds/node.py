@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from holdfast.model.kinds.placement import Taint
-from holdfast.model.meta import Condition, Count, Object, Part, Quantity, Timestamp
+from holdfast.model.meta import Condition, Count, Int, Object, Part, Quantity, Timestamp
 
 
 class NodePhase(StrEnum):
@@ -81,7 +81,7 @@ class NodeSpec(Part, frozen=True):
     capacity: dict[str, Quantity] = {}
     reserved: dict[str, Quantity] = {}
     devices: tuple[Device, ...] = ()
-    overcommit: dict[str, int] = {}
+    overcommit: dict[str, Int] = {}
     cordoned: bool = False
     taints: tuple[Taint, ...] = ()
     drain: NodeDrain | None = None

@@ -87,7 +87,7 @@ class Binding(Part, frozen=True):
     policy: str = ""
     snapshot_revision: Revision = 0
     snapshot_age_ms: Millis = 0
-    charge: dict[str, int] = {}
+    charge: dict[str, Int] = {}
     devices: tuple[DeviceShare, ...] = ()
     ports: tuple[str, ...] = ()
     cohort: str = ""
@@ -136,7 +136,7 @@ class Pending(Part, frozen=True):
     owner: who moves next.
     """
 
-    reasons: dict[str, int] = {}
+    reasons: dict[str, Int] = {}
     message: str = ""
     verdict: str = ""
     nearest_miss: str = ""

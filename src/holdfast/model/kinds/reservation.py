@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.replica import DeviceShare
-from holdfast.model.meta import Condition, Count, Object, Part, Revision, Timestamp
+from holdfast.model.meta import Condition, Count, Int, Object, Part, Revision, Timestamp
 
 
 class Intent(StrEnum):
@@ -58,7 +58,7 @@ class Claim(Part, frozen=True):
 
     node: str = ""
     replica: str = ""
-    charge: dict[str, int] = {}
+    charge: dict[str, Int] = {}
     devices: tuple[DeviceShare, ...] = ()
     ports: tuple[str, ...] = ()
     consumed: bool = False

@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from holdfast.model.kinds.placement import Placement
-from holdfast.model.meta import Count, Part, Quantity, Seconds
+from holdfast.model.meta import Count, Int, Part, Quantity, Seconds
 
 PortNumber = Annotated[int, Meta(ge=0, le=65_535)]
 
@@ -140,7 +140,7 @@ class HttpAction(Part, frozen=True):
     path: the path, with a leading slash.
     """
 
-    port: str | int
+    port: str | Int
     path: str = "/"
 
 
@@ -150,7 +150,7 @@ class TcpAction(Part, frozen=True):
     port: a named port of the template, or a number.
     """
 
-    port: str | int
+    port: str | Int
 
 
 class Probe(Part, frozen=True):

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from holdfast.model.kinds.template import Template
 from holdfast.model.meta import (
+    INT_MAX,
     Condition,
     Count,
     Int,
@@ -21,7 +22,7 @@ from holdfast.model.meta import (
 )
 
 # "25%" or a whole number, as in Kubernetes.
-Portion = int | str
+Portion = Int | str
 
 
 class WorkloadType(StrEnum):
@@ -197,7 +198,7 @@ class Autoscale(Part, frozen=True):
     max: Count
     min: Count = 1
     metric: str = "cpu"
-    target: Annotated[int, Meta(ge=1)] = 70
+    target: Annotated[int, Meta(ge=1, le=INT_MAX)] = 70
     max_step: Annotated[int, Meta(ge=1, le=10_000)] = 4
     cooldown_seconds: Seconds = 60
     scale_down_delay_seconds: Seconds = 300
@@ -271,7 +272,7 @@ class Progress(Part, frozen=True):
     failed: Count = 0
     succeeded: Count = 0
     updated: Count = 0
-    pending_reasons: dict[str, int] = {}
+    pending_reasons: dict[str, Int] = {}
     last_action: str = ""
     last_error: str = ""
     deadline: Timestamp | None = None
