@@ -17,6 +17,8 @@ READ = ("get", "list", "watch")
 # What people see in their own namespaces, and what they may write there.
 _TENANT_WRITES = ("workloads", "secrets", "overrides", "commitments")
 _TENANT_DELETES = ("replicas",)
+# Of what is its own, an agent reports some conditions; `writers.py` says which.
+_AGENT_STATUS = ("nodes", "replicas")
 # Cluster-scoped kinds that everybody may look at, since work refers to them by name.
 _EVERYBODY_READS = ("priorityclasses", "regions")
 
@@ -30,9 +32,11 @@ def identity_refusal(context: Context) -> Refusal | None:
     return None
 
 
-def verb_refusal(context: Context, verb: str, kind: Kind, namespace: str) -> Refusal | None:
+def verb_refusal(
+    context: Context, verb: str, kind: Kind, namespace: str, subresource: str = ""
+) -> Refusal | None:
     """Whether the caller may use this verb on this kind here. Default: no."""
-    if _allowed(context, verb, kind, namespace):
+    if _allowed(context, verb, kind, namespace, subresource):
         return None
     where = f" in namespace {namespace}" if namespace else ""
     return Refusal(
@@ -42,10 +46,11 @@ def verb_refusal(context: Context, verb: str, kind: Kind, namespace: str) -> Ref
     )
 
 
-def _allowed(context: Context, verb: str, kind: Kind, namespace: str) -> bool:
+def _allowed(context: Context, verb: str, kind: Kind, namespace: str, subresource: str) -> bool:
     if not context.is_actor(Actor.USER):
         # Components are held by what they own; an agent sees and changes only what is its node's.
-        return not context.is_actor(Actor.AGENT) or verb in READ or kind.plural == "events"
+        own = kind.plural == "events" or (subresource == "status" and kind.plural in _AGENT_STATUS)
+        return not context.is_actor(Actor.AGENT) or verb in READ or own
     if context.identity.is_admin:
         return True
     if not kind.namespaced:

@@ -14,6 +14,7 @@ from holdfast.commit import (
     moves,
     nodes,
     objects,
+    operations,
     patching,
     removal,
     reports,
@@ -22,6 +23,7 @@ from holdfast.commit import (
 from holdfast.commit import requests as ask
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
+from holdfast.commit.form import form_refusal
 from holdfast.commit.objects import Written
 from holdfast.commit.operations import Replayed
 from holdfast.model import keys
@@ -67,6 +69,7 @@ HANDLERS: dict[type[Any], Handler] = {
     ask.Update: objects.update,
     ask.Patch: patching.patch,
     ask.Remove: removal.remove,
+    ask.ForgetOperations: operations.forget,
 }
 
 
@@ -78,6 +81,9 @@ def decide(draft: Draft, context: Context, request: Any) -> Decided | Refusal:
     handler = HANDLERS.get(type(request))
     if handler is None:
         return Refusal(Reason.INVALID, f"{type(request).__name__} is no request")
+    refusal = form_refusal(context.identity, request)
+    if refusal is not None:
+        return refusal
     try:
         outcome = handler(draft, context, request)
     except Invalid as error:

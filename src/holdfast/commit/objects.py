@@ -23,7 +23,14 @@ from holdfast.commit.operations import (
     remember_past,
     remembered,
 )
-from holdfast.commit.removal import FINALIZERS, finalizer_refusal, finish, only_lets_go
+from holdfast.commit.removal import (
+    FINALIZERS,
+    finalizers_refusal,
+    finish,
+    letting_go_refusal,
+    only_lets_go,
+    still_held,
+)
 from holdfast.commit.replicas import birth_refusal, born
 from holdfast.commit.requests import Create, Update
 from holdfast.commit.shapes import shape_of, tree_of
@@ -36,6 +43,7 @@ from holdfast.model.registry import Kind, kind_of
 from holdfast.model.validation import validate_status, validate_update
 
 STATUS = "status"
+SCALE = "scale"
 # A generated name gets so many random characters, as in Kubernetes.
 SUFFIX_LENGTH = 5
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -58,7 +66,7 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
     if refusal is not None:
         return refusal
     mark = digest(request)
-    past = recall_past(draft, request.operation, mark)
+    past = recall_past(draft, context, request.operation, mark)
     if past is not None:
         return past
     named = _named(context, request.object)
@@ -68,9 +76,18 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
     return create_named(draft, context, named, request, mark)
 
 
-def door(context: Context, verb: str, kind: Kind, namespace: str) -> Refusal | None:
+def door(
+    context: Context, verb: str, kind: Kind, namespace: str, subresource: str = ""
+) -> Refusal | None:
     """Who may not even ask learns nothing: not that an object exists, nor what is in it."""
-    return identity_refusal(context) or verb_refusal(context, verb, kind, namespace)
+    refusal = identity_refusal(context) or verb_refusal(context, verb, kind, namespace, subresource)
+    if refusal is not None:
+        return refusal
+    has = {"": True, STATUS: kind.status, SCALE: kind.scale}
+    if has.get(subresource):
+        return None
+    what = f"{kind.plural}/{subresource}"
+    return Refusal(Reason.MISSING, f"there is no resource {what}", {"resource": what})
 
 
 def _exists(there: Object) -> Refusal:
@@ -99,7 +116,7 @@ def create_named(
     draft: Draft, context: Context, obj: Object, request: Create, mark: str
 ) -> Outcome:
     admission = Admission(object=_bare(obj))
-    refusal = admit(draft, context, admission)
+    refusal = admit(draft, context, admission) or finalizers_refusal(None, admission.object)
     if refusal is not None:
         return refusal
     fresh = _fresh(context, admission.object)
@@ -153,7 +170,7 @@ def _fresh(context: Context, obj: Object) -> Object:
 def update(draft: Draft, context: Context, request: Update) -> Outcome:
     """Replace an object's spec and metadata, or its status alone."""
     given = request.object
-    refusal = door(context, "update", kind_of(given), given.namespace)
+    refusal = door(context, "update", kind_of(given), given.namespace, request.subresource)
     if refusal is not None:
         return refusal
     mark = digest(request)
@@ -166,7 +183,7 @@ def update(draft: Draft, context: Context, request: Update) -> Outcome:
     refusal = version_refusal(draft, old, given.metadata)
     if refusal is not None:
         return refusal
-    wanted = merged(old, given, request.subresource)
+    wanted = still_held(context, old, merged(old, given, request.subresource))
     return rewrite(
         draft, context, old, wanted, request.manager, request.subresource, request.operation, mark
     )
@@ -225,8 +242,10 @@ def rewrite(
     if subresource == STATUS:
         refusal = status_refusal(context, old, new) or _status_invalid(old, new)
     else:
-        refusal = finalizer_refusal(draft, context, old, new) or _admit_change(
-            draft, context, admission
+        refusal = (
+            letting_go_refusal(draft, context, old, new)
+            or finalizers_refusal(old, new)
+            or _admit_change(draft, context, admission)
         )
     if refusal is not None:
         return refusal

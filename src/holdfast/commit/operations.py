@@ -14,13 +14,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 from holdfast.commit.context import Context, Settings
-from holdfast.commit.draft import Draft
+from holdfast.commit.draft import Draft, for_each
+from holdfast.commit.leases import term_refusal
 from holdfast.commit.records import PastOperation
+from holdfast.commit.requests import ForgetOperations
 from holdfast.model import keys
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, ObjectMeta, Operation
 from holdfast.model.refusal import Reason, Refusal
-
-OPERATION_ID_MAX = 253
 
 
 def operation_id(identity: str, uid: str, number: int, intent: str) -> str:
@@ -82,21 +83,31 @@ def remembered(
     return msgspec.structs.replace(metadata, operations=tuple(kept))
 
 
-def recall_past(draft: Draft, operation: str, mark: str) -> Replayed | Refusal | None:
+def past_key(context: Context, operation: str) -> str:
+    """Where an operation apart from its object is kept: among those of its own caller.
+
+    Otherwise one tenant could use up the ids that another is about to use.
+    """
+    return keys.operation(f"{context.identity.name}/{operation}")
+
+
+def recall_past(
+    draft: Draft, context: Context, operation: str, mark: str
+) -> Replayed | Refusal | None:
     """The same for operations whose object is gone or was named by the server."""
     if not operation:
         return None
-    past: PastOperation | None = draft.read(keys.operation(operation))
+    past: PastOperation | None = draft.read(past_key(context, operation))
     return _judge(past.operation, mark) if past is not None else None
 
 
 def remember_past(draft: Draft, context: Context, obj: Object, operation: str, mark: str) -> None:
-    """Keep an operation apart from its object; controller:garbage removes it after its time."""
+    """Keep an operation apart from its object; controller:garbage forgets it after its time."""
     if not operation:
         return
     kept_for = timedelta(milliseconds=context.settings.operations_kept_ms)
     draft.write(
-        keys.operation(operation),
+        past_key(context, operation),
         PastOperation(
             operation=Operation(id=operation, digest=mark, at=context.at),
             key=keys.key_of(obj),
@@ -104,3 +115,18 @@ def remember_past(draft: Draft, context: Context, obj: Object, operation: str, m
             until=context.at + kept_for,
         ),
     )
+
+
+def forget(draft: Draft, context: Context, request: ForgetOperations) -> Refusal | None:
+    """Forget operations whose time has passed. Those that must still be remembered stay."""
+    if not context.is_actor(Actor.GARBAGE):
+        return Refusal(Reason.NOT_OWNER, "only controller:garbage forgets operations")
+    refusal = term_refusal(draft, context, request.term)
+    if refusal is not None:
+        return refusal
+    kept_since = context.at - timedelta(milliseconds=context.settings.skew_ms)
+    wanted = [keys.operation(name) for name in request.operations]
+    for key, past in zip(wanted, for_each(wanted, draft.read), strict=True):
+        if past is not None and past.until <= kept_since:
+            draft.delete(key)
+    return None

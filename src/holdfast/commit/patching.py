@@ -33,7 +33,7 @@ from holdfast.model.registry import Kind, kind_of_plural
 def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
     """Change an object by a patch, computed on what is current now."""
     kind = kind_of_plural(request.plural)
-    refusal = door(context, "patch", kind, request.namespace)
+    refusal = door(context, "patch", kind, request.namespace, request.subresource)
     if refusal is not None:
         return refusal
     key = keys.object_key(kind, request.namespace, request.name)
@@ -86,6 +86,21 @@ def _identity_refusal(old: Object, given: Object) -> Refusal | None:
     )
 
 
+def _naming_refusal(request: Patch, kind: Kind, given: Object) -> Refusal | None:
+    """Whether what is to be created is what the request names, and not another object."""
+    if request.subresource:
+        return missing(kind, request.namespace, request.name)
+    namespace = request.namespace if kind.namespaced else ""
+    if (given.name, given.namespace) == (request.name, namespace):
+        return None
+    return Refusal(
+        Reason.INVALID,
+        f"metadata.name: {given.name!r}: the request is about {request.name!r}"
+        + (f" in namespace {namespace!r}" if namespace else ""),
+        {"name": request.name},
+    )
+
+
 def _apply(
     draft: Draft, context: Context, request: Patch, kind: Kind, old: Object | None, mark: str
 ) -> Outcome:
@@ -104,6 +119,9 @@ def _apply(
         return _conflict(request, outcome)
     decoded = conform(kind.struct, outcome.tree, strict=request.strict)
     if old is None:
+        refusal = _naming_refusal(request, kind, decoded.object)
+        if refusal is not None:
+            return refusal
         made = Create(decoded.object, request.manager, request.dry_run, request.operation)
         return _warned(_appliedcreate_named(draft, context, made, mark, outcome), decoded.warnings)
     refusal = _identity_refusal(old, decoded.object) or version_refusal(

@@ -13,8 +13,9 @@ import msgspec
 
 from holdfast.commit.authorise import identity_refusal, verb_refusal
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft
+from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.evict import stop
+from holdfast.commit.holds import ACTIVE, drop_claims
 from holdfast.commit.mirrors import erase, reflect
 from holdfast.commit.moves import RELEASE_FINALIZER, moved
 from holdfast.commit.operations import (
@@ -26,16 +27,18 @@ from holdfast.commit.operations import (
     remembered,
 )
 from holdfast.commit.requests import Propagation, Remove
+from holdfast.commit.reserve import drop_refusal
 from holdfast.commit.writers import WRITERS, removal_refusal
 from holdfast.model import keys
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import DisruptionLedger, ObjectsLedger
 from holdfast.model.lifecycle import Actor, Cause, State
-from holdfast.model.meta import Object, OwnerReference
+from holdfast.model.meta import Object, ObjectMeta, OwnerReference
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_named, kind_of_plural
 
@@ -60,7 +63,7 @@ _REMOVERS: dict[str, tuple[Actor, ...]] = {
 _AGING = (Event, Decision)
 
 
-def finalizer_refusal(draft: Draft, context: Context, old: Object, new: Object) -> Refusal | None:
+def letting_go_refusal(draft: Draft, context: Context, old: Object, new: Object) -> Refusal | None:
     """Whether the finalizers that this change takes away may go."""
     for name in old.metadata.finalizers:
         if name in new.metadata.finalizers or name not in _REMOVERS:
@@ -71,10 +74,50 @@ def finalizer_refusal(draft: Draft, context: Context, old: Object, new: Object) 
                 f"metadata.finalizers: {name}: {context.identity.name} may not take it away",
                 {"finalizer": name},
             )
+        # Without it, a later deletion would not wait for what comes into being until then.
+        if old.metadata.deletion_timestamp is None:
+            return Refusal(
+                Reason.WRONG_STATE,
+                f"metadata.finalizers: {name}: it stays as long as nobody deletes {old.name}",
+                {"finalizer": name},
+            )
         refusal = _still_held(draft, old, name)
         if refusal is not None:
             return refusal
     return None
+
+
+def finalizers_refusal(old: Object | None, new: Object) -> Refusal | None:
+    """Whether an object has no finalizers of the system but its own.
+
+    Nobody would ever take the others away, or the wrong one would.
+    """
+    known = old.metadata.finalizers if old is not None else FINALIZERS.get(type(new), ())
+    for name in new.metadata.finalizers:
+        if name in _REMOVERS and name not in known:
+            return Refusal(
+                Reason.NOT_ALLOWED,
+                f"metadata.finalizers: {name}: the system itself puts it where it belongs",
+                {"field": "metadata.finalizers", "finalizer": name},
+            )
+    return None
+
+
+def still_held(context: Context, old: Object, new: Object) -> Object:
+    """The object with the system's own finalizers that its writer left out and may not take away.
+
+    Who writes a whole object from a file does not know of them, and means nothing by it.
+    """
+    named = new.metadata.finalizers
+    mine = [n for n, actors in _REMOVERS.items() if context.is_actor(*actors)]
+    left = [n for n in old.metadata.finalizers if n in _REMOVERS and n not in (*named, *mine)]
+    if not left:
+        return new
+    # In the old order, so that nothing changes where nothing was meant to change.
+    kept = [n for n in old.metadata.finalizers if n in left or n in named]
+    kept += [n for n in named if n not in kept]
+    metadata = msgspec.structs.replace(new.metadata, finalizers=tuple(kept))
+    return msgspec.structs.replace(new, metadata=metadata)
 
 
 def only_lets_go(context: Context, old: Object, new: Object) -> bool:
@@ -121,7 +164,7 @@ def finish(draft: Draft, context: Context, old: Object, after: Object) -> Refusa
 def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed | Refusal:
     """Ask for an object's deletion. Returns it as it was, or as it waits for its finalizers."""
     mark = digest(request)
-    past = recall_past(draft, request.operation, mark)
+    past = recall_past(draft, context, request.operation, mark)
     if past is not None:
         return past
     kind = kind_of_plural(request.plural)
@@ -138,6 +181,7 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
         _precondition_refusal(draft, request, obj)
         or removal_refusal(context, obj)
         or _garbage_refusal(draft, context, obj)
+        or _reservation_refusal(draft, context, obj)
         or _orphan_refusal(request, obj)
     )
     if refusal is not None:
@@ -174,7 +218,8 @@ def _garbage_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | N
     if isinstance(obj, _AGING):
         return None
     owners = obj.metadata.owner_references
-    if owners and all(owner_gone(draft, obj.namespace, owner) for owner in owners):
+    gone = for_each(owners, lambda owner: owner_gone(draft, obj.namespace, owner))
+    if owners and all(gone):
         return None
     if any(_dying(draft, obj.namespace, owner) for owner in owners):
         return None
@@ -187,13 +232,27 @@ def _garbage_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | N
     )
 
 
+def _reservation_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
+    """What a reservation holds is taken from it by the rules of a release, also by a deletion."""
+    if not isinstance(obj, Reservation) or obj.status.phase not in ACTIVE:
+        return None
+    if context.is_actor(Actor.GARBAGE):
+        # It has proven the leak already.
+        return None
+    return drop_refusal(draft, context, obj)
+
+
 def _dying(draft: Draft, namespace: str, owner: OwnerReference) -> bool:
     """Whether the owner waits for its dependents to go first."""
     kind = kind_named(owner.kind)
     found: Object | None = draft.read(
         keys.object_key(kind, namespace if kind.namespaced else "", owner.name)
     )
-    return found is not None and FOREGROUND_FINALIZER in found.metadata.finalizers
+    return (
+        found is not None
+        and found.metadata.deletion_timestamp is not None
+        and FOREGROUND_FINALIZER in found.metadata.finalizers
+    )
 
 
 def _orphan_refusal(request: Remove, obj: Object) -> Refusal | None:
@@ -208,41 +267,76 @@ def _orphan_refusal(request: Remove, obj: Object) -> Refusal | None:
 def _removed(
     draft: Draft, context: Context, request: Remove, obj: Object, mark: str
 ) -> Object | Refusal:
-    waiting = obj.metadata.deletion_timestamp is not None
-    finalizers = obj.metadata.finalizers
-    if request.propagation is Propagation.FOREGROUND and FOREGROUND_FINALIZER not in finalizers:
-        finalizers = (*finalizers, FOREGROUND_FINALIZER)
-    metadata = msgspec.structs.replace(
-        obj.metadata,
-        deletion_timestamp=obj.metadata.deletion_timestamp if waiting else context.at,
-        deletion_grace_period_seconds=request.grace_seconds,
+    asked = _asked(context, request, obj)
+    if isinstance(obj, Replica):
+        moved_on = _stopped(draft, context, request, obj, asked)
+        if moved_on is not None:
+            return moved_on
+    if isinstance(obj, Reservation):
+        # What it still holds goes back in this very transaction, or nobody could give it back.
+        drop_claims(draft, context, obj.namespace, obj.name, None, "its deletion was asked for")
+    if asked == obj.metadata and asked.finalizers:
+        return obj
+    metadata = remembered(asked, request.operation, mark, context.at, context.settings)
+    if not metadata.finalizers:
+        remember_past(draft, context, obj, request.operation, mark)
+    after = msgspec.structs.replace(obj, metadata=metadata)
+    return finish(draft, context, obj, after) or after
+
+
+def _asked(context: Context, request: Remove, obj: Object) -> ObjectMeta:
+    """The metadata of an object whose deletion is asked for, for the first time or again."""
+    metadata = obj.metadata
+    finalizers = metadata.finalizers
+    if isinstance(obj, Replica) and obj.status.state is State.RELEASED:
+        finalizers = tuple(name for name in finalizers if name != RELEASE_FINALIZER)
+    grace = request.grace_seconds
+    if metadata.deletion_timestamp is None:
+        foreground = request.propagation is Propagation.FOREGROUND
+        more = (
+            (FOREGROUND_FINALIZER,) if foreground and FOREGROUND_FINALIZER not in finalizers else ()
+        )
+        return msgspec.structs.replace(
+            metadata,
+            deletion_timestamp=context.at,
+            deletion_grace_period_seconds=grace,
+            finalizers=(*finalizers, *more),
+        )
+    # Asking again may hurry it, never put it off.
+    before = metadata.deletion_grace_period_seconds
+    if grace is not None and before is not None:
+        grace = min(grace, before)
+    return msgspec.structs.replace(
+        metadata,
+        deletion_grace_period_seconds=before if grace is None else grace,
         finalizers=finalizers,
     )
-    metadata = remembered(metadata, request.operation, mark, context.at, context.settings)
-    after = msgspec.structs.replace(obj, metadata=metadata)
-    if isinstance(after, Replica):
-        return _removed_replica(draft, context, request, after)
-    if not finalizers:
-        remember_past(draft, context, obj, request.operation, mark)
-    refusal = finish(draft, context, obj, after)
-    return refusal if refusal is not None else after
 
 
-def _removed_replica(
-    draft: Draft, context: Context, request: Remove, replica: Replica
-) -> Object | Refusal:
-    """A replica goes once it is Released. Until then its deletion only says what is wanted.
+def _stopped(
+    draft: Draft, context: Context, request: Remove, replica: Replica, asked: ObjectMeta
+) -> Object | Refusal | None:
+    """The replica after what its deletion sets in motion, if that is anything.
 
-    `force` is an operator's word that work out of contact is gone; it is recorded as such, and is
-    outside what the fence guarantees.
+    A replica goes once it is Released. Until then its deletion says what is wanted; a person's
+    word also stops what runs. `force` is an operator's word that work out of contact is gone; it
+    is recorded as such, and is outside what the fence guarantees.
     """
+    dying = msgspec.structs.replace(replica, metadata=asked)
+    operation, mark = request.operation, digest(request)
     state = replica.status.state
-    if state is State.RELEASED:
-        return erase(draft, context, replica) or replica
-    draft.write(keys.key_of(replica), replica)
     if state in (State.BOUND, State.RUNNING) and context.is_actor(Actor.USER):
-        return stop(draft, context, replica, Cause.USER_DELETE, "its deletion was asked for")
+        why = "its deletion was asked for"
+        return stop(draft, context, dying, Cause.USER_DELETE, why, operation, mark)
     if state is State.UNKNOWN and request.force and context.is_actor(Actor.OPERATOR):
-        word = f"forced by {context.identity.name}"
-        return moved(draft, context, replica, State.FAILED, reason="OperatorsWord", evidence=word)
-    return replica
+        return moved(
+            draft,
+            context,
+            dying,
+            State.FAILED,
+            reason="OperatorsWord",
+            evidence=f"forced by {context.identity.name}",
+            operation=operation,
+            mark=mark,
+        )
+    return None

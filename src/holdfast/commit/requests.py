@@ -322,6 +322,16 @@ class Remove(msgspec.Struct, frozen=True):
     operation: str = ""
 
 
+class ForgetOperations(msgspec.Struct, frozen=True, tag=True):
+    """Forget operations that were kept apart from their objects, as far as their time is over.
+
+    Each is named by what follows the prefix of its key in the store.
+    """
+
+    operations: tuple[str, ...]
+    term: Term
+
+
 class Forward(msgspec.Struct, frozen=True):
     """A request that another server took in and authenticated. Only servers may send it."""
 

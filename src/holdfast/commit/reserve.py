@@ -281,7 +281,7 @@ def drop(
     past = recall(found.metadata, request.operation, mark)
     if past is not None:
         return past
-    refusal = term_refusal(draft, context, request.term) or _drop_refusal(draft, context, found)
+    refusal = term_refusal(draft, context, request.term) or drop_refusal(draft, context, found)
     if refusal is not None:
         return refusal
     after = drop_claims(draft, context, found.namespace, found.name, None, request.reason)
@@ -293,7 +293,8 @@ def drop(
     return after
 
 
-def _drop_refusal(draft: Draft, context: Context, found: Reservation) -> Refusal | None:
+def drop_refusal(draft: Draft, context: Context, found: Reservation) -> Refusal | None:
+    """Whether what a reservation holds may be taken from it now, by this caller."""
     if context.identity.name == found.status.by:
         return None
     if not context.is_actor(Actor.REPAIR, Actor.GARBAGE):

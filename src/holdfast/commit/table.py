@@ -43,6 +43,7 @@ class Compared(StrEnum):
     NODE = "node"
     LEASE = "lease"
     OBJECT = "object"
+    OPERATION = "operation"
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -296,6 +297,16 @@ STEPS: tuple[Step, ...] = (
         "the very mark, and the epoch, in the transaction",
         request=ask.JudgeNode,
         compares=(Compared.NODE, Compared.NODE_LEDGER, Compared.EPOCH),
+    ),
+    Step(
+        "forget operations",
+        "controller:garbage",
+        Guard.SERIALISED,
+        "operations whose time is over",
+        "nothing: an operation is written once and never again",
+        "the time on the record, in the transaction",
+        request=ask.ForgetOperations,
+        compares=(Compared.OPERATION, Compared.EPOCH),
     ),
     Step(
         "take a lease",

@@ -184,7 +184,7 @@ def status_refusal(context: Context, old: Object, new: Object) -> Refusal | None
         if getattr(before, field) == getattr(after, field):
             continue
         if field == "conditions":
-            refusal = _conditions_refusal(context, new, before.conditions, after.conditions)
+            refusal = _conditions_refusal(context, old, before.conditions, after.conditions)
             if refusal is not None:
                 return refusal
             continue
@@ -204,7 +204,17 @@ def _conditions_refusal(
         if old.get(kind) == new.get(kind):
             continue
         owner = owners.get(kind)
-        if owner is None or not context.is_actor(owner):
+        if owner is None or not context.is_actor(owner) or not _of_own_node(context, owner, obj):
             what = f"status.conditions[{kind}]"
             return _not_owner(context, obj, what, (owner,) if owner else ())
     return None
+
+
+def _of_own_node(context: Context, owner: Actor, obj: Object) -> bool:
+    """An agent speaks of its own node and of what is bound to it, never of another's."""
+    if owner is not Actor.AGENT:
+        return True
+    if isinstance(obj, Replica):
+        binding = obj.status.binding
+        return binding is not None and context.identity.node == binding.node
+    return context.identity.node == obj.name
