@@ -71,15 +71,20 @@ def test_a_slow_reader_gets_everything_in_the_end(cluster: EtcdCluster) -> None:
     async def story(store: EtcdStore) -> None:
         batches = store.watch("", after=await store.revision())
         await anext(batches)
-        last = await write(store, 5 * BUFFER_CHANGES_MAX)
+        last = await write(store, 12 * BUFFER_CHANGES_MAX, size=1_000)
         assert isinstance(batches, Watch)
         assert batches._run is not None
-        # Nobody reads: the follower stops soon after its bound instead of buffering all.
-        await asyncio.sleep(0.3)
-        assert batches._run.buffer.is_full()
-        assert batches._run.buffer._changes < 3 * BUFFER_CHANGES_MAX
+        buffer = batches._run.buffer
+        for _ in range(100):
+            if buffer.is_full():
+                break
+            await asyncio.sleep(0.05)
+        # Nobody reads: the follower stops within one answer of two megabytes after its bound.
+        await asyncio.sleep(0.2)
+        assert buffer.is_full()
+        assert buffer._changes < 6 * BUFFER_CHANGES_MAX
         changes = await read_to(batches, last)
-        assert [c.key for c in changes] == [f"k{i:06}" for i in range(5 * BUFFER_CHANGES_MAX)]
+        assert [c.key for c in changes] == [f"k{i:06}" for i in range(12 * BUFFER_CHANGES_MAX)]
 
     play(cluster, "/slow/", story)
 
