@@ -18,7 +18,7 @@ from holdfast.commit.records import decode
 from holdfast.commit.requests import Accepted, AcquireLease, Forward, RenewLease, Term
 from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.errors import Unavailable
+from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity, acts_as
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.lifecycle import Actor
@@ -73,6 +73,7 @@ class Server:
         self._seeking: int | None = None
         self._reading: int | None = None
         self._forwarded: dict[int, Asked] = {}
+        self._silent_until_ms = 0
 
     @property
     def term(self) -> Term | None:
@@ -104,16 +105,18 @@ class Server:
                 no = Refusal(Reason.NOT_ALLOWED, f"{identity.name} may not speak for others")
                 return [Answer(asked.call, no)]
             return self._through(Asked(asked.call, asked.body.identity, asked.body.request), now)
-        holder = self._holder()
+        holder = self._holder(now)
         if holder is None:
             return self._through(Asked(asked.call, identity, asked.body), now)
         call = self._authority.next_call()
         self._forwarded[call] = Asked(asked.call, identity, asked.body)
         return [Ask(call, holder, Forward(identity, asked.body), FORWARD_TIMEOUT_MS)]
 
-    def _holder(self) -> str | None:
+    def _holder(self, now: Instant) -> str | None:
         """The server to forward to, or None when this one should decide."""
         if self._term is not None or self._seen is None:
+            return None
+        if now.monotonic_ms < self._silent_until_ms:
             return None
         # Our own name is that of an earlier life of ours, which decides nothing any more.
         if self._seen.holder in ("", self._identity.name):
@@ -125,6 +128,10 @@ class Server:
         if isinstance(answered.body, Unavailable):
             # It surely did not happen there, so it may happen here.
             return self._through(asked, now)
+        if isinstance(answered.body, OutcomeUnknown):
+            # This one may happen there yet. The next ones need not wait for a holder that is
+            # silent, long before its lease runs out.
+            self._silent_until_ms = now.monotonic_ms + LEASE_MS // TICKS_PER_LEASE
         return [Answer(asked.call, answered.body)]
 
     def _through(self, stimulus: Any, now: Instant) -> list[Any]:

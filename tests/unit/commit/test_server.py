@@ -109,6 +109,20 @@ def test_a_forwarded_request_whose_answer_is_lost_is_not_decided_again() -> None
     assert servers.store.get("objects/tenants/acme") is None
 
 
+def test_a_silent_holder_holds_up_only_those_who_asked_first() -> None:
+    """The next requests are decided here, until it is time to try the holder again. [C7.5]"""
+    servers = Servers("a", "b")
+    servers.deaf["a"] = OutcomeUnknown("no answer")
+    servers.tenant("b", "acme")
+    accepted(servers.tenant("b", "acme"))
+    accepted(servers.tenant("b", "globex"))
+    assert len(servers.asks) == 1
+    servers.pass_time(LEASE_MS // 3)
+    del servers.deaf["a"]
+    accepted(servers.tenant("b", "initech"))
+    assert len(servers.asks) == 2
+
+
 def test_another_takes_over_when_the_holder_stops_renewing() -> None:
     """It waits for the whole duration on its own clock, and the epoch grows. [K3]"""
     servers = Servers("a", "b")
