@@ -53,7 +53,7 @@ def parse_field_selector(
 
 def selects_fields(selector: FieldSelector, obj: msgspec.Struct) -> bool:
     """Whether an object meets every condition."""
-    return all((_text(obj, r.attributes) == r.value) is r.equal for r in selector)
+    return all((field_text(obj, r.attributes) == r.value) is r.equal for r in selector)
 
 
 def _terms(text: str) -> list[str]:
@@ -98,7 +98,7 @@ def _attributes(cls: type[msgspec.Struct]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _text(obj: object, attributes: tuple[str, ...]) -> str:
+def field_text(obj: object, attributes: tuple[str, ...]) -> str:
     """A field as a selector writes it. What is not there is an empty text, as in Kubernetes."""
     for name in attributes:
         if obj is None:

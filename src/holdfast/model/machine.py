@@ -105,6 +105,16 @@ class Left(msgspec.Struct, frozen=True, gc=False):
     stream: int
 
 
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """Everything that was pushed down an `Opened` stream so far has gone out.
+
+    Whoever waits for this before the next `Push` holds what a slow reader has not taken yet, and so
+    decides itself when that is too much.
+    """
+
+    stream: int
+
+
 class Pushed(msgspec.Struct, frozen=True):
     """An own `Open` stream brought something.
 
