@@ -1,0 +1,141 @@
+"""Tables: what `kubectl get` prints, with columns that answer the first question about each kind.
+
+A column with priority 1 shows with `-o wide` only. Ages are computed when the table is made, as
+clients print them as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.host.api.columns import COLUMNS, Column
+from holdfast.model.meta import Object
+from holdfast.model.registry import Kind, kind_of
+
+TABLE_API_VERSION = "meta.k8s.io/v1"
+# What a row carries of its object, as the client asked: nothing, the metadata, or all of it.
+NONE, METADATA, OBJECT = "None", "Metadata", "Object"
+
+_NAME = Column("Name", lambda obj, now: obj.metadata.name, "the name of the object", format="name")
+_AGE = Column(
+    "Age", lambda obj, now: age(obj.metadata.creation_timestamp, now), "how long it has existed"
+)
+
+
+def columns(kind: Kind) -> tuple[Column, ...]:
+    """The columns of a kind, the name first and the age last of those always shown."""
+    own = COLUMNS[kind.struct]
+    shown = tuple(column for column in own if column.priority == 0)
+    wide = tuple(column for column in own if column.priority > 0)
+    return (_NAME, *shown, _AGE, *wide)
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """A duration as kubectl prints it: the two largest units that tell something."""
+    if since is None:
+        return "<unknown>"
+    return duration(int((now - since).total_seconds()))
+
+
+def duration(seconds: int) -> str:
+    """Seconds in the short form of Kubernetes: 45s, 3m20s, 15m, 5h30m, 9h, 2d4h, 30d, 2y10d."""
+    if seconds < 0:
+        # A clock that is a little behind has not made the object older than nothing.
+        return "0s" if seconds > -2 else "<invalid>"
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 10:
+        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours, rest = divmod(minutes, 60)
+    if hours < 8:
+        return f"{hours}h{rest}m" if rest else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    days, rest = divmod(hours, 24)
+    if days < 8:
+        return f"{days}d{rest}h" if rest else f"{days}d"
+    if days < 730:
+        return f"{days}d"
+    years, rest = divmod(days, 365)
+    return f"{years}y{rest}d" if years < 8 and rest else f"{years}y"
+
+
+def table(
+    kind: Kind,
+    objects: Iterable[Object],
+    *,
+    now: datetime,
+    revision: int,
+    include: str = METADATA,
+    more_from: str = "",
+    remaining: int | None = None,
+) -> bytes:
+    """The whole table of a list."""
+    shown = columns(kind)
+    metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+    if more_from:
+        metadata["continue"] = more_from
+    if remaining is not None:
+        metadata["remainingItemCount"] = remaining
+    return _ENCODER.encode(
+        {
+            "kind": "Table",
+            "apiVersion": TABLE_API_VERSION,
+            "metadata": metadata,
+            "columnDefinitions": [_definition(column) for column in shown],
+            "rows": [_row(obj, shown, now, include) for obj in objects],
+        }
+    )
+
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def _definition(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
+    }
+
+
+def _row(obj: Object, shown: tuple[Column, ...], now: datetime, include: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"cells": [column.cell(obj, now) for column in shown]}
+    if include == OBJECT:
+        row["object"] = obj
+    elif include == METADATA:
+        row["object"] = partial(obj)
+    return row
+
+
+def partial(obj: Object) -> dict[str, Any]:
+    """Only the metadata, as clients that need no more ask for it."""
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": TABLE_API_VERSION,
+        "metadata": obj.metadata,
+    }
+
+
+def event_row(obj: Object, *, now: datetime, revision: int, first: bool, include: str) -> bytes:
+    """The one-row table of a watch event. Only the first of a watch needs the columns' names."""
+    kind = kind_of(obj)
+    shown = columns(kind)
+    return _ENCODER.encode(
+        {
+            "kind": "Table",
+            "apiVersion": TABLE_API_VERSION,
+            "metadata": {"resourceVersion": str(revision)},
+            "columnDefinitions": [_definition(column) for column in shown] if first else None,
+            "rows": [_row(obj, shown, now, include)],
+        }
+    )
