@@ -9,6 +9,7 @@ shape or, as for fields that must not change at all, without.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +23,18 @@ from holdfast.commit.fields import (
     union,
     wire_text,
 )
-from holdfast.commit.shapes import FREE, WHOLE, Free, Keyed, Members, Record, Shape, Slot, Table
+from holdfast.commit.shapes import (
+    FREE,
+    MOMENT,
+    WHOLE,
+    Free,
+    Keyed,
+    Members,
+    Record,
+    Shape,
+    Slot,
+    Table,
+)
 
 Tree = dict[str, Any]
 
@@ -69,6 +81,18 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list):
         return all(map(same, a, b))
     return isinstance(a, bool) is isinstance(b, bool)
+
+
+def alike(a: Any, b: Any, shape: Shape) -> bool:
+    """Whether two values mean the same. Objects keep moments in UTC, however they were sent."""
+    return same(a, b) or (shape is MOMENT and _moment(a) == _moment(b) is not None)
+
+
+def _moment(value: Any) -> datetime | None:
+    try:
+        return msgspec.convert(value, datetime) if isinstance(value, str) else None
+    except msgspec.ValidationError:
+        return None
 
 
 def compare(old: Tree | None, new: Tree, shape: Shape) -> Change:
@@ -203,7 +227,7 @@ def _field(element: str, a: Any, b: Any, shape: Shape, change: Change) -> None:
         _keep(element, inner, change)
     elif isinstance(a, list) and isinstance(b, list) and isinstance(shape, _LISTS):
         _list(element, a, b, shape, change)
-    elif not same(a, b):
+    elif not alike(a, b, shape):
         change.touched[element] = {}
 
 

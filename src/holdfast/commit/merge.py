@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.commit.diff import ABSENT, Tree, element_of, elements, same
+from holdfast.commit.diff import ABSENT, Tree, alike, element_of, elements, same
 from holdfast.commit.fields import SELF, Fields, Path, kubernetes_text, member_element, wire_text
-from holdfast.commit.shapes import WHOLE, Keyed, Members, Record, Shape, Slot, Table
+from holdfast.commit.shapes import WHOLE, Keyed, Members, Record, Shape, Slot, Table, has_parts
 from holdfast.model.errors import FieldError, Invalid
 
 
@@ -26,7 +26,7 @@ def claimed(config: Tree, shape: Record) -> Fields:
 def _claimed(value: Any, shape: Shape, path: Path) -> Fields | None:
     """The fields below a path, `{}` for the field alone, None for no opinion."""
     if value is None:
-        return {} if shape is WHOLE else None
+        return None if has_parts(shape) else {}
     if isinstance(shape, Record):
         return _claimed_record(_object(value, path), shape, path)
     if isinstance(shape, Table):
@@ -144,9 +144,9 @@ def put(out: Tree, live: Tree, name: str, value: Any) -> Tree:
 
 def _merge(old: Any, value: Any, shape: Shape, slot: Slot | None) -> Any:
     if value is None:
-        return ABSENT if shape is WHOLE else old
-    if shape is WHOLE:
-        return _merge_whole(old, value, slot)
+        return old if has_parts(shape) else ABSENT
+    if not has_parts(shape):
+        return _merge_whole(old, value, shape, slot)
     if isinstance(shape, Record | Table):
         base: Any = old if isinstance(old, dict) else {}
         new: Any = (
@@ -161,12 +161,12 @@ def _merge(old: Any, value: Any, shape: Shape, slot: Slot | None) -> Any:
     return old if new is base and slot is not None and slot.standing else new
 
 
-def _merge_whole(old: Any, value: Any, slot: Slot | None) -> Any:
+def _merge_whole(old: Any, value: Any, shape: Shape, slot: Slot | None) -> Any:
     if old is ABSENT:
         # Trees leave defaults out, so one that is spelled out leaves them as they are.
         default = None if slot is None else slot.default
         return ABSENT if default is not None and same(value, default) else value
-    return old if same(old, value) else value
+    return old if alike(old, value, shape) else value
 
 
 def _merge_list(old: list[Any], applied: list[Any], shape: Shape) -> list[Any]:
@@ -178,6 +178,7 @@ def _merge_list(old: list[Any], applied: list[Any], shape: Shape) -> list[Any]:
     if not isinstance(shape, Keyed | Members):
         return applied
     item_shape = shape.item if isinstance(shape, Keyed) else WHOLE
+    # Neither has twins: the configuration was looked at, stored lists were validated.
     live, mine = elements(old, shape) or {}, elements(applied, shape) or {}
     out = []
     waiting = iter(mine.items())

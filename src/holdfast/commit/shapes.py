@@ -29,6 +29,10 @@ class Shape(msgspec.Struct, frozen=True):
     """How a value is compared and merged. This one: as a whole."""
 
 
+class Moment(Shape, frozen=True):
+    """A point in time as text, of which there are several for the same one."""
+
+
 class Slot(msgspec.Struct, frozen=True):
     """A field of a record.
 
@@ -73,7 +77,16 @@ class Free(Shape, frozen=True):
 
 
 WHOLE = Shape()
+MOMENT = Moment()
 FREE = Free()
+
+
+def has_parts(shape: Shape) -> bool:
+    """Whether such a value consists of fields that can be owned apart."""
+    return isinstance(shape, _WITH_PARTS)
+
+
+_WITH_PARTS = (Record, Table, Keyed, Members)
 
 
 @cache
@@ -104,7 +117,7 @@ def _slot(struct: type[msgspec.Struct], field: inspect.Field) -> Slot:
         shape=shape,
         default=default,
         required=field.required,
-        standing=shape is not WHOLE and default is not None,
+        standing=has_parts(shape) and default is not None,
     )
 
 
@@ -144,6 +157,8 @@ def _shape(info: inspect.Type) -> Shape:
             options = [o for o in info.types if not isinstance(o, inspect.NoneType)]
             # A field that may hold different things has no parts that all of them share.
             return _shape(options[0]) if len(options) == 1 else WHOLE
+        case inspect.DateTimeType():
+            return MOMENT
         case _:
             return WHOLE
 

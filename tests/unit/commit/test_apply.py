@@ -145,8 +145,8 @@ def test_a_conflict_names_owner_version_and_path_as_kubernetes_does() -> None:
 
 def test_several_conflicts_are_listed_by_owner() -> None:
     live = Live()
-    live.apply("ops", _config({"tier": "a"}, **_env(LOG="info")))
-    live.update("scaler", {**live.tree, "spec": {**live.tree["spec"], "replicas": 2}})  # type: ignore[dict-item, index]
+    tree = live.apply("ops", _config({"tier": "a"}, **_env(LOG="info")))
+    live.update("scaler", {**tree, "spec": {**tree["spec"], "replicas": 2}})
     live.apply("status", {"status": {"rollout": {"phase": "Idle"}}}, subresource="status")
     result = live.try_apply("ci", _config({"tier": "b"}, replicas=3, **_env(LOG="debug")))
     assert isinstance(result, Conflicts)
@@ -320,6 +320,25 @@ def test_a_default_that_was_applied_is_owned_like_any_value() -> None:
     assert ".spec.replicas" in live.refuse("b", _config(replicas=2))
     live.apply("b", _config(replicas=1))
     assert live.tree == _config() | {"spec": {}}
+
+
+def test_a_moment_is_the_same_in_every_spelling() -> None:
+    """Objects keep moments in UTC; who applies another spelling of one changes nothing. [C2]"""
+    live = Live(NODE)
+
+    def config(deadline: str) -> Tree:
+        return {"metadata": {"name": "n"}, "spec": {"drain": {"deadline": deadline}}}
+
+    live.apply("a", config("2026-01-01T02:00:00+02:00"))
+    live.tree = config("2026-01-01T00:00:00Z")
+    before, owners = live.tree, live.owners
+    live.apply("a", config("2026-01-01T02:00:00+02:00"))
+    assert live.tree is before
+    assert live.owners is owners
+    live.apply("b", config("2026-01-01T00:00:00.000Z"))
+    assert live.tree is before
+    assert ".spec.drain.deadline" in live.refuse("b", config("2026-01-01T00:00:01Z"))
+    assert ".spec.drain.deadline" in live.refuse("b", config("some day"))
 
 
 def test_a_part_that_may_be_missing_goes_with_its_last_owner() -> None:
