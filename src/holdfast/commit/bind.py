@@ -19,12 +19,14 @@ from holdfast.commit.charges import (
     take_node,
 )
 from holdfast.commit.context import Context
-from holdfast.commit.draft import UNCOMMITTED, Draft
+from holdfast.commit.draft import UNCOMMITTED, Draft, for_each
 from holdfast.commit.holds import (
     ACTIVE,
     claim_for,
     consumed,
+    drop_claims,
     give_back,
+    held_for,
     is_promise,
     overdue_refusal,
     save,
@@ -43,6 +45,7 @@ from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
 from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
 from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.placing import (
@@ -83,11 +86,15 @@ def node_for(draft: Draft, node: str, uid: str) -> NodeLedger | Refusal:
     return ledger
 
 
-def place_refusal(draft: Draft, replica: Replica, node: str, ledger: NodeLedger) -> Refusal | None:
+def place_refusal(
+    draft: Draft, work: Replica | Workload, node: str, ledger: NodeLedger
+) -> Refusal | None:
     """Every hard rule of place, in one screen. The same rules as the proposal's filters."""
-    gate, template = ledger.gate, replica.spec.template
-    tenant = draft.object(Tenant, "", replica.namespace)
+    gate, template = ledger.gate, work.spec.template
+    tenant = draft.object(Tenant, "", work.namespace)
     region = draft.object(Region, "", gate.region) if gate.region else None
+    pools = region.spec.pools if region is not None else ()
+    pool = next((pool.protected_for for pool in pools if pool.name == gate.pool), None)
     if tenant is not None and tenant.spec.suspended:
         return Refusal(Reason.TENANT_SUSPENDED, f"tenant {tenant.name} accepts no new work")
     for refusal in (
@@ -95,7 +102,8 @@ def place_refusal(draft: Draft, replica: Replica, node: str, ledger: NodeLedger)
         taint_refusal(gate, template.placement),
         site_refusal(gate, template.placement),
         residency_refusal(template.placement, tenant, gate.region, region),
-        protection_refusal(gate.protected_for, replica.namespace, template.priority_class),
+        protection_refusal(gate.protected_for, work.namespace, template.priority_class),
+        protection_refusal(pool, work.namespace, template.priority_class),
     ):
         if refusal is not None:
             return msgspec.structs.replace(
@@ -250,6 +258,11 @@ def _take_reserved(
         )
     mine = reservation.status.claims[index]
     uid = reservation.metadata.uid
+    other = replica.status.reservation
+    if other and other != name:
+        # It needs only one place, so the one that was reserved before is free again.
+        drop_claims(draft, context, replica.namespace, other, replica, f"bound by {name}")
+        ledger = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or ledger
     give_back(draft, reservation, mine)
     free = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or ledger
     if is_promise(reservation):
@@ -274,7 +287,7 @@ def _owner_refusal(reservation: Reservation, replica: Replica) -> Refusal | None
     or a replica of the owning workload.
     """
     owner = reservation.spec.owner
-    if owner.uid not in (replica.metadata.uid, replica.spec.workload_uid):
+    if not held_for(reservation, replica):
         return Refusal(
             Reason.PROTECTED_CAPACITY,
             f"reservation {reservation.name} is held for {owner.kind} {owner.name}",
@@ -328,8 +341,8 @@ def bind_together(
 ) -> tuple[Replica, ...] | Refusal:
     """All or none. A member that was bound before by this very operation counts as bound."""
     bound: list[Replica] = []
-    for part in request.binds:
-        outcome = bind(draft, context, part)
+    outcomes = for_each(request.binds, lambda part: bind(draft, context, part))
+    for part, outcome in zip(request.binds, outcomes, strict=True):
         if isinstance(outcome, Refusal):
             who = f"{part.target.namespace}/{part.target.name}"
             return msgspec.structs.replace(outcome, message=f"{who}: {outcome.message}")

@@ -6,10 +6,12 @@ every ledger by the same transaction, and what is given back is exactly what was
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft
+from holdfast.commit.draft import Draft, for_each
 from holdfast.model import keys
 from holdfast.model.allowance import charged, grant_refusal, quota_refusal, refunded
 from holdfast.model.errors import agree
@@ -69,6 +71,36 @@ def charge_tenant(
     return cohort
 
 
+def allowance_refusal(
+    draft: Draft,
+    context: Context,
+    tenant: str,
+    of: CapacityClass,
+    amounts: Amounts,
+    leavers: Iterable[Replica],
+) -> Refusal | None:
+    """Whether a charge would be accepted once these replicas have given back what they hold."""
+    leavers = tuple(leavers)
+    cohort = cohort_of(draft, tenant)
+    ledger = draft.ledger(QuotaLedger, keys.quota_ledger(cohort)) or QuotaLedger()
+    grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))
+    spent = grant.used.get(GUARANTEED, {}) if grant is not None else {}
+    cohorts = for_each(leavers, lambda replica: cohort_of(draft, replica.namespace))
+    for replica, theirs in zip(leavers, cohorts, strict=True):
+        binding = replica.status.binding
+        if binding is None or theirs != cohort:
+            continue
+        class_of = CapacityClass(binding.capacity_class)
+        ledger = refunded(ledger, replica.namespace, class_of, binding.charge)
+        if replica.namespace == tenant:
+            spent = _less(spent, binding.charge)
+    refusal = quota_refusal(ledger, tenant, of, amounts)
+    if refusal is not None or grant is None:
+        return refusal
+    left = msgspec.structs.replace(grant, used={**grant.used, GUARANTEED: spent})
+    return grant_refusal(left, GUARANTEED, amounts, context.at, context.settings.skew_ms)
+
+
 def refund_tenant(draft: Draft, tenant: str, of: CapacityClass, amounts: Amounts) -> None:
     """Give back what was charged.
 
@@ -81,7 +113,15 @@ def refund_tenant(draft: Draft, tenant: str, of: CapacityClass, amounts: Amounts
         draft.write(key, refunded(ledger, tenant, of, amounts))
     grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))
     if grant is not None:
-        _spend(draft, tenant, grant, subtract(grant.used.get(GUARANTEED, {}), amounts))
+        _spend(draft, tenant, grant, _less(grant.used.get(GUARANTEED, {}), amounts))
+
+
+def _less(used: Amounts, amounts: Amounts) -> Amounts:
+    """What is left of a grant's use.
+
+    Work from before the grant gives back what it never drew; that must not make the grant larger.
+    """
+    return {resource: units for resource, units in subtract(used, amounts).items() if units > 0}
 
 
 def _spend(draft: Draft, tenant: str, grant: GrantLedger, used: Amounts) -> None:

@@ -10,20 +10,26 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commit.authorise import verb_refusal
-from holdfast.commit.bind import load_for_place, node_for, place_refusal
-from holdfast.commit.charges import capacity_class, cohort_of, held_by
+from holdfast.commit.bind import life_refusal, load_for_place, node_for, place_refusal
+from holdfast.commit.charges import (
+    PRIORITY_NAME,
+    allowance_refusal,
+    capacity_class,
+    held_by,
+)
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft
-from holdfast.commit.holds import open_reservation, replica_owner, reservation_name, save
+from holdfast.commit.draft import Draft, for_each
+from holdfast.commit.holds import open_reservation, past, replica_owner, reservation_name, save
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.moves import actor_for, as_seen, current, find, moved
 from holdfast.commit.operations import Replayed, digest, remembered
 from holdfast.commit.requests import Evict, SettleDisruption, StopAndReserve
 from holdfast.commit.table import age_refusal
 from holdfast.model import keys
-from holdfast.model.allowance import quota_refusal
 from holdfast.model.disruption import disrupted, disruption_refusal
 from holdfast.model.fit import claim, demand_of, departed, departing, promised, returned
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -31,7 +37,7 @@ from holdfast.model.kinds.reservation import (
     Reservation,
     ReservationSpec,
 )
-from holdfast.model.ledger import DisruptionLedger, NodeLedger, QuotaLedger
+from holdfast.model.ledger import DisruptionLedger, NodeLedger
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
@@ -45,6 +51,9 @@ def evict(draft: Draft, context: Context, request: Evict) -> Replica | Replayed 
     replica = current(draft, request.target, request.operation, mark)
     if not isinstance(replica, Replica):
         return replica
+    if request.cause is Cause.PREEMPTION:
+        # Without the one it makes way for, nobody could say that it is important enough.
+        return Refusal(Reason.NOT_ALLOWED, "a preemption has a request of its own: StopAndReserve")
     owner = CAUSE_OWNER[request.cause]
     refusal = (
         verb_refusal(context, "delete", kind_of_struct(Replica), replica.namespace)
@@ -82,7 +91,9 @@ def stop(
     ledger = draft.ledger(DisruptionLedger, key) or DisruptionLedger()
     uid = replica.metadata.uid
     refusal = disruption_refusal(ledger, uid, cause)
-    if refusal is not None:
+    if refusal is not None and not (
+        cause is Cause.DRAIN and _drain_overdue(draft, context, replica)
+    ):
         return msgspec.structs.replace(
             refusal, message=f"workload {replica.spec.workload}: {refusal.message}"
         )
@@ -99,6 +110,14 @@ def stop(
         mark=mark,
         cause=cause,
     )
+
+
+def _drain_overdue(draft: Draft, context: Context, replica: Replica) -> bool:
+    """Whether the operator's deadline for the drain of its node has passed: budgets end there."""
+    binding = replica.status.binding
+    node = draft.object(Node, "", binding.node) if binding is not None else None
+    drain = node.spec.drain if node is not None else None
+    return drain is not None and drain.deadline is not None and past(context, drain.deadline)
 
 
 def _note_leaving(draft: Draft, replica: Replica, cause: Cause) -> None:
@@ -139,6 +158,8 @@ def stop_and_reserve(
     refusal = (
         term_refusal(draft, context, request.term)
         or age_refusal(request, request.snapshot_age_ms)
+        or life_refusal(draft, replica)
+        or _preempts_refusal(draft, replica)
         or place_refusal(draft, replica, request.node, ledger)
     )
     if refusal is not None:
@@ -147,6 +168,19 @@ def stop_and_reserve(
     if isinstance(emptied, Refusal):
         return emptied
     return _promise(draft, context, request, replica, emptied, mark)
+
+
+def _preempts_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """Whether work of this class may push out other work at all."""
+    name = replica.spec.template.priority_class or PRIORITY_NAME
+    found = draft.object(PriorityClass, "", name)
+    if found is not None and found.spec.preempts:
+        return None
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        f"work of priority class {name!r} pushes nobody out",
+        {"priorityClass": name},
+    )
 
 
 def _victim_refusal(request: StopAndReserve, replica: Replica, victim: Replica) -> Refusal | None:
@@ -170,7 +204,16 @@ def _stop_victims(
 ) -> NodeLedger | Refusal:
     """Stop each victim. Returns the node's ledger as it will be when all of them are gone."""
     emptied = ledger
+    found = for_each(request.victims, lambda target: find(draft, target))
+    draft.load(
+        *(
+            keys.disruption_ledger(victim.namespace, victim.spec.workload)
+            for victim in found
+            if isinstance(victim, Replica)
+        )
+    )
     for target in request.victims:
+        # Read again: a victim that is named twice has been stopped by now.
         victim = find(draft, target)
         if isinstance(victim, Refusal):
             return victim
@@ -199,14 +242,17 @@ def _promise(
         return msgspec.structs.replace(
             held, message=f"node {request.node}, even without the victims: {held.message}"
         )
-    refusal = _quota_refusal(draft, replica, held.charge)
+    of = capacity_class(draft, replica.spec.template.priority_class)
+    leavers = [v for v in (find(draft, t) for t in request.victims) if isinstance(v, Replica)]
+    # Nobody is stopped for work that its own quota would keep out afterwards.
+    refusal = allowance_refusal(draft, context, replica.namespace, of, held.charge, leavers)
     if refusal is not None:
         return refusal
     spec = ReservationSpec(
         owner=replica_owner(replica),
         intent=Intent.PREEMPTION,
         deadline=request.deadline,
-        capacity_class=capacity_class(draft, replica.spec.template.priority_class),
+        capacity_class=of,
         quota=False,
     )
     name = reservation_name(replica.name, Intent.PREEMPTION)
@@ -231,14 +277,6 @@ def _promise(
     noted = remembered(replica.metadata, request.operation, mark, context.at, context.settings)
     draft.write(keys.key_of(replica), msgspec.structs.replace(replica, metadata=noted))
     return made
-
-
-def _quota_refusal(draft: Draft, replica: Replica, charge: dict[str, int]) -> Refusal | None:
-    """Nobody is stopped for work that its own quota would keep out afterwards."""
-    key = keys.quota_ledger(cohort_of(draft, replica.namespace))
-    ledger = draft.ledger(QuotaLedger, key) or QuotaLedger()
-    of = capacity_class(draft, replica.spec.template.priority_class)
-    return quota_refusal(ledger, replica.namespace, of, charge)
 
 
 def settle(draft: Draft, context: Context, request: SettleDisruption) -> Refusal | None:

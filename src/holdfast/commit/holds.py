@@ -8,11 +8,14 @@ hold it, and charges nothing until it is bound.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from holdfast.commit.charges import charge_tenant, refund_tenant, return_node, take_node
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
+from holdfast.commit.form import clipped
 from holdfast.commit.mirrors import reflect
 from holdfast.model import keys
 from holdfast.model.fit import Held, unpromised
@@ -75,6 +78,13 @@ def overdue_refusal(context: Context, reservation: Reservation) -> Refusal | Non
     )
 
 
+def past(context: Context, deadline: datetime) -> bool:
+    """Whether a reclaimer may act: a skew after the deadline,
+    since the holder's clock may be behind.
+    """
+    return (context.at - deadline).total_seconds() * 1000 >= context.settings.skew_ms
+
+
 def open_reservation(
     draft: Draft, context: Context, namespace: str, name: str, spec: ReservationSpec, epoch: int
 ) -> Reservation | Refusal:
@@ -110,8 +120,15 @@ def open_reservation(
         spec=spec,
         status=ReservationStatus(by=context.identity.name, epoch=epoch),
     )
-    # One that has ended is replaced; any other is a new object of its tenant.
-    refusal = reflect(draft, context, None, made) if old is None else None
+    if old is not None:
+        # Its successor remembers what the one that has ended remembered, or a late repetition of
+        # that would be taken for a new wish.
+        metadata = msgspec.structs.replace(made.metadata, operations=old.metadata.operations)
+        made = msgspec.structs.replace(made, metadata=metadata)
+    refusal = overdue_refusal(context, made)
+    if refusal is None and old is None:
+        # One that has ended is replaced; any other is a new object of its tenant.
+        refusal = reflect(draft, context, None, made)
     return refusal if refusal is not None else made
 
 
@@ -137,6 +154,11 @@ def add_claim(
         reservation.status, claims=(*reservation.status.claims, claim), cohort=cohort
     )
     return msgspec.structs.replace(reservation, status=status)
+
+
+def held_for(reservation: Reservation, replica: Replica) -> bool:
+    """Whether it is held for this very replica or its workload, and not for one of that name."""
+    return reservation.spec.owner.uid in (replica.metadata.uid, replica.spec.workload_uid)
 
 
 def save(draft: Draft, reservation: Reservation) -> None:
@@ -198,6 +220,9 @@ def drop_claims(
     reservation = draft.object(Reservation, namespace, name)
     if reservation is None or reservation.status.phase not in ACTIVE:
         return None
+    if replica is not None and not held_for(reservation, replica):
+        return None
+    draft.load(*(keys.node_ledger(c.node) for c in reservation.status.claims if c.node))
     rest = []
     for claim in reservation.status.claims:
         mine = replica is None or claim.replica == replica.name
@@ -210,7 +235,7 @@ def drop_claims(
         reservation.status,
         claims=tuple(rest),
         phase=reservation.status.phase if still_open else ReservationPhase.RELEASED,
-        reason=reason,
+        reason=clipped(reason),
     )
     after = msgspec.structs.replace(reservation, status=status)
     save(draft, after)

@@ -23,6 +23,7 @@ from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.validation import validate
 
 
 def lease_name(scope: str) -> str:
@@ -73,16 +74,22 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
                 f"{lease.spec.holder} holds {request.scope!r} and has moved since it was seen",
                 {"holder": lease.spec.holder, "epoch": str(lease.spec.epoch)},
             )
+    before: Epoch | None = draft.read(keys.epoch(request.scope))
     spec = LeaseSpec(
         scope=request.scope,
         holder=context.identity.name,
-        epoch=(lease.spec.epoch if lease is not None else 0) + 1,
+        # The epoch's own key has the last word: it only grows, whatever became of the lease.
+        epoch=(before.epoch if before is not None else 0) + 1,
         duration_ms=request.duration_ms,
         acquired=context.at,
         renewed=context.at,
     )
+    made = _written(draft, context, lease, name, spec)
+    errors = validate(made)
+    if errors:
+        return Refusal(Reason.INVALID, "; ".join(str(error) for error in errors), causes=errors)
     draft.write(keys.epoch(request.scope), Epoch(epoch=spec.epoch, holder=spec.holder))
-    return _written(draft, context, lease, name, spec)
+    return made
 
 
 def _may_hold(context: Context, scope: str) -> bool:

@@ -18,6 +18,7 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.quota import ObjectCaps, Quota
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import (
     DisruptionLedger,
@@ -50,6 +51,8 @@ def reflect(
             _quota(draft, some.namespace, old, new)
         case Region():
             _region(draft, some.name, new)
+        case Tenant() if new is None:
+            _tenant_gone(draft, some.name)
         case Workload():
             _workload(draft, some, gone=new is None)
         case Replica() if old is None or new is None:
@@ -68,7 +71,10 @@ def _node(draft: Draft, node: Node, *, gone: bool) -> Refusal | None:
             draft.write(key, after)
         return None
     busy = ledger is not None and (
-        ledger.used or ledger.ports or any(s.owners for s in ledger.devices.values())
+        ledger.used
+        or ledger.ports
+        or ledger.promised
+        or any(s.owners for s in ledger.devices.values())
     )
     if busy:
         return Refusal(
@@ -118,6 +124,17 @@ def _region(draft: Draft, name: str, new: Object | None) -> None:
     after = PoolsLedger(protected={**rest, name: mine} if mine else rest)
     if after != pools:
         draft.write(keys.pools_ledger(), after)
+
+
+def _tenant_gone(draft: Draft, tenant: str) -> None:
+    """Leave no empty ledgers behind. One that still has sums in it would be evidence of a leak."""
+    counted, charged = keys.objects_ledger(tenant), keys.quota_ledger(alone(tenant))
+    objects = draft.ledger(ObjectsLedger, counted)
+    if objects is not None and not objects.counts:
+        draft.delete(counted)
+    quota = draft.ledger(QuotaLedger, charged)
+    if quota is not None and all(use == TenantUse() for use in quota.used.values()):
+        draft.delete(charged)
 
 
 def _workload(draft: Draft, workload: Workload, *, gone: bool) -> None:

@@ -12,13 +12,15 @@ import msgspec
 from holdfast.commit.charges import release_binding
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.holds import drop_claims
+from holdfast.commit.form import COUNT_MAX, clipped
+from holdfast.commit.holds import drop_claims, reservation_name
 from holdfast.commit.mirrors import erase
 from holdfast.commit.operations import Replayed, digest, recall, remembered
 from holdfast.commit.proofs import proof_refusal
 from holdfast.commit.requests import Move, Target
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica, TransitionRecord
+from holdfast.model.kinds.reservation import Intent
 from holdfast.model.lifecycle import Actor, Stage, State, owners, transition
 from holdfast.model.refusal import Reason, Refusal
 
@@ -137,16 +139,15 @@ def moved(
         to=to,
         by=context.identity.name,
         at=context.at,
-        revision=max(0, draft.revision(keys.key_of(replica))),
-        reason=reason,
-        evidence=evidence,
+        revision=draft.base(keys.key_of(replica)),
+        reason=clipped(reason),
+        evidence=clipped(evidence),
     )
-    kept = status.transitions[-(context.settings.transitions_kept - 1) :]
     new_status = msgspec.structs.replace(
         status,
         state=to,
         transition_number=status.transition_number + 1,
-        transitions=(*kept, record),
+        transitions=(*status.transitions, record)[-context.settings.transitions_kept :],
         **changes,
     )
     metadata = remembered(replica.metadata, operation, mark, context.at, context.settings)
@@ -187,7 +188,9 @@ def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | 
         replica,
         request.to,
         reason=request.reason or request.to.value,
-        evidence=request.evidence,
+        evidence=f"{request.word.strip()} (an operator's word)"
+        if actor is Actor.OPERATOR
+        else request.evidence,
         operation=request.operation,
         mark=mark,
         **changes,
@@ -201,8 +204,11 @@ def _give_back(draft: Draft, context: Context, replica: Replica, reason: str) ->
     binding = replica.status.binding
     if binding is not None:
         release_binding(draft, replica, binding)
-    elif replica.status.reservation:
-        drop_claims(draft, context, replica.namespace, replica.status.reservation, replica, reason)
+        return
+    promise = reservation_name(replica.name, Intent.PREEMPTION)
+    for name in (replica.status.reservation, promise):
+        if name:
+            drop_claims(draft, context, replica.namespace, name, replica, reason)
 
 
 # These take or give back more than the replica itself, so they have requests of their own.
@@ -211,8 +217,14 @@ _OWN_REQUEST = (State.RESERVED, State.BOUND, State.PENDING)
 
 def _changes(replica: Replica, request: Move) -> dict[str, object]:
     changes: dict[str, object] = {}
-    if request.process is not None:
-        changes["process"] = request.process
+    process = request.process
+    if request.to is State.RUNNING and replica.status.state is State.RUNNING:
+        # A restart in place. The count is the commit's, so that no agent can lose or forge one.
+        before = replica.status.process
+        restarts = min(before.restarts + 1, COUNT_MAX)
+        process = msgspec.structs.replace(process or before, restarts=restarts)
+    if process is not None:
+        changes["process"] = process
     if request.to is State.RUNNING:
         changes["stage"] = Stage.STARTING
     if request.to is not State.PENDING and replica.status.pending is not None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.commit.admission import invalid
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
+from holdfast.commit.form import clipped
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.operations import Replayed, digest, recall, remembered
 from holdfast.commit.requests import JudgeNode, NodeWord, RegisterNode
@@ -20,6 +22,7 @@ from holdfast.model.ledger import NodeLedger, mirrored
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.validation import validate
 
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
 
@@ -68,11 +71,10 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
     if spec != old.spec:
         metadata = msgspec.structs.replace(metadata, generation=metadata.generation + 1)
     node = msgspec.structs.replace(old, metadata=metadata, spec=spec, status=status)
-    mirror(draft, node)
-    return node
+    return _mirrored(draft, node)
 
 
-def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> Node:
+def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> Node | Refusal:
     given = request.node
     fields = (*AGENT_SPEC, *FIRST_SPEC)
     spec = msgspec.structs.replace(
@@ -90,6 +92,14 @@ def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> 
     )
     metadata = remembered(metadata, request.operation, mark, context.at, context.settings)
     node = Node(metadata, spec=spec, status=status)
+    return _mirrored(draft, node)
+
+
+def _mirrored(draft: Draft, node: Node) -> Node | Refusal:
+    """Write the node, if it is one that admission would let in as well."""
+    errors = validate(node)
+    if errors:
+        return invalid(node, errors)
     mirror(draft, node)
     return node
 
@@ -176,7 +186,7 @@ def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Re
             at=context.at,
             by=context.identity.name,
             epoch=request.term.epoch,
-            reason=request.reason,
+            reason=clipped(request.reason),
         )
         return msgspec.structs.replace(after, mark=made, marks=number)
     if word is NodeWord.CLEAR:

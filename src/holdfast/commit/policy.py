@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.commit.charges import PRIORITY_NAME
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft
+from holdfast.commit.draft import Draft, for_each
 from holdfast.model import keys
 from holdfast.model.kinds.override import Override
 from holdfast.model.kinds.priorityclass import PriorityClass
@@ -19,6 +19,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import PoolsLedger
 from holdfast.model.meta import Object
 from holdfast.model.placing import protection_refusal
+from holdfast.model.quantity import Resource, demand
 from holdfast.model.refusal import Reason, Refusal
 
 # Work that must come back when a region is lost is of this class unless it names another.
@@ -62,10 +63,7 @@ def _override(context: Context, obj: Override, old: Object | None) -> Shaped:
 
 
 def _workload(draft: Draft, context: Context, obj: Workload) -> Shaped | Refusal:
-    marked = _critical(draft, obj)
-    if isinstance(marked, Refusal):
-        return marked
-    workload, changes = marked
+    workload, changes, hints = _critical(draft, obj)
     refusal = (
         _priority_refusal(draft, workload)
         or _pool_refusal(draft, workload)
@@ -74,26 +72,24 @@ def _workload(draft: Draft, context: Context, obj: Workload) -> Shaped | Refusal
     )
     if refusal is not None:
         return refusal
-    return Shaped(
-        workload, changes, (*_region_hints(draft, workload), *_grace_hint(context, workload))
-    )
+    hints = (*hints, *_region_hints(draft, workload), *_grace_hint(context, workload))
+    return Shaped(workload, changes, hints)
 
 
-def _critical(draft: Draft, obj: Workload) -> tuple[Workload, tuple[str, ...]] | Refusal:
-    """Recovery work is critical.
-
-    Where that class does not exist there is nothing to mark it with.
-    """
+def _critical(draft: Draft, obj: Workload) -> tuple[Workload, tuple[str, ...], tuple[str, ...]]:
+    """Recovery work is critical. Returns it with what was changed, or why nothing was."""
     template = obj.spec.template
     if obj.spec.recovery is None or not obj.spec.recovery.eligible or template.priority_class:
-        return obj, ()
+        return obj, (), ()
     if draft.object(PriorityClass, "", CRITICAL) is None:
-        return obj, ()
+        hint = f"spec.recovery: there is no priority class {CRITICAL!r} to recover with"
+        return obj, (), (hint,)
     template = msgspec.structs.replace(template, priority_class=CRITICAL)
     spec = msgspec.structs.replace(obj.spec, template=template)
-    return msgspec.structs.replace(obj, spec=spec), (
-        f"spec.template.priorityClass set to {CRITICAL}, because spec.recovery asks for recovery",
+    change = (
+        f"spec.template.priorityClass set to {CRITICAL}, because spec.recovery asks for recovery"
     )
+    return msgspec.structs.replace(obj, spec=spec), (change,), ()
 
 
 def _priority_refusal(draft: Draft, obj: Workload) -> Refusal | None:
@@ -137,7 +133,8 @@ def _pool_refusal(draft: Draft, obj: Workload) -> Refusal | None:
 def _gpu_refusal(obj: Workload) -> Refusal | None:
     """GPUs are not alike: work must say which it can use, or it will land where it cannot run."""
     for index, request in enumerate(obj.spec.template.devices):
-        if request.device_class == GPU and not request.models and not request.memory:
+        memory = demand(Resource.MEMORY, request.memory)
+        if request.device_class == GPU and not request.models and not memory:
             return _no(
                 f"spec.template.devices[{index}]",
                 GPU,
@@ -165,10 +162,12 @@ def _region_refusal(draft: Draft, obj: Workload) -> Refusal | None:
 
 
 def _region_hints(draft: Draft, obj: Workload) -> tuple[str, ...]:
+    wanted = obj.spec.template.placement.regions
+    found = for_each(wanted, lambda region: draft.object(Region, "", region))
     return tuple(
-        f"spec.template.placement.regions: there is no region {region!r} yet"
-        for region in obj.spec.template.placement.regions
-        if draft.object(Region, "", region) is None
+        f"spec.template.placement.regions: there is no region {name!r} yet"
+        for name, region in zip(wanted, found, strict=True)
+        if region is None
     )
 
 

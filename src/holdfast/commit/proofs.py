@@ -35,11 +35,11 @@ def proof_refusal(
     if actor is Actor.NODES:
         return _mark_refusal(draft, replica, request.mark)
     if actor is Actor.AGENT and source is State.UNKNOWN:
-        return _return_refusal(draft, replica)
+        return _return_refusal(draft, replica, to)
     if actor is Actor.OPERATOR and not request.word.strip():
         return Refusal(Reason.NOT_ALLOWED, "an operator's word needs a reason")
     if actor is Actor.REPAIR and to in (State.FAILED, State.RELEASED):
-        return _fence_refusal(draft, replica, to)
+        return _fence_refusal(draft, context, replica, to)
     return None
 
 
@@ -61,10 +61,15 @@ def _mark_refusal(draft: Draft, replica: Replica, mark: int) -> Refusal | None:
     return None
 
 
-def _return_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+def _return_refusal(draft: Draft, replica: Replica, to: State) -> Refusal | None:
+    """An agent that is back speaks for its Unknown work only on a node without mark or fence.
+
+    Work that was being stopped goes on stopping: somebody may have been promised its place.
     """
-    returning agent speaks for its Unknown work only while the node is unmarked and not fenced.
-    """
+    cause = replica.status.cause
+    if (to is State.RUNNING and cause is not None) or (to is State.STOPPING and cause is None):
+        told = f"was told to stop for {cause.value}" if cause else "was never told to stop"
+        return Refusal(Reason.WRONG_STATE, f"replica {replica.name} {told}", {"to": to.value})
     ledger = _gate(draft, replica)
     binding = replica.status.binding
     if ledger is None or binding is None:
@@ -82,7 +87,7 @@ def _return_refusal(draft: Draft, replica: Replica) -> Refusal | None:
     return None
 
 
-def _fence_refusal(draft: Draft, replica: Replica, to: State) -> Refusal | None:
+def _fence_refusal(draft: Draft, context: Context, replica: Replica, to: State) -> Refusal | None:
     """Repair acts only on what is surely gone: fenced `stop` work, or what was never bound.
 
     `keep` work goes on when its node is cut off, so no fence proves its end. Repair may declare it
@@ -94,8 +99,8 @@ def _fence_refusal(draft: Draft, replica: Replica, to: State) -> Refusal | None:
         return None
     later = ledger.gate.incarnation > binding.node_incarnation
     if replica.spec.template.on_disconnect is OnDisconnect.KEEP:
-        chosen = replica.spec.template.replace_after_seconds is not None
-        if to is State.FAILED and (chosen or later):
+        away = ledger.gate.mark and _replaceable(context, replica)
+        if to is State.FAILED and (later or away):
             return None
         return Refusal(
             Reason.NOT_FENCED, f"{replica.name} runs on when cut off: only proof of stop ends it"
@@ -107,3 +112,14 @@ def _fence_refusal(draft: Draft, replica: Replica, to: State) -> Refusal | None:
         f"node {binding.node} is not fenced: {replica.name} may still run",
         {"node": binding.node},
     )
+
+
+def _replaceable(context: Context, replica: Replica) -> bool:
+    """Whether `keep` work has been out of contact for as long as its owner wants to wait."""
+    wait_s = replica.spec.template.replace_after_seconds
+    if wait_s is None or not replica.status.transitions:
+        return False
+    # It is Unknown, so its last transition is the one that made it so. Whoever wrote that down may
+    # have had a clock that was ahead.
+    out_ms = (context.at - replica.status.transitions[-1].at).total_seconds() * 1000
+    return out_ms >= wait_s * 1000 + context.settings.skew_ms

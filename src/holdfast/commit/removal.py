@@ -15,7 +15,7 @@ from holdfast.commit.authorise import identity_refusal, verb_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.evict import stop
-from holdfast.commit.holds import ACTIVE, drop_claims
+from holdfast.commit.holds import ACTIVE
 from holdfast.commit.mirrors import erase, reflect
 from holdfast.commit.moves import RELEASE_FINALIZER, moved
 from holdfast.commit.operations import (
@@ -27,7 +27,7 @@ from holdfast.commit.operations import (
     remembered,
 )
 from holdfast.commit.requests import Propagation, Remove
-from holdfast.commit.reserve import drop_refusal
+from holdfast.commit.reserve import drop_refusal, dropped
 from holdfast.commit.writers import WRITERS, removal_refusal
 from holdfast.model import keys
 from holdfast.model.kinds.decision import Decision
@@ -274,7 +274,9 @@ def _removed(
             return moved_on
     if isinstance(obj, Reservation):
         # What it still holds goes back in this very transaction, or nobody could give it back.
-        drop_claims(draft, context, obj.namespace, obj.name, None, "its deletion was asked for")
+        left = dropped(draft, context, obj, "its deletion was asked for")
+        if isinstance(left, Refusal):
+            return left
     if asked == obj.metadata and asked.finalizers:
         return obj
     metadata = remembered(asked, request.operation, mark, context.at, context.settings)

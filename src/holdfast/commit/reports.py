@@ -55,6 +55,12 @@ def report_stage(
         refusal = agent_refusal(context, replica, State.RUNNING, request.incarnation)
         if refusal is not None:
             return refusal
+    elif request.process is not None:
+        return Refusal(
+            Reason.NOT_OWNER,
+            f"only its agent speaks of {replica.name}'s process",
+            {"field": "process"},
+        )
     if owner is Actor.ENDPOINTS and STAGES.index(replica.status.stage) < STAGES.index(Stage.READY):
         return Refusal(Reason.WRONG_STATE, f"replica {replica.name} is not ready")
     status = msgspec.structs.replace(

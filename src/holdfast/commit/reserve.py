@@ -6,24 +6,27 @@ reserving finds its own again by that name and never makes a second one.
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
+from holdfast.commit.admission import invalid
 from holdfast.commit.bind import (
     fit_on,
+    life_refusal,
     load_for_place,
     node_for,
     place_refusal,
 )
 from holdfast.commit.charges import capacity_class
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft
+from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.holds import (
+    ACTIVE,
     add_claim,
     drop_claims,
+    held_for,
     open_reservation,
     overdue_refusal,
+    past,
     replica_owner,
     reservation_name,
     save,
@@ -46,14 +49,16 @@ from holdfast.model.kinds.reservation import (
     Claim,
     Intent,
     Reservation,
+    ReservationOwner,
     ReservationPhase,
     ReservationSpec,
 )
+from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, State
-from holdfast.model.placing import gate_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_named
+from holdfast.model.validation import validate
 
 
 def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Replayed | Refusal:
@@ -73,6 +78,7 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
         term_refusal(draft, context, request.term)
         or age_refusal(request, request.snapshot_age_ms)
         or _intent_refusal(request.intent)
+        or life_refusal(draft, replica)
         or place_refusal(draft, replica, request.node, ledger)
     )
     if refusal is not None:
@@ -93,7 +99,8 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
         replica,
         State.RESERVED,
         reason="Reserved",
-        evidence=f"reservation {grown.name} on {request.node}",
+        evidence=f"reservation {grown.name} on {request.node}, its ledger as of revision "
+        f"{draft.base(keys.node_ledger(request.node))}",
         operation=request.operation,
         mark=mark,
         reservation=grown.name,
@@ -145,7 +152,7 @@ def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | R
     name = replica.status.reservation
     if actor is Actor.REPAIR:
         held = draft.object(Reservation, replica.namespace, name)
-        if held is not None and not _past(context, held.spec.deadline):
+        if held is not None and not past(context, held.spec.deadline):
             return Refusal(Reason.NOT_ALLOWED, f"reservation {name} has not reached its deadline")
     drop_claims(draft, context, replica.namespace, name, replica, request.reason)
     return moved(
@@ -161,13 +168,6 @@ def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | R
     )
 
 
-def _past(context: Context, deadline: datetime) -> bool:
-    """Whether a reclaimer may act: a skew after the deadline,
-    since the holder's clock may be behind.
-    """
-    return (context.at - deadline).total_seconds() * 1000 >= context.settings.skew_ms
-
-
 def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation | Replayed | Refusal:
     """Capacity for an owner and an intent. A gang may start empty and grow by `reserve`."""
     if not context.is_actor(Actor.SCHEDULER, Actor.REPAIR, Actor.WORKLOAD):
@@ -178,30 +178,58 @@ def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation |
     mark = digest(request)
     name = reservation_name(request.owner.name, request.intent)
     old = draft.object(Reservation, request.namespace, name)
-    past = recall(old.metadata, request.operation, mark) if old is not None else None
-    if past is not None:
-        return past
+    done = recall(old.metadata, request.operation, mark) if old is not None else None
+    if done is not None:
+        return done
+    owner = _owner(draft, request.namespace, request.owner)
+    if isinstance(owner, Refusal):
+        return owner
     spec = ReservationSpec(
         owner=request.owner,
         intent=request.intent,
         deadline=request.deadline,
+        capacity_class=capacity_class(draft, owner.spec.template.priority_class),
         min_available=request.min_available,
     )
     made = open_reservation(draft, context, request.namespace, name, spec, request.term.epoch)
+    draft.load(*(keys.node_ledger(claim.node) for claim in request.claims if claim.node))
     for claim in request.claims:
         if isinstance(made, Refusal):
             return made
-        made = _held_on(draft, context, made, claim)
+        made = _held_on(draft, context, made, claim, owner)
     if isinstance(made, Refusal):
         return made
+    errors = validate(made)
+    if errors:
+        return invalid(made, errors)
     metadata = remembered(made.metadata, request.operation, mark, context.at, context.settings)
     made = msgspec.structs.replace(made, metadata=metadata)
     save(draft, made)
     return made
 
 
+def _owner(draft: Draft, namespace: str, owner: ReservationOwner) -> Workload | Replica | Refusal:
+    """The very owner, which is read and so compared: nothing is held for one that is gone."""
+    found: Workload | Replica | None
+    if owner.kind == "Workload":
+        found = draft.object(Workload, namespace, owner.name)
+    elif owner.kind == "Replica":
+        found = draft.object(Replica, namespace, owner.name)
+    else:
+        return Refusal(Reason.INVALID, f"owner.kind: {owner.kind}: must be Workload or Replica")
+    if found is None or found.metadata.uid != owner.uid:
+        return Refusal(Reason.MISSING, f"{owner.kind} {owner.name} of uid {owner.uid} is gone")
+    if found.metadata.deletion_timestamp is not None:
+        return Refusal(Reason.TERMINATING, f"{owner.kind} {owner.name} is being deleted")
+    return found
+
+
 def _held_on(
-    draft: Draft, context: Context, reservation: Reservation, claim: Claim
+    draft: Draft,
+    context: Context,
+    reservation: Reservation,
+    claim: Claim,
+    owner: Workload | Replica,
 ) -> Reservation | Refusal:
     """Add one claim that names its charge and devices itself,
     judged by the same rules as a bind.
@@ -215,7 +243,7 @@ def _held_on(
     if ledger is None:
         return Refusal(Reason.NODE_MISSING, f"node {claim.node} is not registered")
     held = Held(charge=claim.charge, devices=claim.devices, ports=claim.ports)
-    refusal = gate_refusal(ledger.gate) or judge_held(ledger, held)
+    refusal = place_refusal(draft, owner, claim.node, ledger) or judge_held(ledger, held)
     if refusal is not None:
         return refusal
     return add_claim(draft, context, reservation, claim, ledger)
@@ -246,9 +274,9 @@ def commit_gang(
     gang = _named(draft, request.namespace, request.reservation, request.uid)
     if isinstance(gang, Refusal):
         return gang
-    past = recall(gang.metadata, request.operation, mark)
-    if past is not None:
-        return past
+    done = recall(gang.metadata, request.operation, mark)
+    if done is not None:
+        return done
     if not context.is_actor(Actor.SCHEDULER):
         return Refusal(Reason.NOT_OWNER, "only a scheduler commits a gang")
     refusal = term_refusal(draft, context, request.term) or overdue_refusal(context, gang)
@@ -278,19 +306,53 @@ def drop(
     found = _named(draft, request.namespace, request.reservation, request.uid)
     if isinstance(found, Refusal):
         return found
-    past = recall(found.metadata, request.operation, mark)
-    if past is not None:
-        return past
+    done = recall(found.metadata, request.operation, mark)
+    if done is not None:
+        return done
     refusal = term_refusal(draft, context, request.term) or drop_refusal(draft, context, found)
     if refusal is not None:
         return refusal
-    after = drop_claims(draft, context, found.namespace, found.name, None, request.reason)
+    after = dropped(draft, context, found, request.reason)
     if after is None:
         return Refusal(Reason.RESERVATION_MISSING, f"reservation {found.name} has ended already")
+    if isinstance(after, Refusal):
+        return after
     metadata = remembered(after.metadata, request.operation, mark, context.at, context.settings)
     after = msgspec.structs.replace(after, metadata=metadata)
     save(draft, after)
     return after
+
+
+def dropped(
+    draft: Draft, context: Context, found: Reservation, reason: str
+) -> Reservation | Refusal | None:
+    """Give back all that a reservation still holds.
+
+    Whoever is Reserved by it is Pending again, by the same transaction: otherwise it would wait
+    for a place that nobody holds for it.
+    """
+    if found.status.phase not in ACTIVE:
+        return None
+    names = [claim.replica for claim in found.status.claims if claim.replica and not claim.consumed]
+    for replica in for_each(names, lambda name: draft.object(Replica, found.namespace, name)):
+        if replica is None or replica.status.reservation != found.name:
+            continue
+        if replica.status.state is not State.RESERVED or not held_for(found, replica):
+            continue
+        actor = actor_for(context, replica, State.PENDING)
+        if isinstance(actor, Refusal):
+            return actor
+        evidence = f"reservation {found.name} given back"
+        moved(
+            draft,
+            context,
+            replica,
+            State.PENDING,
+            reason=reason,
+            evidence=evidence,
+            reservation="",
+        )
+    return drop_claims(draft, context, found.namespace, found.name, None, reason)
 
 
 def drop_refusal(draft: Draft, context: Context, found: Reservation) -> Refusal | None:
@@ -299,7 +361,7 @@ def drop_refusal(draft: Draft, context: Context, found: Reservation) -> Refusal 
         return None
     if not context.is_actor(Actor.REPAIR, Actor.GARBAGE):
         return Refusal(Reason.NOT_OWNER, f"{context.identity.name} did not make {found.name}")
-    if _past(context, found.spec.deadline) or _ownerless(draft, found):
+    if past(context, found.spec.deadline) or _ownerless(draft, found):
         return None
     return Refusal(
         Reason.NOT_ALLOWED, f"reservation {found.name} has an owner and time left: it is no leak"

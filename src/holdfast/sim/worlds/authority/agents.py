@@ -19,6 +19,9 @@ from holdfast.sim.cell import Seat
 from holdfast.sim.worlds.authority.hands import Hand, Look, meant, target
 
 ENDS_ONE_IN = 40
+# One registration in so many comes from a machine that has lost its devices for the time being.
+BROKEN_ONE_IN = 8
+_BACK = (State.RUNNING, State.RUNNING, State.STOPPING, State.SUCCEEDED, State.FAILED)
 
 
 class AgentHand(Hand):
@@ -33,14 +36,22 @@ class AgentHand(Hand):
 
     def think(self, look: Look, now: Instant) -> Iterator[Any]:
         mine = look.get(Node, "", self.node)
-        gone = mine is not None and mine.status.phase in (NodePhase.FENCED, NodePhase.LOST)
-        if mine is None or gone or not self.incarnation:
-            yield self._registration(mine)
+        if mine is None or self._must_register(mine):
+            yield self._registration()
+        if mine is None or not self.incarnation:
             return
         for replica in look.all(Replica):
             binding = replica.status.binding
             if binding is not None and binding.node == self.node:
                 yield from self._tend(replica)
+
+    def _must_register(self, mine: Node) -> bool:
+        """After a fence and at a start; when the answer to a registration was lost, sooner or
+        later."""
+        gone = mine.status.phase in (NodePhase.FENCED, NodePhase.LOST)
+        behind = mine.status.incarnation != self.incarnation and self.chance(3)
+        lacks = len(mine.spec.devices) != self.gpus and self.chance(6)
+        return gone or behind or lacks or not self.incarnation or self.whim(30)
 
     def heard(self, request: Any, answer: Any) -> None:
         if isinstance(request, RegisterNode) and isinstance(answer, Accepted):
@@ -48,11 +59,13 @@ class AgentHand(Hand):
                 if isinstance(node, Node):
                     self.incarnation = node.status.incarnation
 
-    def _registration(self, mine: Node | None) -> RegisterNode:
+    def _registration(self) -> RegisterNode:
+        working = 0 if self.whim(BROKEN_ONE_IN) else self.gpus
         devices = tuple(
             Device(id=f"gpu-{i}", device_class="gpu", model="A100", memory="40Gi")
-            for i in range(self.gpus)
+            for i in range(working)
         )
+        # It claims to be open for work, too. That is not for it to say.
         spec = NodeSpec(
             region=self.zone.rsplit("-", 1)[0],
             zone=self.zone,
@@ -63,16 +76,19 @@ class AgentHand(Hand):
 
     def _tend(self, replica: Replica) -> Iterator[Any]:
         match replica.status.state:
+            case State.BOUND if self.whim(20):
+                yield self._move(replica, State.FAILED if self.chance(2) else State.SUCCEEDED)
             case State.BOUND:
                 yield self._move(replica, State.RUNNING)
-            case State.RUNNING if self.chance(ENDS_ONE_IN):
-                yield self._move(replica, State.FAILED if self.chance(2) else State.SUCCEEDED)
+            case State.RUNNING if self.whim(ENDS_ONE_IN):
+                ends = (State.FAILED, State.SUCCEEDED, State.RUNNING)
+                yield self._move(replica, self.pick(list(ends)))
             case State.RUNNING if replica.status.stage is Stage.STARTING:
                 yield ReportStage(target(replica), Stage.READY, self.incarnation)
             case State.STOPPING | State.FAILED | State.SUCCEEDED:
                 yield self._move(replica, State.RELEASED)
             case State.UNKNOWN:
-                yield self._move(replica, State.RUNNING)
+                yield self._move(replica, self.pick(list(_BACK)))
 
     def _move(self, replica: Replica, to: State) -> Move:
         return Move(
