@@ -7,7 +7,6 @@ advertises `fieldValidation`, by which newer clients leave validation to the ser
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import msgspec
 
