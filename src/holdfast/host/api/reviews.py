@@ -92,7 +92,8 @@ def _judge(identity: Identity, asked: Attributes) -> tuple[bool, str]:
     if asked.group not in ("", API_GROUP) or asked.resource not in _BY_PLURAL:
         return False, f"there is no resource {asked.resource!r} in group {asked.group!r}"
     kind = _BY_PLURAL[asked.resource]
-    return may(identity, asked.verb, kind, asked.namespace if kind.namespaced else ""), ""
+    where = asked.namespace if kind.namespaced else ""
+    return may(identity, asked.verb, kind, where, asked.subresource), ""
 
 
 # Reading a review
@@ -101,8 +102,8 @@ def _judge(identity: Identity, asked: Attributes) -> tuple[bool, str]:
 
 def _attributes(content_type: str, body: bytes) -> Attributes:
     if content_type.startswith(PROTOBUF):
-        spec = _part(_raw(body), 2)
-        resource, other = _part(spec, 1), _part(spec, 2)
+        inner = _part(_raw(body), 2)
+        resource, other = _part(inner, 1), _part(inner, 2)
         return Attributes(
             namespace=_string(resource, 1),
             verb=_string(resource, 2) or _string(other, 2),
