@@ -220,6 +220,7 @@ def _shares(*names: str, milli: int = MILLI) -> tuple[DeviceShare, ...]:
         (_shares("g0", "g0"), Reason.DEVICE_TAKEN),
         (_shares("g0"), Reason.DEVICE_MISSING),
         (_shares("g0", "g1", "g3"), Reason.DEVICE_MISSING),
+        (_shares("g0", "g1", "g4"), Reason.DEVICE_MISSING),
         (_shares("g0", "none"), Reason.DEVICE_MISSING),
         (_shares("g0", "g1", milli=500), Reason.DEVICE_MISSING),
         (_shares("g0", "g2"), Reason.DEVICE_TAKEN),
@@ -232,7 +233,7 @@ def test_a_proposal_that_does_not_answer_the_demand_is_refused(
     proposed: tuple[DeviceShare, ...], reason: Reason
 ) -> None:
     """Twice, too few, too many, unknown, a part, taken, wrong model, wrong class, none. [C4]"""
-    ledger = gpus(g0=gpu(), g1=gpu(), g2=gpu(x=1), g3=gpu("B"))
+    ledger = gpus(g0=gpu(), g1=gpu(), g2=gpu(x=1), g3=gpu("B"), g4=gpu())
     refusal = judge_devices(ledger, wants(whole(2, "A")), proposed)
     assert refusal is not None
     assert refusal.reason is reason
