@@ -9,7 +9,7 @@ WORKERS ?= 2
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page help install system check format test test-quick crash-long bench requirements lock clean
+.PHONY: authority-page help install system check format test test-quick crash-long failover-long bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test-quick: $(VENV)/.installed ## Only the tests that need no real processes and
 
 crash-long: $(VENV)/.installed ## Fail the power at 200,000 moments of the embedded store (a quarter of an hour)
 	$(BIN)/python -m tests.crash_check --states 200000
+
+failover-long: $(VENV)/.installed $(VENV)/.system ## Kill and stop etcd members at random under load (SECONDS=600)
+	HOLDFAST_FAILOVER_S=$(or $(SECONDS),600) $(BIN)/pytest tests/live/etcd/test_failover.py -k long_time -s $(ARGS)
 
 bench: $(VENV)/.installed ## Run a benchmark: make bench NAME=model; without NAME list them
 	@$(BIN)/python -m bench $(NAME)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.outcomes import Skipped
 
 # A member answers within this, on a busy machine, after it was started or restarted.
 START_TIMEOUT_S = 30.0
@@ -33,11 +34,15 @@ _DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("set
 REFUSED = re.compile(r"3\.5\.[012]\b")
 
 
+class NoEtcd(Skipped):
+    """There is no etcd here. A test that meets it is skipped with the reason."""
+
+
 def find_etcd() -> str:
-    """The etcd to test with, or skip. HOLDFAST_ETCD names another than the system's."""
+    """The etcd to test with. HOLDFAST_ETCD names another than the system's."""
     binary = os.environ.get("HOLDFAST_ETCD") or _which() or _install()
     if binary is None:
-        pytest.skip("no etcd: install etcd-server or set HOLDFAST_ETCD (we are not root)")
+        raise NoEtcd("no etcd: install etcd-server or set HOLDFAST_ETCD (we are not root)")
     version = subprocess.run([binary, "--version"], capture_output=True, text=True).stdout
     if REFUSED.search(version):
         pytest.fail(f"{binary} is a version that loses committed writes (etcd#13766): {version}")

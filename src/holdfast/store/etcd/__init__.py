@@ -1,4 +1,4 @@
-"""The distributed store: etcd through a thin client of our own on gRPC (ADR 0022).
+"""The distributed store: etcd through a thin client of our own on gRPC (ADR 0005, 0022 to 0024).
 
 Needs the extra `holdfast[etcd]`.
 """

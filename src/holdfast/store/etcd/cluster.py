@@ -97,6 +97,8 @@ class Cluster:
         """
         if self._closed:
             raise Unavailable("the store is closed")
+        if self.is_connected():
+            return self.members[self._at]
         order = self.members[self._at :] + self.members[: self._at]
         if len(self._blamed) == len(order):
             self._blamed.clear()
@@ -115,6 +117,11 @@ class Cluster:
             targets = ", ".join(member.target for member in order)
             raise Unavailable(f"no etcd member could be connected to: {targets}")
         return member
+
+    def is_connected(self) -> bool:
+        """Whether the current member has not failed us and a call to it would go out at once."""
+        member = self.members[self._at]
+        return member not in self._blamed and member.is_ready()
 
     def blame(self, member: Member) -> None:
         """Let the next call go to another member than this one."""

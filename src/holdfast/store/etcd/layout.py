@@ -2,7 +2,7 @@
 
     <prefix>d/<key>             a record; what the contract calls a key is the rest of the name
     <prefix>d/<key prefix>\\xff  a bookmark: written to prove that a watch has caught up
-    <prefix>t/<client>/<slot>   the last token used in one slot of one client (ADR 0023)
+    <prefix>t/<client>/<slot>   the last token used in one slot of one client (ADR 0022)
     <prefix>c/<client>          when that client was last seen to live
     <prefix>none                never exists
 

@@ -4,7 +4,7 @@ A transaction with a token also compares its slot with what we know of it and wr
 number there. So it applies only while the slot is as we left it, and having applied, it never can
 again: not a second request with the same token, nor one that lay in some buffer for an hour.
 Asking for a fate either finds the number in the slot, or writes it there marked as withdrawn, after
-which a straggler finds the slot changed. ADR 0023 tells the whole story.
+which a straggler finds the slot changed. ADR 0022 tells the whole story.
 
 Slots of clients that died are swept after a while by the next client that appears. Sweeping early
 is safe, too: a slot that is gone refuses every transaction that counts on it.
@@ -56,8 +56,8 @@ class Once:
         token = parse(text)
         ring = self._ring_of(token)
         fate = ring.known_fate(token) if ring else None
-        modified = ABSENT
-        if fate is None:
+        modified = ring.usable(token, DOUBTS_MAX) if ring else ABSENT
+        if fate is None and (modified == ABSENT or not self._cluster.is_connected()):
             try:
                 async with asyncio.timeout(timeout_s):
                     fate, modified = await self._prepare(ring, token)

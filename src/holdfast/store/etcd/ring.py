@@ -23,7 +23,7 @@ from holdfast.store.contract import Fate
 SLOTS_AT_ONCE = 64
 # More transactions than this are never in flight or in doubt at the same time.
 SLOTS_MAX = 1_024
-# Of so many tokens we know the outcome without asking etcd.
+# Of at least so many tokens we know the outcome without asking etcd.
 FATES_MAX = 4_096
 
 _FORM = re.compile(r"([0-9a-f]{16})-(0|[1-9][0-9]{0,3})-([1-9][0-9]{0,17})", re.ASCII)
@@ -84,6 +84,12 @@ class Ring:
         """Whether the token still has its slot, so that nobody here writes to it but the token."""
         return self._slots.get(token.number) == token.slot
 
+    def usable(self, token: Token, doubts_max: int) -> int:
+        """When the token's slot was last written, if nothing needs to be done before using it."""
+        if len(self._doubts) > doubts_max or not self.holds(token):
+            return ABSENT
+        return self._modified[token.slot]
+
     def modified(self, token: Token) -> int:
         """When the token's slot was last written, as far as we know."""
         return self._modified[token.slot]
@@ -113,8 +119,9 @@ class Ring:
     def settled(self, token: Token, fate: Fate, modified: int) -> None:
         """The outcome is known for good, and when the slot was last written."""
         self._fates[token.number] = fate
-        if len(self._fates) > FATES_MAX:
-            del self._fates[next(iter(self._fates))]
+        if len(self._fates) >= 2 * FATES_MAX:
+            # Half at once, so that forgetting costs a constant share of each outcome.
+            self._fates = dict(list(self._fates.items())[FATES_MAX:])
         if self.holds(token):
             self._modified[token.slot] = modified
             self._release(token.number)

@@ -144,8 +144,9 @@ TestRings = Rings.TestCase
 def test_outcomes_are_remembered_up_to_a_bound() -> None:
     ring = Ring(CLIENT)
     tokens = []
-    for i in range(FATES_MAX + 1):
+    for i in range(2 * FATES_MAX):
         tokens.append(ring.issue())
         ring.settled(tokens[-1], Applied(i), i)
     assert ring.known_fate(tokens[0]) is None
-    assert ring.known_fate(tokens[1]) == Applied(1)
+    known = [ring.known_fate(token) for token in tokens[FATES_MAX:]]
+    assert known == [Applied(i) for i in range(FATES_MAX, 2 * FATES_MAX)]
