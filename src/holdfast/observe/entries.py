@@ -1,0 +1,117 @@
+"""What the watch hub keeps of each object: its bytes as clients get them, and what selectors ask.
+
+The store keeps an object without its resourceVersion, which is the record's own revision. Here it
+is put into the bytes at the place where the encoder would have put it, so that an answer needs no
+decoding and equals the encoding of the object. The object is decoded once, when it arrives, for its
+labels and for the few fields that watchers select by; whatever else a selector names is decoded
+when it is asked for.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import msgspec
+
+from holdfast.model.field_selector import field_text, parse_field_selector
+from holdfast.model.registry import Kind
+from holdfast.model.wire import decode_trusted
+
+# By these an agent watches its replicas, a controller its workload's, and kubectl an object's
+# events: often enough to have them at hand. The first two are those of every kind.
+_EVERY_KIND = ("metadata.name", "metadata.namespace")
+_KEPT: dict[str, tuple[str, ...]] = {
+    "replicas": ("status.binding.node", "status.state", "spec.workload"),
+    "nodes": ("status.phase",),
+    "events": (
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "reason",
+        "type",
+    ),
+}
+# So many different texts and label maps are kept to be shared; after that sharing begins anew.
+_SHARED_MAX = 50_000
+
+_UID = b'"uid":"'
+_METADATA = b'"metadata":{'
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One object at one revision. `fields` are the texts of its kind's `kept_paths`, in order."""
+
+    fields: tuple[str, ...]
+    revision: int
+    labels: dict[str, str]
+    data: bytes
+
+    @property
+    def name(self) -> str:
+        return self.fields[0]
+
+    @property
+    def namespace(self) -> str:
+        return self.fields[1]
+
+
+@cache
+def kept_paths(kind: Kind) -> tuple[str, ...]:
+    """The fields that every entry of a kind has at hand."""
+    return (*_EVERY_KIND, *_KEPT.get(kind.plural, ()))
+
+
+@cache
+def _attributes(kind: Kind) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        parse_field_selector(f"{path}=x", kind.struct)[0].attributes for path in kept_paths(kind)
+    )
+
+
+def spliced(value: bytes, revision: int) -> bytes:
+    """A stored object with its revision as resourceVersion.
+
+    Names, the only texts before the uid, are written without quotes inside, so that the first match
+    is the object's own.
+    """
+    at = value.find(_UID)
+    if at >= 0:
+        end = value.index(b'"', at + len(_UID)) + 1
+        return b'%b,"resourceVersion":"%d"%b' % (value[:end], revision, value[end:])
+    at = value.index(_METADATA) + len(_METADATA)
+    comma = b"" if value[at : at + 1] == b"}" else b","
+    return b'%b"resourceVersion":"%d"%b%b' % (value[:at], revision, comma, value[at:])
+
+
+def respliced(entry: Entry, revision: int) -> bytes:
+    """The last state of an object with the revision at which it went, as a deletion shows it."""
+    return entry.data.replace(
+        b'"resourceVersion":"%d"' % entry.revision, b'"resourceVersion":"%d"' % revision, 1
+    )
+
+
+class Reader:
+    """Makes entries. Equal texts and label maps are kept once: replicas have most in common."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+
+    def read(self, kind: Kind, value: bytes, revision: int) -> Entry:
+        """The entry of a stored object."""
+        obj = decode_trusted(kind.struct, value)
+        name, *others = [field_text(obj, attributes) for attributes in _attributes(kind)]
+        fields = (name, *map(self._shared, others))
+        labels = self._shared_labels(obj.metadata.labels)
+        return Entry(fields, revision, labels, spliced(value, revision))
+
+    def _shared(self, text: str) -> str:
+        if len(self._texts) >= _SHARED_MAX:
+            self._texts.clear()
+        return self._texts.setdefault(text, text)
+
+    def _shared_labels(self, labels: dict[str, str]) -> dict[str, str]:
+        if len(self._labels) >= _SHARED_MAX:
+            self._labels.clear()
+        return self._labels.setdefault(tuple(labels.items()), labels)

@@ -1,0 +1,186 @@
+"""Who watches: one watcher's place and queue, and all watchers by what concerns them.
+
+A watcher first catches up, piece by piece as its reader takes them: from the objects that were
+there when it came, or from the window. Only then is it *live*, gets each new event into its queue,
+and is dropped when its reader leaves too many there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.model.registry import Kind
+from holdfast.observe.entries import Entry
+from holdfast.observe.selection import Place, Selection
+from holdfast.observe.window import ADDED, Happening, Presentation, Window, line
+
+# What a live watcher may leave unread. Beyond it there is no use in waiting: it lists again.
+QUEUE_EVENTS_MAX = 1_000
+QUEUE_BYTES_MAX = 4 << 20
+# What is handed over at once while catching up.
+PIECE_BYTES = 256 << 10
+
+
+class WatchRequest(msgspec.Struct, frozen=True):
+    """What a stream to the hub is opened with.
+
+    `since` None asks for all objects as they are first, then for what changes. `bookmarks` asks for
+    a sign of life that carries the revision, `marks_list_end` for one after the last of those
+    first objects.
+    """
+
+    selection: Selection
+    since: int | None = None
+    form: str = ""
+    bookmarks: bool = False
+    marks_list_end: bool = False
+
+
+class Watcher:
+    """One watcher. `is_waiting` means that its reader has not taken the last piece yet."""
+
+    __slots__ = (
+        "_at",
+        "_bytes",
+        "_lines",
+        "_list_revision",
+        "_listed",
+        "is_live",
+        "is_waiting",
+        "position",
+        "request",
+        "since",
+        "stream",
+    )
+
+    def __init__(self, stream: int, request: WatchRequest, since: int, position: int) -> None:
+        self.stream, self.request = stream, request
+        # Nothing up to this revision is told: the reader has seen it, perhaps from another server.
+        self.since = since
+        self.position = position
+        self.is_live = self.is_waiting = False
+        self._lines: list[bytes] = []
+        self._bytes = 0
+        self._listed: list[Entry] | None = None
+        self._at = 0
+        self._list_revision = 0
+
+    def begin_with(self, listed: list[Entry], revision: int) -> None:
+        """Tell of these objects first, which are all there were at a revision."""
+        self._listed, self._list_revision = listed, revision
+
+    @property
+    def kind(self) -> Kind:
+        return self.request.selection.kind
+
+    @property
+    def has_lines(self) -> bool:
+        return bool(self._lines)
+
+    @property
+    def is_too_slow(self) -> bool:
+        return len(self._lines) > QUEUE_EVENTS_MAX or self._bytes > QUEUE_BYTES_MAX
+
+    @property
+    def is_full_enough(self) -> bool:
+        """Whether a reader that keeps up should not have to wait for the tick."""
+        return self._bytes >= PIECE_BYTES or len(self._lines) >= QUEUE_EVENTS_MAX // 2
+
+    def add(self, text: bytes) -> None:
+        """Queue a line."""
+        self._lines.append(text)
+        self._bytes += len(text)
+
+    def take(self) -> bytes:
+        """All that is queued, as one piece."""
+        piece = b"".join(self._lines)
+        self._lines.clear()
+        self._bytes = 0
+        return piece
+
+    def tell(self, happening: Happening, presentation: Presentation) -> bool:
+        """Queue an event if it concerns this watcher. Whether it did."""
+        if happening.revision <= self.since:
+            return False
+        kind = happening.seen_by(self.request.selection)
+        if kind:
+            self.add(happening.line(self.request.form, kind, presentation))
+        return bool(kind)
+
+    def bookmark(self, revision: int, presentation: Presentation, *, ends_list: bool) -> None:
+        form = self.request.form
+        self.add(line("BOOKMARK", presentation.bookmark(form, self.kind, revision, ends_list)))
+
+    def catch_up(self, window: Window, presentation: Presentation) -> bool:
+        """Queue the next piece on the way to the present. False when the way is gone."""
+        if self._listed is not None:
+            self._tell_list(self._listed, presentation)
+        if self._listed is not None or self._bytes >= PIECE_BYTES:
+            return True
+        missed = window.since(self.position)
+        if missed is None:
+            return False
+        for happening in missed:
+            self.position += 1
+            if happening.kind is self.kind:
+                self.tell(happening, presentation)
+                if self._bytes >= PIECE_BYTES:
+                    return True
+        self.is_live = True
+        return True
+
+    def _tell_list(self, listed: list[Entry], presentation: Presentation) -> None:
+        form, kind = self.request.form, self.kind
+        while self._at < len(listed) and self._bytes < PIECE_BYTES:
+            body = presentation.object(form, kind, listed[self._at].data)
+            self.add(line(ADDED, body))
+            self._at += 1
+        if self._at < len(listed):
+            return
+        self._listed = None
+        if self.request.marks_list_end:
+            self.bookmark(self._list_revision, presentation, ends_list=True)
+
+
+class Audience:
+    """The live watchers of one kind, by the place of their selection."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[Place, dict[int, Watcher]] = {}
+        # How many places there are at each position; most positions have none.
+        self._positions: dict[int, int] = {}
+
+    def add(self, watcher: Watcher) -> None:
+        place = watcher.request.selection.place
+        if place is not None and place not in self._by_place:
+            self._positions[place[0]] = self._positions.get(place[0], 0) + 1
+        self._by_place.setdefault(place, {})[watcher.stream] = watcher
+
+    def remove(self, watcher: Watcher) -> None:
+        place = watcher.request.selection.place
+        there = self._by_place.get(place)
+        if there is None or there.pop(watcher.stream, None) is None or there:
+            return
+        del self._by_place[place]
+        if place is not None:
+            self._positions[place[0]] -= 1
+            if not self._positions[place[0]]:
+                del self._positions[place[0]]
+
+    def concerned(self, happening: Happening) -> Iterator[Watcher]:
+        """Whoever may be concerned, each once: a watcher stands at one place only."""
+        by_place = self._by_place
+        if not by_place:
+            return
+        if None in by_place:
+            yield from by_place[None].values()
+        before, after = happening.before, happening.after
+        for at in self._positions:
+            old = before.fields[at] if before is not None else None
+            new = after.fields[at] if after is not None else None
+            if old is not None and (at, old) in by_place:
+                yield from by_place[at, old].values()
+            if new is not None and new != old and (at, new) in by_place:
+                yield from by_place[at, new].values()

@@ -1,0 +1,132 @@
+"""The last changes of all objects, in order, for watchers that come back or catch up.
+
+A change is turned into text once for each form in which somebody watches it, however many watch.
+The window is bounded by number and by size; whoever wants to go on from before it lists again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Protocol
+
+from holdfast.model.registry import Kind
+from holdfast.observe.entries import Entry, respliced
+from holdfast.observe.selection import Selection
+
+EVENTS_MAX = 16_384
+BYTES_MAX = 48 << 20
+
+ADDED = "ADDED"
+MODIFIED = "MODIFIED"
+DELETED = "DELETED"
+
+
+class Presentation(Protocol):
+    """How objects look to watchers. Forms are names that the HTTP server and its answers share."""
+
+    def object(self, form: str, kind: Kind, data: bytes) -> bytes:
+        """An object in this form."""
+        ...
+
+    def bookmark(self, form: str, kind: Kind, revision: int, ends_list: bool) -> bytes:
+        """An empty object that carries a revision and says whether the initial list is over."""
+        ...
+
+
+def line(kind: str, body: bytes) -> bytes:
+    """One event as it goes over the wire."""
+    return b'{"type":"%b","object":%b}\n' % (kind.encode(), body)
+
+
+class Happening:
+    """One object changed at one revision."""
+
+    __slots__ = ("_lines", "after", "before", "kind", "revision")
+
+    def __init__(
+        self, kind: Kind, revision: int, before: Entry | None, after: Entry | None
+    ) -> None:
+        self.kind, self.revision = kind, revision
+        self.before, self.after = before, after
+        self._lines: dict[tuple[str, str], bytes] = {}
+
+    @property
+    def size(self) -> int:
+        """About what it keeps in memory that nothing else may keep any more."""
+        return len(self.before.data) if self.before is not None else 0
+
+    def seen_by(self, selection: Selection) -> str:
+        """What kind of event this is to a watcher, or nothing.
+
+        What enters a selection is added to it, what leaves it is deleted from it.
+        """
+        was = self.before is not None and selection.matches(self.before)
+        now = self.after is not None and selection.matches(self.after)
+        if now:
+            return MODIFIED if was else ADDED
+        return DELETED if was else ""
+
+    def line(self, form: str, kind: str, presentation: Presentation) -> bytes:
+        """The event in a form, made once."""
+        made = self._lines.get((form, kind))
+        if made is None:
+            made = line(kind, presentation.object(form, self.kind, self._data(kind)))
+            self._lines[form, kind] = made
+        return made
+
+    def forget_lines(self) -> None:
+        """Keep the entries only: everybody who follows has got the lines by now."""
+        self._lines.clear()
+
+    def _data(self, kind: str) -> bytes:
+        if kind == DELETED:
+            return respliced(self.before, self.revision) if self.before is not None else b""
+        return self.after.data if self.after is not None else b""
+
+
+class Window:
+    """Happenings by revision. A position counts all that ever were, so it stays valid."""
+
+    def __init__(
+        self, floor: int, events_max: int = EVENTS_MAX, bytes_max: int = BYTES_MAX
+    ) -> None:
+        # Whoever has seen everything up to the floor has missed nothing.
+        self.floor = floor
+        self._events_max, self._bytes_max = events_max, bytes_max
+        self._bytes = 0
+        self._happenings: list[Happening] = []
+        self._dropped = 0
+
+    @property
+    def end(self) -> int:
+        """The position after the newest."""
+        return self._dropped + len(self._happenings)
+
+    def append(self, happening: Happening) -> None:
+        self._happenings.append(happening)
+        self._bytes += happening.size
+        if len(self._happenings) > self._events_max or self._bytes > self._bytes_max:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Let go of the older half at once, since cutting the front off a list moves the rest."""
+        half = (len(self._happenings) + 1) // 2
+        gone = self._happenings[:half]
+        del self._happenings[:half]
+        self.floor = gone[-1].revision
+        self._dropped += half
+        self._bytes -= sum(happening.size for happening in gone)
+
+    def position_after(self, revision: int) -> int | None:
+        """Where to go on from a revision, or None when what followed is not known any more."""
+        if revision < self.floor:
+            return None
+        at = bisect_right(self._happenings, revision, key=lambda h: h.revision)
+        return self._dropped + at
+
+    def since(self, position: int) -> Iterator[Happening] | None:
+        """All from a position on, or None when some of them are gone."""
+        if position < self._dropped:
+            return None
+        return iter(self._happenings[position - self._dropped :])

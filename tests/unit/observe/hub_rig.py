@@ -1,0 +1,167 @@
+"""The real hub over the real memory keyspace, driven by hand, without loop or clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.model import keys
+from holdfast.model.errors import HoldfastError
+from holdfast.model.field_selector import parse_field_selector
+from holdfast.model.machine import (
+    Answer,
+    Answered,
+    Changed,
+    End,
+    Left,
+    Opened,
+    Push,
+    Range,
+    Started,
+    Taken,
+    Wake,
+    Watch,
+    Woken,
+)
+from holdfast.model.meta import Object
+from holdfast.model.registry import Kind, kind_named
+from holdfast.model.selector_text import parse_label_selector
+from holdfast.model.time import Instant
+from holdfast.model.transaction import Delete, Put, Transaction
+from holdfast.model.wire import encode
+from holdfast.observe.hub import Hub
+from holdfast.observe.selection import Selection
+from holdfast.observe.watchers import WatchRequest
+from holdfast.store.memory import Keyspace
+
+
+class Plain:
+    """Objects as they are, and other forms with their name in front."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def object(self, form: str, kind: Kind, data: bytes) -> bytes:
+        self.made += 1
+        return data if not form else b'{"%b":%b}' % (form.encode(), data)
+
+    def bookmark(self, form: str, kind: Kind, revision: int, ends_list: bool) -> bytes:
+        return b'{"metadata":{"resourceVersion":"%d"},"ends":%b}' % (
+            revision,
+            b"true" if ends_list else b"false",
+        )
+
+
+class HubRig:
+    """What a shell does for the hub, one effect at a time."""
+
+    def __init__(self) -> None:
+        self.store = Keyspace()
+        self.presentation = Plain()
+        self.hub = Hub(self.presentation)
+        self.now_ms = 0
+        self.wakes: dict[str, int] = {}
+        self.pushed: dict[int, list[bytes]] = {}
+        self.ended: dict[int, Any] = {}
+        self.answers: dict[int, Any] = {}
+        self.watch: Watch | None = None
+        self.delivered = 0
+        self.takes = True
+        self._streams = 0
+
+    def start(self) -> HubRig:
+        self.feed(Started({}))
+        return self
+
+    def feed(self, stimulus: Any) -> None:
+        work = [stimulus]
+        while work:
+            for effect in self.hub.step(work.pop(0), Instant(self.now_ms, self.now_ms)):
+                work += self._perform(effect)
+
+    def _perform(self, effect: Any) -> list[Any]:
+        match effect:
+            case Range():
+                return [Answered(effect.call, self._range(effect))]
+            case Watch():
+                self.watch, self.delivered = effect, effect.after
+            case Push(stream=stream, body=body):
+                self.pushed.setdefault(stream, []).append(body)
+                return [Taken(stream)] if self.takes else []
+            case End(stream=stream, body=body):
+                self.ended[stream] = body
+            case Wake(name=name, at_ms=at_ms):
+                self.wakes[name] = at_ms
+            case Answer(call=call, body=body):
+                self.answers[call] = body
+        return []
+
+    def _range(self, effect: Range) -> Any:
+        try:
+            return self.store.range(effect.start, effect.end, limit=effect.limit, at=effect.at)
+        except HoldfastError as error:
+            return error
+
+    # The store -----------------------------------------------------------------------------------
+
+    def put(self, *objects: Object) -> int:
+        writes = tuple(Put(keys.key_of(obj), encode(obj)) for obj in objects)
+        self.store.txn(Transaction((), writes))
+        return self.store.revision
+
+    def delete(self, obj: Object) -> int:
+        self.store.txn(Transaction((), (Delete(keys.key_of(obj)),)))
+        return self.store.revision
+
+    def deliver(self) -> None:
+        """Let the hub have what changed in the store."""
+        assert self.watch is not None
+        batch = self.store.changes(self.watch.prefix, after=self.delivered)
+        self.delivered = batch.revision
+        self.feed(Changed(self.watch.watch, batch))
+
+    def lose(self, error: HoldfastError) -> None:
+        assert self.watch is not None
+        self.feed(Changed(self.watch.watch, error))
+
+    def tick(self) -> None:
+        """Let the next tick come."""
+        self.now_ms = max(self.now_ms, self.wakes.pop("tick"))
+        self.feed(Woken("tick"))
+
+    # Watchers ------------------------------------------------------------------------------------
+
+    def open(
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        since: int | None = None,
+        **more: Any,
+    ) -> int:
+        found = kind_named(kind)
+        selection = Selection(
+            found,
+            namespace,
+            parse_label_selector(labels),
+            parse_field_selector(fields, found.struct),
+        )
+        self._streams += 1
+        self.feed(Opened(self._streams, "ada", WatchRequest(selection, since, **more)))
+        return self._streams
+
+    def leave(self, stream: int) -> None:
+        self.feed(Left(stream))
+
+    def events(self, stream: int) -> list[tuple[str, Any]]:
+        """What a watcher was told since the last look: types and objects."""
+        told = b"".join(self.pushed.pop(stream, []))
+        lines = [msgspec.json.decode(line) for line in told.splitlines()]
+        return [(line["type"], line["object"]) for line in lines]
+
+    def names(self, stream: int) -> list[tuple[str, str]]:
+        """The same with names only."""
+        return [(kind, obj["metadata"].get("name", "")) for kind, obj in self.events(stream)]

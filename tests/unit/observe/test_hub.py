@@ -1,0 +1,323 @@
+"""The watch hub: what it tells whom, in which order, and when it says that it cannot. [C8]"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.commit.records import versioned
+from holdfast.model import keys
+from holdfast.model.errors import Expired, Unavailable
+from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Workload, WorkloadSpec
+from holdfast.model.machine import Asked, Taken, Woken
+from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.registry import kind_named
+from holdfast.model.transaction import Put, Transaction
+from holdfast.model.wire import encode
+from holdfast.observe import watchers, window
+from holdfast.observe.hub import Reach
+from holdfast.observe.selection import Selection
+from tests.unit.observe.hub_rig import HubRig
+
+WORKLOAD = kind_named("Workload")
+
+
+def workload(name: str, namespace: str = "acme", count: int = 1, **labels: str) -> Workload:
+    meta = ObjectMeta(name=name, namespace=namespace, uid=f"uid-{name}", labels=labels)
+    spec = WorkloadSpec(template=Template(command=("sleep",)), replicas=count)
+    return Workload(meta, spec=spec)
+
+
+def replica(name: str, node: str = "") -> Replica:
+    meta = ObjectMeta(name=name, namespace="acme", uid=f"uid-{name}")
+    spec = ReplicaSpec(
+        workload="web", workload_uid="u", ordinal=0, template=Template(command=("sleep",))
+    )
+    binding = Binding(node=node, node_uid="n") if node else None
+    return Replica(meta, spec=spec, status=ReplicaStatus(binding=binding))
+
+
+@pytest.fixture
+def rig() -> HubRig:
+    return HubRig().start()
+
+
+def test_bytes_equal_the_encoding_of_the_versioned_object(rig: HubRig) -> None:
+    """A read needs no decoding: the revision stands where the encoder would have put it. [C8]"""
+    objects: list[Object] = [workload("web", app="x"), Tenant(ObjectMeta(name="t", uid="u"))]
+    revision = rig.put(*objects)
+    rig.deliver()
+    for obj in objects:
+        kind = kind_named(type(obj).__name__)
+        entry = rig.hub.get(kind, obj.namespace, obj.name)
+        assert entry is not None
+        assert entry.data == encode(versioned(obj, revision))
+
+
+def test_an_object_without_uid_gets_its_revision_too(rig: HubRig) -> None:
+    """Nothing relies on the uid but the place of the version. [C8]"""
+    revision = rig.put(Tenant(ObjectMeta(name="t")))
+    rig.deliver()
+    entry = rig.hub.get(kind_named("Tenant"), "", "t")
+    assert entry is not None
+    decoded = msgspec.json.decode(entry.data, type=Tenant)
+    assert decoded.metadata.resource_version == str(revision)
+
+
+def test_what_was_there_before_the_start_is_listed_in_the_order_of_the_keys() -> None:
+    """A first page from the hub and a second one from the store fit together. [C8]"""
+    rig = HubRig()
+    objects = [workload(n, ns) for ns in ("b", "a", "a-b") for n in ("y", "x", "x-1")]
+    rig.put(*objects)
+    rig.start()
+    rig.put(workload("w", "a"))
+    rig.deliver()
+    listed = [f"{e.namespace}/{e.name}" for e in rig.hub.select(Selection(WORKLOAD))]
+    prefix = keys.kind_prefix(WORKLOAD)
+    page = rig.store.range(prefix, keys.after_prefix(prefix))
+    assert listed == [record.key.removeprefix(prefix) for record in page.records]
+    assert rig.hub.count(WORKLOAD) == 10
+    assert rig.hub.count(WORKLOAD, "a") == 4
+
+
+def test_a_watch_without_revision_tells_first_what_is_there(rig: HubRig) -> None:
+    """Then it goes on with what changes. [A2, C8]"""
+    rig.put(workload("web"))
+    rig.deliver()
+    stream = rig.open("Workload", bookmarks=True, marks_list_end=True)
+    assert rig.names(stream) == [("ADDED", "web"), ("BOOKMARK", "")]
+    rig.put(workload("web", count=2))
+    rig.deliver()
+    rig.delete(workload("web"))
+    rig.deliver()
+    rig.tick()
+    assert rig.names(stream) == [("MODIFIED", "web"), ("DELETED", "web")]
+
+
+def test_a_deletion_carries_the_last_state_at_the_revision_of_the_deletion(rig: HubRig) -> None:
+    """A reader goes on from there, and must not see it again. [INV10]"""
+    rig.put(workload("web", count=7))
+    rig.deliver()
+    stream = rig.open("Workload", since=rig.hub.revision)
+    revision = rig.delete(workload("web"))
+    rig.deliver()
+    ((kind, obj),) = rig.events(stream)
+    assert kind == "DELETED"
+    assert obj["spec"]["replicas"] == 7
+    assert obj["metadata"]["resourceVersion"] == str(revision)
+
+
+def test_what_enters_a_selector_is_added_and_what_leaves_it_is_deleted(rig: HubRig) -> None:
+    """A client that keeps what it is told keeps exactly what is selected. [A2]"""
+    stream = rig.open("Workload", "acme", labels="app=web", since=0)
+    for obj in (
+        workload("a", app="db"),
+        workload("a", app="web"),
+        workload("a", app="web", count=3),
+        workload("a", app="db"),
+        workload("b", "other", app="web"),
+    ):
+        rig.put(obj)
+        rig.deliver()
+    rig.tick()
+    assert rig.names(stream) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+
+
+def test_an_agent_is_told_of_its_own_node_only(rig: HubRig) -> None:
+    """A replica that moves leaves one watcher and enters another. [A2]"""
+    one = rig.open("Replica", fields="status.binding.node=node-1", since=0)
+    two = rig.open("Replica", fields="status.binding.node=node-2", since=0)
+    other = rig.open("Replica", fields="status.binding.node!=node-1,spec.ordinal=0", since=0)
+    for node in ("", "node-1", "node-2"):
+        rig.put(replica("web-0", node))
+        rig.deliver()
+    rig.tick()
+    assert rig.names(one) == [("ADDED", "web-0"), ("DELETED", "web-0")]
+    assert rig.names(two) == [("ADDED", "web-0")]
+    assert rig.names(other) == [("ADDED", "web-0"), ("DELETED", "web-0"), ("ADDED", "web-0")]
+
+
+def test_a_watch_goes_on_from_any_revision_of_the_window_without_hole_or_repetition(
+    rig: HubRig,
+) -> None:
+    """Wherever it was broken off, the rest is told once. [INV10, C8]"""
+    revisions = [rig.put(workload(f"w{i}")) for i in range(5)]
+    rig.deliver()
+    for index, revision in enumerate(revisions):
+        stream = rig.open("Workload", since=revision)
+        assert rig.names(stream) == [("ADDED", f"w{i}") for i in range(index + 1, 5)]
+
+
+def test_a_watch_from_before_the_window_is_told_to_list_again(
+    rig: HubRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no hole that is not told of. [INV10]"""
+    rig.hub._window = window.Window(0, events_max=4)
+    first = rig.put(workload("w0"))
+    for i in range(1, 8):
+        rig.put(workload(f"w{i}"))
+    rig.deliver()
+    stream = rig.open("Workload", since=first)
+    assert isinstance(rig.ended[stream], Expired)
+    assert stream not in rig.pushed
+    late = rig.open("Workload", since=rig.hub.revision - 1)
+    assert rig.names(late) == [("ADDED", "w7")]
+
+
+def test_a_watch_ahead_of_the_hub_is_not_told_what_its_reader_has_seen(rig: HubRig) -> None:
+    """Its reader may have listed from another server that was faster. [INV10]"""
+    rig.put(workload("a"))
+    seen = rig.put(workload("b"))
+    stream = rig.open("Workload", since=seen)
+    rig.put(workload("c"))
+    rig.deliver()
+    assert rig.names(stream) == [("ADDED", "c")]
+
+
+def test_the_first_event_goes_at_once_and_those_that_follow_go_together(rig: HubRig) -> None:
+    """A tick later; and once nothing happens the next first event goes at once again. [C8]"""
+    stream = rig.open("Workload", since=0)
+    rig.events(stream)
+    rig.put(workload("a"))
+    rig.deliver()
+    assert rig.names(stream) == [("ADDED", "a")]
+    for name in "bc":
+        rig.put(workload(name))
+        rig.deliver()
+    assert rig.names(stream) == []
+    rig.tick()
+    assert len(rig.pushed[stream]) == 1
+    assert rig.names(stream) == [("ADDED", "b"), ("ADDED", "c")]
+    rig.tick()
+    assert "tick" not in rig.wakes
+    rig.put(workload("d"))
+    rig.deliver()
+    assert rig.names(stream) == [("ADDED", "d")]
+
+
+def test_an_event_is_made_once_for_all_watchers_of_a_form(rig: HubRig) -> None:
+    """A thousand watchers cost one encoding. [C8]"""
+    plain = [rig.open("Workload", since=0) for _ in range(20)]
+    table = [rig.open("Workload", since=0, form="Table") for _ in range(20)]
+    rig.put(workload("a"))
+    rig.deliver()
+    assert rig.presentation.made == 2
+    assert {bytes(rig.pushed[stream][-1]) for stream in plain} == {rig.pushed[plain[0]][-1]}
+    assert rig.pushed[table[0]][-1].startswith(b'{"type":"ADDED","object":{"Table":{"kind"')
+
+
+def test_a_reader_that_takes_nothing_is_dropped_at_a_thousand_events(rig: HubRig) -> None:
+    """It is told to list again, and the others go on. [C8, E5]"""
+    rig.takes = False
+    stream = rig.open("Workload", since=0)
+    rig.takes = True
+    healthy = rig.open("Workload", since=0)
+    for i in range(watchers.QUEUE_EVENTS_MAX):
+        rig.put(workload(f"w{i}"))
+    rig.deliver()
+    assert stream not in rig.ended
+    for name in "ab":
+        rig.put(workload(name))
+    rig.deliver()
+    assert isinstance(rig.ended[stream], Expired)
+    rig.tick()
+    assert len(rig.names(healthy)) == watchers.QUEUE_EVENTS_MAX + 2
+    assert rig.hub.watchers == 1
+
+
+def test_a_reader_that_takes_nothing_is_dropped_at_four_mebibytes(
+    rig: HubRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few large events are as many as a thousand small ones. [C8]"""
+    monkeypatch.setattr(watchers, "QUEUE_BYTES_MAX", 2_000)
+    rig.takes = False
+    stream = rig.open("Workload", since=0)
+    for i in range(30):
+        rig.put(workload(f"w{i}"))
+    rig.deliver()
+    assert isinstance(rig.ended[stream], Expired)
+
+
+def test_a_long_first_list_goes_out_piece_by_piece_and_then_what_changed_meanwhile(
+    rig: HubRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is larger than any queue may be, and nothing of it is queued. [C8]"""
+    monkeypatch.setattr(watchers, "PIECE_BYTES", 1_000)
+    for i in range(50):
+        rig.put(workload(f"w{i:02}"))
+    rig.deliver()
+    rig.takes = False
+    stream = rig.open("Workload")
+    assert 1 < len(rig.names(stream)) < 20
+    rig.put(workload("w00", count=5))
+    rig.delete(workload("w49"))
+    rig.deliver()
+    rig.takes = True
+    rig.feed(Taken(stream))
+    told = rig.names(stream)
+    assert told[-3:] == [("ADDED", "w49"), ("MODIFIED", "w00"), ("DELETED", "w49")]
+
+
+def test_when_the_store_has_forgotten_the_place_everybody_lists_again(rig: HubRig) -> None:
+    """The hub lists again too, and serves what is there then. [INV10, C8]"""
+    rig.put(workload("a"))
+    rig.deliver()
+    stream = rig.open("Workload")
+    old = rig.hub.revision
+    rig.delete(workload("a"))
+    rig.put(workload("b"))
+    rig.lose(Expired("compacted"))
+    assert isinstance(rig.ended[stream], Expired)
+    assert [e.name for e in rig.hub.select(Selection(WORKLOAD))] == ["b"]
+    assert isinstance(rig.ended[rig.open("Workload", since=old)], Expired)
+    again = rig.open("Workload")
+    assert rig.names(again) == [("ADDED", "b")]
+
+
+def test_a_store_out_of_reach_costs_a_watcher_nothing(rig: HubRig) -> None:
+    """The hub watches again from where it was. [C8]"""
+    stream = rig.open("Workload", since=0)
+    rig.put(workload("a"))
+    rig.lose(Unavailable("gone"))
+    rig.put(workload("b"))
+    rig.feed(Woken("rewatch"))
+    rig.deliver()
+    assert rig.names(stream) == [("ADDED", "a"), ("ADDED", "b")]
+
+
+def test_a_reader_is_answered_when_the_hub_has_what_it_waits_for(rig: HubRig) -> None:
+    """Also when only a ledger moved: the revision is that of the whole store. [C8]"""
+    rig.store.txn(Transaction((), (Put("ledgers/node/a", b"{}"),)))
+    wanted = rig.store.revision
+    rig.feed(Asked(1, "ada", Reach(wanted)))
+    assert rig.answers == {}
+    rig.deliver()
+    assert rig.answers == {1: wanted}
+    rig.feed(Asked(2, "ada", Reach(0)))
+    assert rig.answers[2] == wanted
+
+
+def test_bookmarks_carry_the_revision_to_those_who_asked(rig: HubRig) -> None:
+    """A quiet watch can go on from a recent place. [A2]"""
+    asked = rig.open("Workload", since=0, bookmarks=True)
+    silent = rig.open("Workload", since=0)
+    rig.put(Tenant(ObjectMeta(name="t", uid="u")))
+    rig.deliver()
+    rig.feed(Woken("bookmark"))
+    ((kind, obj),) = rig.events(asked)
+    assert (kind, obj["metadata"]["resourceVersion"]) == ("BOOKMARK", str(rig.hub.revision))
+    assert rig.events(silent) == []
+
+
+def test_a_watcher_that_left_costs_nothing_any_more(rig: HubRig) -> None:
+    """Neither a queue nor an encoding. [C8]"""
+    stream = rig.open("Workload", "acme", since=0)
+    rig.leave(stream)
+    rig.put(workload("a"))
+    rig.deliver()
+    assert rig.names(stream) == []
+    assert rig.presentation.made == 0
+    assert rig.hub.watchers == 0
