@@ -57,9 +57,8 @@ class View:
     def __init__(self, keys_max: int = 400_000) -> None:
         self._seen: dict[str, Seen] = {}
         self._keys_max = keys_max
-
-    def get(self, key: str) -> Seen | None:
-        return self._seen.get(key)
+        # What was last seen of a key. Decisions ask a dozen times each, so it is the dict's own.
+        self.get: Callable[[str], Seen | None] = self._seen.get
 
     def learn(self, key: str, record: Record | None) -> None:
         """Take in what a refused transaction or a watch brought.
@@ -92,6 +91,8 @@ class View:
 
 class Group:
     """The requests that are decided together and committed by one transaction."""
+
+    __slots__ = ("compares", "view", "writes")
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -130,8 +131,12 @@ def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Resu
 class Draft:
     """What one request reads and means to write."""
 
+    __slots__ = ("_group", "_reads", "_seen", "_writes", "_written")
+
     def __init__(self, group: Group) -> None:
         self._group = group
+        self._written = group.writes
+        self._seen = group.view.get
         self._reads: dict[str, int] = {}
         self._writes: dict[str, Any] = {}
 
@@ -139,18 +144,18 @@ class Draft:
         """Make sure that all of these keys are known,
         so that they are read from the store together.
         """
-        seen = self._group.view.get
-        missing = tuple(k for k in wanted if k not in self._group.writes and seen(k) is None)
+        written, seen = self._written, self._seen
+        missing = [key for key in wanted if seen(key) is None and key not in written]
         if missing:
-            raise NotLoaded(missing)
+            raise NotLoaded(tuple(missing))
 
     def read(self, key: str) -> Any:
         """The value under a key, or None. Having read it, the decision rests on it."""
         if key in self._writes:
             return self._writes[key]
-        if key in self._group.writes:
-            return self._group.writes[key]
-        seen = self._group.view.get(key)
+        if key in self._written:
+            return self._written[key]
+        seen = self._seen(key)
         if seen is None:
             raise NotLoaded((key,))
         self._reads[key] = seen.modified
@@ -160,7 +165,7 @@ class Draft:
         """The revision at which the key was last written, ABSENT,
         or UNCOMMITTED in this very group.
         """
-        if key in self._writes or key in self._group.writes:
+        if key in self._writes or key in self._written:
             return UNCOMMITTED
         self.read(key)
         return self._reads[key]
@@ -168,18 +173,19 @@ class Draft:
     def base(self, key: str) -> int:
         """The revision that this group found under the key, whatever it has written there since."""
         self.read(key)
-        seen = self._group.view.get(key)
+        seen = self._seen(key)
         return seen.modified if seen is not None else ABSENT
 
     def found(self, key: str) -> Any:
         """What this group found under the key, whatever it has written there since."""
         self.read(key)
-        seen = self._group.view.get(key)
+        seen = self._seen(key)
         return seen.value if seen is not None else None
 
     def write(self, key: str, value: Any) -> None:
         """Mean to write this. A write always compares, so that nothing is ever written blindly."""
-        self.revision(key)
+        if key not in self._writes and key not in self._written:
+            self.read(key)
         self._writes[key] = value
 
     def delete(self, key: str) -> None:
@@ -209,12 +215,13 @@ class Draft:
 
     def weight(self) -> int:
         """How many compares the group would have with this draft in it; writes are never more."""
-        more = sum(1 for key in self._reads if key not in self._group.compares)
-        return len(self._group.compares) + more
+        compares = self._group.compares
+        return len(compares) + len(self._reads.keys() - compares.keys())
 
     def _keep_reads(self) -> None:
-        for key, modified in self._reads.items():
-            self._group.compares.setdefault(key, modified)
+        # The view stands still while a group is decided, so a key that was read before was read
+        # at the same revision.
+        self._group.compares.update(self._reads)
 
     @property
     def writes(self) -> dict[str, Any]:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import cache
 from typing import Any
+
+import msgspec
 
 from holdfast.commit.requests import Bind, Target, Term
 from holdfast.model.identity import Identity
@@ -125,11 +128,16 @@ RULES: dict[str, Rule] = {
 }
 
 
-def broken_rule(request: Any) -> str:
+@cache
+def _rules_of(struct: type[msgspec.Struct]) -> tuple[tuple[str, Rule], ...]:
+    """The rules that concern requests of this type, in the order of its fields."""
+    return tuple((field, RULES[field]) for field in struct.__struct_fields__ if field in RULES)
+
+
+def broken_rule(request: msgspec.Struct) -> str:
     """The first rule of form that the request breaks, with its field, or nothing."""
-    for field in getattr(request, "__struct_fields__", ()):
-        rule = RULES.get(field)
-        broken = rule(getattr(request, field)) if rule is not None else ""
+    for field, rule in _rules_of(type(request)):
+        broken = rule(getattr(request, field))
         if broken:
             return f"{field}: {broken}"
     return ""

@@ -23,6 +23,8 @@ from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, ObjectMeta, Operation
 from holdfast.model.refusal import Reason, Refusal
 
+_encode = msgspec.json.Encoder().encode
+
 
 def operation_id(identity: str, uid: str, number: int, intent: str) -> str:
     """The id that a component gives its operation; equal for every try of the same intention."""
@@ -34,7 +36,7 @@ def digest(request: msgspec.Struct) -> str:
 
     The same id for something else is a mistake of the caller.
     """
-    return hashlib.blake2b(msgspec.json.encode(request), digest_size=12).hexdigest()
+    return hashlib.blake2b(_encode(request), digest_size=12).hexdigest()
 
 
 class Replayed(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ claims an identity; the shell takes it from the certificate or the token.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -83,6 +84,7 @@ def server(name: str) -> Identity:
     return Identity(name=SERVER_PREFIX + name)
 
 
+@lru_cache(maxsize=4096)
 def acts_as(identity: Identity) -> tuple[Actor, ...]:
     """The actors that this identity may be.
 

@@ -20,12 +20,16 @@ END = "\U0010ffff"
 
 def object_key(kind: Kind, namespace: str, name: str) -> str:
     """The key of one object."""
-    return f"{kind_prefix(kind, namespace)}{name}"
+    # Every decision makes a dozen of these, so this does not go through kind_prefix.
+    if namespace and kind.namespaced:
+        return f"{OBJECTS}{kind.plural}/{namespace}/{name}"
+    return f"{OBJECTS}{kind.plural}/{name}"
 
 
 def key_of(obj: Object) -> str:
     """The key of this object."""
-    return object_key(kind_of(obj), obj.metadata.namespace, obj.metadata.name)
+    metadata = obj.metadata
+    return object_key(kind_of(obj), metadata.namespace, metadata.name)
 
 
 def kind_prefix(kind: Kind, namespace: str = "") -> str:

@@ -92,11 +92,14 @@ def exact(value: Quantity) -> Fraction:
     return parse(value if isinstance(value, str) else repr(value))
 
 
+# By type as well: 1 and True are equal and hash alike, but only one of them is a quantity.
+@lru_cache(maxsize=4096, typed=True)
 def demand(resource: str, value: Quantity) -> int:
     """What is asked for, in internal units, rounded up."""
     return _bounded(value, math.ceil(_units(resource, value)))
 
 
+@lru_cache(maxsize=4096, typed=True)
 def capacity(resource: str, value: Quantity) -> int:
     """What is there or allowed, in internal units, rounded down."""
     return _bounded(value, math.floor(_units(resource, value)))

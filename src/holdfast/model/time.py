@@ -10,6 +10,7 @@ skew.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 import msgspec
 
@@ -24,6 +25,8 @@ class Instant(msgspec.Struct, frozen=True, gc=False, order=True):
     wall_ms: int
 
 
+# All decisions of one moment ask for the same one.
+@lru_cache(maxsize=64)
 def timestamp(wall_ms: int) -> datetime:
     """The moment as objects carry it: UTC, to the millisecond."""
     return _EPOCH + timedelta(milliseconds=wall_ms)
