@@ -1,0 +1,193 @@
+"""Every no as a `Status` object: the HTTP code and the reason that Kubernetes clients act upon.
+
+Refusals of the authority and errors of our own come here; nothing else makes an error's body. The
+reason of Kubernetes says what a stock client may do about it; our own, finer reason code stands in
+the first cause and in a header, where our components read it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.model.errors import (
+    Conflict,
+    Expired,
+    FieldError,
+    Forbidden,
+    HoldfastError,
+    Invalid,
+    Missing,
+    OutcomeUnknown,
+    Rejected,
+    Unavailable,
+)
+from holdfast.model.meta import API_GROUP
+from holdfast.model.problems import (
+    CODE_INVALID,
+    CODE_MALFORMED,
+    CODE_TOO_LARGE,
+    CODE_UNKNOWN_FIELD,
+)
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import Kind
+
+REASON_HEADER = "X-Holdfast-Reason"
+RETRY_AFTER_S = 1
+
+# What only the shell refuses has codes here and no class of its own.
+BAD_REQUEST = "BadRequest"
+METHOD_NOT_ALLOWED = "MethodNotAllowed"
+NOT_ACCEPTABLE = "NotAcceptable"
+UNSUPPORTED_MEDIA_TYPE = "UnsupportedMediaType"
+TOO_MANY_REQUESTS = "TooManyRequests"
+NOT_FOUND = "NotFound"
+INTERNAL_ERROR = "InternalError"
+VERSION_TOO_LARGE = "ResourceVersionTooLarge"
+
+# By code, from the most precise to the class: HTTP code and reason of Kubernetes.
+_BY_CODE: dict[str, tuple[int, str]] = {
+    BAD_REQUEST: (400, "BadRequest"),
+    CODE_MALFORMED: (400, "BadRequest"),
+    CODE_UNKNOWN_FIELD: (400, "BadRequest"),
+    CODE_TOO_LARGE: (413, "RequestEntityTooLarge"),
+    CODE_INVALID: (422, "Invalid"),
+    METHOD_NOT_ALLOWED: (405, "MethodNotAllowed"),
+    NOT_ACCEPTABLE: (406, "NotAcceptable"),
+    UNSUPPORTED_MEDIA_TYPE: (415, "UnsupportedMediaType"),
+    TOO_MANY_REQUESTS: (429, "TooManyRequests"),
+    INTERNAL_ERROR: (500, "InternalError"),
+    VERSION_TOO_LARGE: (504, "Timeout"),
+    Reason.UNAUTHENTICATED: (401, "Unauthorized"),
+    Reason.EXISTS: (409, "AlreadyExists"),
+}
+_BY_CLASS: tuple[tuple[type[HoldfastError], tuple[int, str]], ...] = (
+    (Missing, (404, "NotFound")),
+    (Conflict, (409, "Conflict")),
+    (Forbidden, (403, "Forbidden")),
+    (Invalid, (422, "Invalid")),
+    (Expired, (410, "Expired")),
+    (Unavailable, (503, "ServiceUnavailable")),
+    # It may have happened. A client that gave an operation id asks again under the same id.
+    (OutcomeUnknown, (504, "Timeout")),
+    (Rejected, (400, "BadRequest")),
+)
+_ENCODER = msgspec.json.Encoder()
+
+Headers = dict[str, str]
+
+
+def of(
+    problem: HoldfastError | Refusal, kind: Kind | None = None, name: str = ""
+) -> tuple[int, bytes, Headers]:
+    """HTTP code, body and headers for whatever was refused or went wrong."""
+    error = problem.error() if isinstance(problem, Refusal) else problem
+    code, reason = _code(error)
+    headers = {REASON_HEADER: error.code}
+    details: dict[str, Any] = {}
+    if name:
+        details["name"] = name
+    if kind is not None:
+        details |= {"group": API_GROUP, "kind": kind.plural}
+    causes = _causes(problem, error)
+    if causes:
+        details["causes"] = causes
+    if code in (429, 503, 504):
+        details["retryAfterSeconds"] = RETRY_AFTER_S
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    message = _message(error, reason, causes, kind, name)
+    return code, failure(code, reason, message, details), headers
+
+
+def failure(code: int, reason: str, message: str, details: dict[str, Any]) -> bytes:
+    """The body of a Status that says no."""
+    return _ENCODER.encode(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "details": details,
+            "code": code,
+        }
+    )
+
+
+def success(kind: Kind, name: str, uid: str) -> bytes:
+    """The body of a Status that says that an object is gone."""
+    details = {"name": name, "group": API_GROUP, "kind": kind.plural, "uid": uid}
+    return _ENCODER.encode(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": details,
+        }
+    )
+
+
+def _code(error: HoldfastError) -> tuple[int, str]:
+    found = _BY_CODE.get(error.code)
+    if found is not None:
+        return found
+    return next((it for cls, it in _BY_CLASS if isinstance(error, cls)), (500, INTERNAL_ERROR))
+
+
+def _causes(problem: HoldfastError | Refusal, error: HoldfastError) -> list[dict[str, str]]:
+    """Every field that is wrong; then what else the authority told, by our own reason."""
+    fields: tuple[FieldError, ...] = ()
+    details: dict[str, str] = {}
+    reason = "FieldValueInvalid"
+    if isinstance(problem, Refusal):
+        fields, details = problem.causes, problem.details
+        if "fieldManagerConflict" in details:
+            return [_cause("FieldManagerConflict", f.rule, f.path) for f in fields]
+    elif isinstance(problem, Invalid):
+        fields = problem.errors
+    found = [_cause(reason, _rule(field), field.path) for field in fields]
+    found += [_cause(error.code, value, key) for key, value in details.items()]
+    if not found and error.code != type(error).code:
+        found = [_cause(error.code, error.message, "")]
+    return found
+
+
+def _rule(field: FieldError) -> str:
+    return f"Invalid value: {field.value}: {field.rule}" if field.value else field.rule
+
+
+def _cause(reason: str, message: str, field: str) -> dict[str, str]:
+    cause = {"reason": reason, "message": message}
+    return cause | {"field": field} if field else cause
+
+
+def _message(
+    error: HoldfastError,
+    reason: str,
+    causes: list[dict[str, str]],
+    kind: Kind | None,
+    name: str,
+) -> str:
+    """The sentence, in the words that users of Kubernetes and their scripts know."""
+    if kind is None or not name:
+        return error.message
+    resource = f'{kind.plural}.{API_GROUP} "{name}"'
+    if error.code == Missing.code or error.code == Reason.MISSING:
+        return f"{resource} not found"
+    if error.code == Reason.EXISTS:
+        return f"{resource} already exists"
+    if reason == "Invalid":
+        return f'{kind.name}.{API_GROUP} "{name}" is invalid: {error.message}'
+    if error.code == Reason.STALE_OBJECT and not _is_apply_conflict(causes):
+        return (
+            f"Operation cannot be fulfilled on {resource}: the object has been modified; "
+            "please apply your changes to the latest version and try again"
+        )
+    return error.message
+
+
+def _is_apply_conflict(causes: list[dict[str, str]]) -> bool:
+    return any(cause["reason"] == "FieldManagerConflict" for cause in causes)
