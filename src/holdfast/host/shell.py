@@ -26,15 +26,18 @@ from holdfast.host.asks import Asks, Inbound
 from holdfast.host.calls import Calls
 from holdfast.host.durable import Durable
 from holdfast.host.peers import Nobody, Peers
+from holdfast.host.streams import Stream, Streams
 from holdfast.host.watches import OpenWatch, Watches
 from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
 from holdfast.model.identity import Identity
 from holdfast.model.machine import (
     Answer,
     Ask,
+    End,
     FateOf,
     Machine,
     Persist,
+    Push,
     Range,
     Started,
     Txn,
@@ -59,6 +62,8 @@ class ShellLimits(msgspec.Struct, frozen=True):
     # Own calls: transactions, reads, questions to others.
     calls_max: int = 10_000
     watches_max: int = 1_000
+    # Streams that others opened.
+    streams_max: int = 10_000
 
 
 DEFAULT_LIMITS = ShellLimits()
@@ -98,6 +103,7 @@ class Shell:
         self._watches = Watches(
             store, post=self._post, fail=self._fail, watches_max=limits.watches_max
         )
+        self._streams = Streams(post=self._post, streams_max=limits.streams_max)
         self._performers: dict[type[Any], Performer] = {
             Answer: self._asks.answer,
             Ask: self._calls.ask,
@@ -106,6 +112,8 @@ class Shell:
             FateOf: self._calls.fate,
             Watch: self._watches.watch,
             Unwatch: self._watches.unwatch,
+            Push: self._streams.push,
+            End: self._streams.end,
             Wake: self._wake,
         }
 
@@ -168,6 +176,7 @@ class Shell:
         await self._calls.cancel()
         await self._watches.cancel()
         self._asks.drop()
+        self._streams.drop()
         self._line.clear()
 
     async def _step(self) -> None:
@@ -220,6 +229,10 @@ class Shell:
         For callers with many requests at once, who need no task for each.
         """
         return self._asks.submit(sender, body, timeout_s)
+
+    def open(self, sender: str | Identity, body: Any) -> Stream:
+        """Open a stream to the machine: it pushes until the reader leaves or it ends the stream."""
+        return self._streams.open(sender, body)
 
     # What concerns only the machine itself -------------------------------------------------------
 
