@@ -74,7 +74,7 @@ KINDS: tuple[Kind, ...] = (
         immutable=("spec.region", "spec.zone"),
     ),
     Kind(Reservation, "reservations", short_names=("rsv",), immutable=("spec",)),
-    Kind(Quota, "quotas", short_names=("quota",)),
+    Kind(Quota, "quotas"),
     Kind(Tenant, "tenants", namespaced=False, short_names=("tn",)),
     Kind(
         PriorityClass,

@@ -1,0 +1,220 @@
+"""Certificates: an authority of our own, and what it issues to servers, components and people.
+
+The first start of a plane makes the authority; everything else is issued from it. A certificate
+says who somebody is: the common name is the identity, organizations are its groups. Keys are on
+the P-256 curve, so that a handshake costs little and making one at start-up is not noticed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from holdfast.host.files import private_directory, write_private
+from holdfast.model.errors import Invalid
+
+AUTHORITY_DAYS = 3_650
+LEAF_DAYS = 365
+# A leaf with less than this left is replaced at the next start.
+RENEW_DAYS = 60
+# Clocks differ a little; a certificate must not be of tomorrow for the one who gets it.
+BACKDATE = timedelta(minutes=5)
+
+
+class Issued(msgspec.Struct, frozen=True):
+    """A certificate and its key, as PEM. It is never printed: the key is in it."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Issued(certificate and key)"
+
+
+class Purpose(msgspec.Struct, frozen=True):
+    """What a certificate is for: to be a server under these names, or to be a client."""
+
+    server_names: tuple[str, ...] = ()
+
+    @property
+    def usage(self) -> x509.ObjectIdentifier:
+        return (
+            ExtendedKeyUsageOID.SERVER_AUTH
+            if self.server_names
+            else ExtendedKeyUsageOID.CLIENT_AUTH
+        )
+
+
+CLIENT = Purpose()
+
+
+class Authority:
+    """Our own certificate authority, kept in a directory of its own."""
+
+    def __init__(
+        self, certificate: x509.Certificate, key: CertificateIssuerPrivateKeyTypes
+    ) -> None:
+        self._certificate = certificate
+        self._key = key
+
+    @classmethod
+    def open(cls, directory: Path) -> Authority:
+        """The authority kept here; made now if there is none yet."""
+        certificate, key = directory / "ca.crt", directory / "ca.key"
+        if not certificate.exists() and not key.exists():
+            made = _new_authority()
+            private_directory(directory)
+            # The key first: a certificate without a key would look like a lost authority.
+            write_private(key, made.key)
+            write_private(certificate, made.certificate)
+        return cls.load(certificate, key)
+
+    @classmethod
+    def load(cls, certificate: Path, key: Path) -> Authority:
+        """The authority in these files, or a clear word on what is wrong with them."""
+        try:
+            found = x509.load_pem_x509_certificate(certificate.read_bytes())
+            secret = serialization.load_pem_private_key(key.read_bytes(), password=None)
+        except (OSError, ValueError) as error:
+            raise Invalid(
+                f"the certificate authority in {certificate.parent} cannot be used: {error}; "
+                "restore both ca.crt and ca.key from a backup, or remove both to make a new one, "
+                "after which every client needs a new certificate"
+            ) from error
+        if not isinstance(secret, ec.EllipticCurvePrivateKey):
+            raise Invalid(f"{key} is not a key on an elliptic curve")
+        if secret.public_key() != found.public_key():
+            raise Invalid(f"{key} is not the key of {certificate}")
+        return cls(found, secret)
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate that clients trust."""
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    def issue(
+        self,
+        name: str,
+        purpose: Purpose = CLIENT,
+        groups: Iterable[str] = (),
+        *,
+        days: int = LEAF_DAYS,
+        now: datetime | None = None,
+    ) -> Issued:
+        """A certificate for an identity and its groups, or for a server under its names."""
+        moment = now if now is not None else datetime.now(UTC)
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(_subject(name, groups))
+            .issuer_name(self._certificate.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(moment - BACKDATE)
+            .not_valid_after(moment + timedelta(days=days))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose.usage]), critical=False)
+        )
+        if purpose.server_names:
+            names = x509.SubjectAlternativeName([_general_name(n) for n in purpose.server_names])
+            builder = builder.add_extension(names, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return Issued(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+    def keep(
+        self, directory: Path, file: str, name: str, purpose: Purpose, groups: Iterable[str] = ()
+    ) -> tuple[Path, Path]:
+        """The files of a certificate, issued anew when missing, old,
+        foreign or under other names.
+        """
+        certificate, key = directory / f"{file}.crt", directory / f"{file}.key"
+        if not self._is_good(certificate, key, purpose):
+            issued = self.issue(name, purpose, groups)
+            private_directory(directory)
+            write_private(key, issued.key)
+            write_private(certificate, issued.certificate)
+        return certificate, key
+
+    def _is_good(self, certificate: Path, key: Path, purpose: Purpose) -> bool:
+        try:
+            found = x509.load_pem_x509_certificate(certificate.read_bytes())
+            secret = serialization.load_pem_private_key(key.read_bytes(), password=None)
+        except (OSError, ValueError):
+            return False
+        soon = datetime.now(UTC) + timedelta(days=RENEW_DAYS)
+        return (
+            found.issuer == self._certificate.subject
+            and found.not_valid_after_utc > soon
+            and secret.public_key() == found.public_key()
+            and _names_of(found) >= set(purpose.server_names)
+        )
+
+
+def _new_authority() -> Issued:
+    key = ec.generate_private_key(ec.SECP256R1())
+    # The serial in the name keeps two authorities of the same plane apart in trust stores.
+    serial = x509.random_serial_number()
+    subject = _subject(f"holdfast-ca-{serial:x}"[:40], ())
+    now = datetime.now(UTC)
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(serial)
+        .not_valid_before(now - BACKDATE)
+        .not_valid_after(now + timedelta(days=AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Issued(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+
+def _subject(name: str, groups: Iterable[str]) -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _names_of(certificate: x509.Certificate) -> set[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return {str(name.value) for name in names}
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )

@@ -1,0 +1,37 @@
+"""Files that must be whole or not there, and that nobody else may read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIRECTORY = 0o700
+
+
+def private_directory(path: Path) -> Path:
+    """A directory for this user alone."""
+    path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    return path
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only this user may read; after a crash it is the old one or the new one."""
+    draft = path.with_name(f".{path.name}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+    with os.fdopen(descriptor, "wb") as file:
+        # The mode above counts only for a new file; a left-over draft may have another.
+        os.fchmod(file.fileno(), PRIVATE_FILE)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,48 @@
+"""The kubeconfig: one private file with all that kubectl needs to reach a plane."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+
+from holdfast.host.certificates import Issued
+
+CONTEXT = "holdfast"
+
+
+def kubeconfig(
+    server: str, authority_pem: bytes, client: Issued, *, user: str, namespace: str = "default"
+) -> bytes:
+    """The file's content. JSON is YAML, and needs no library to be written right."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": CONTEXT,
+        "clusters": [
+            {
+                "name": CONTEXT,
+                "cluster": {"server": server, "certificate-authority-data": _base64(authority_pem)},
+            }
+        ],
+        "users": [
+            {
+                "name": user,
+                "user": {
+                    "client-certificate-data": _base64(client.certificate),
+                    "client-key-data": _base64(client.key),
+                },
+            }
+        ],
+        "contexts": [
+            {
+                "name": CONTEXT,
+                "context": {"cluster": CONTEXT, "user": user, "namespace": namespace},
+            }
+        ],
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
