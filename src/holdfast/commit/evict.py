@@ -18,7 +18,7 @@ from holdfast.commit.charges import (
     held_by,
 )
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft, for_each
+from holdfast.commit.draft import UNCOMMITTED, Draft, for_each
 from holdfast.commit.holds import open_reservation, past, replica_owner, reservation_name, save
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.moves import actor_for, as_seen, current, find, moved
@@ -290,6 +290,13 @@ def settle(draft: Draft, context: Context, request: SettleDisruption) -> Refusal
     before = draft.ledger(DisruptionLedger, key)
     if before is None:
         return Refusal(Reason.MISSING, f"workload {request.workload} has no disruption ledger")
+    now = draft.revision(key)
+    if request.ledger_revision and request.ledger_revision != now:
+        return Refusal(
+            Reason.STALE_OBJECT,
+            f"the disruptions of workload {request.workload} have moved on",
+            {"revision": "uncommitted" if now == UNCOMMITTED else str(now)},
+        )
     after = msgspec.structs.replace(
         before,
         out={uid: cause for uid, cause in before.out.items() if uid not in request.made_up},
