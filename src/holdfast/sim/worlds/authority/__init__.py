@@ -5,10 +5,17 @@ people: they know only what may be asked, act on old news, repeat themselves and
 forbidden, so that whatever holds here is held by the commit alone.
 
     hands          how every hand sees, asks and repeats
-    schedulers     leases, binds, reservations, gangs, preemptions
-    controllers    workloads, nodes, repair, garbage
+    schedulers     binds, reservations, preemptions, and mistakes in all of them
+    gangs          how they place what belongs together
+    controllers    workloads and nodes
+    menders        repair, garbage, drains, budgets, endpoints
     agents         nodes that register, run, stop and come back
-    people         operators with a script, and a rogue who may do nothing of what he tries
-    books          the checkers: what the store holds, added up independently
+    people         an operator with a script
+    rogues         who may do nothing of what they try
+    books          checkers: what the store holds, added up independently
+    laws           checkers: who did what
+    witness        checkers: what was acknowledged, repeated and watched
+    liveness       checkers: what must come about after the faults
+    census         what really happened, for the tests of this world
     scenario       who lives here, and what befalls them
 """

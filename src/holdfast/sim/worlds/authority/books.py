@@ -1,8 +1,9 @@
-"""The checkers of this world: what the store holds, added up independently after every commit.
+"""What the store holds, added up independently after every commit.
 
-They follow the changes of each revision and never call the functions that made them, except to
-decode. What a ledger says is compared with what replicas and reservations say; what is accepted is
-compared with the limits of that very revision; who moved a replica, with the lifecycle table.
+The checkers of this world follow the changes of each revision and never call the functions that
+made them, except to decode. Here, what a ledger says is compared with what replicas and
+reservations say, and what was accepted with the limits of that very revision. `laws` judges who
+did what, `witness` what was acknowledged and followed, `liveness` what must come about.
 """
 
 from __future__ import annotations
@@ -10,23 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.commit.records import Epoch, decode
-from holdfast.commit.requests import Accepted
-from holdfast.model import keys
-from holdfast.model.identity import Identity, acts_as
-from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.region import Region
-from holdfast.model.kinds.replica import Binding, Replica
+from holdfast.commit.records import decode
+from holdfast.model.kinds.replica import Binding
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
 from holdfast.model.ledger import NodeLedger, QuotaLedger
-from holdfast.model.lifecycle import CHARGED, Actor, State, transition
+from holdfast.model.lifecycle import CHARGED
+from holdfast.model.transaction import Record
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.hands import Acknowledged
-from holdfast.sim.worlds.authority.people import Trespass
 
 ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 WHOLE = 1000
+UNLIMITED = float("inf")
+# A commit that changes none of these moves no charge.
+_CHARGES = (
+    "objects/replicas/",
+    "objects/reservations/",
+    "ledgers/node/",
+    "ledgers/quota/",
+)
 
 
 class Books(Checker):
@@ -36,9 +39,10 @@ class Books(Checker):
         self.now: dict[str, Any] = {}
         self.before: dict[str, Any] = {}
 
-    def learn(self, key: str, value: bytes) -> None:
+    def learn(self, records: Iterable[Record]) -> None:
         """Take in what was there before the run."""
-        self.now[key] = decode(key, value)
+        for record in records:
+            self.now[record.key] = decode(record.key, record.value)
 
     def on_commit(self, world: World, commit: Commit) -> None:
         self.before = {}
@@ -55,8 +59,17 @@ class Books(Checker):
             if key.startswith(prefix):
                 yield key, old, self.now.get(key)
 
-    def all(self, prefix: str) -> Iterable[Any]:
+    def all(self, prefix: str) -> list[Any]:
         return [value for key, value in self.now.items() if key.startswith(prefix)]
+
+    def versions(self, key: str) -> list[Any]:
+        """What a decision of the last commit may have found under a key.
+
+        Many requests are committed together, one after the other: some saw what was there before,
+        others what the ones ahead of them had written.
+        """
+        found = [self.before[key]] if key in self.before else []
+        return [value for value in (*found, self.now.get(key)) if value is not None]
 
 
 class Held(Checker):
@@ -72,20 +85,16 @@ class Held(Checker):
             self._within(old, new)
         for key, old, new in self.books.changed("ledgers/quota/"):
             self._quota_within(key, old, new)
-        if any(self._moves_charge(key) for key in self.books.before):
+        if any(key.startswith(_CHARGES) for key in self.books.before):
             self._recount()
-
-    @staticmethod
-    def _moves_charge(key: str) -> bool:
-        return key.startswith(("objects/replicas/", "objects/reservations/", "ledgers/"))
 
     def _within(self, old: NodeLedger | None, new: NodeLedger | None) -> None:
         if new is None:
             return
         for resource, used in new.used.items():
             grown = old is None or used > old.used.get(resource, 0)
-            if grown and used > new.allocatable.get(resource, 0):
-                room = new.allocatable.get(resource, 0)
+            room = max(each.allocatable.get(resource, 0) for each in (old or new, new))
+            if grown and used > room:
                 self.violated("INV4", f"{used} {resource} taken of {room} on {new.gate.uid}")
             if used < 0:
                 self.violated("INV4", f"{used} {resource} taken on {new.gate.uid}")
@@ -96,24 +105,20 @@ class Held(Checker):
     def _quota_within(self, key: str, old: QuotaLedger | None, new: QuotaLedger | None) -> None:
         if new is None:
             return
+        # A limit may have been lowered by the same commit, after the charge.
+        limits = [ledger for ledger in (old, new) if ledger is not None]
         for tenant, use in new.used.items():
-            limits = new.limits.get(tenant)
             before = old.used.get(tenant) if old is not None else None
             for resource, used in use.hard.items():
-                grown = used > (before.hard.get(resource, 0) if before is not None else 0)
-                if not grown or limits is None or resource not in limits.hard:
+                if used <= (before.hard.get(resource, 0) if before is not None else 0):
                     continue
-                most = limits.hard[resource] + limits.borrowing.get(resource, 0)
+                most = max(_tenant_most(ledger, tenant, resource) for ledger in limits)
                 if used > most:
                     self.violated("INV3", f"{tenant} took {used} {resource} of {most} ({key})")
-                self._cohort_within(key, new, resource)
-
-    def _cohort_within(self, key: str, ledger: QuotaLedger, resource: str) -> None:
-        limited = [t for t, limits in ledger.limits.items() if resource in limits.hard]
-        whole = sum(ledger.limits[tenant].hard[resource] for tenant in limited)
-        used = sum(use.hard.get(resource, 0) for t, use in ledger.used.items() if t in limited)
-        if used > whole:
-            self.violated("INV3", f"cohort {key} took {used} {resource} of {whole}")
+                whole = max(_cohort_most(ledger, resource) for ledger in limits)
+                total = sum(each.hard.get(resource, 0) for each in new.used.values())
+                if total > whole:
+                    self.violated("INV3", f"cohort {key} took {total} {resource} of {whole}")
 
     def _recount(self) -> None:
         """Add up what replicas and reservations hold, and compare with every ledger."""
@@ -175,134 +180,20 @@ class Held(Checker):
                 self.violated("INV3", f"{tenant} {name} holds {held} and is charged nothing")
 
 
+def _tenant_most(ledger: QuotaLedger, tenant: str, resource: str) -> float:
+    limits = ledger.limits.get(tenant)
+    if limits is None or resource not in limits.hard:
+        return UNLIMITED
+    return limits.hard[resource] + limits.borrowing.get(resource, 0)
+
+
+def _cohort_most(ledger: QuotaLedger, resource: str) -> float:
+    """All tenants of this world are limited in the same resources."""
+    stated = [limits.hard[resource] for limits in ledger.limits.values() if resource in limits.hard]
+    return sum(stated) if stated else UNLIMITED
+
+
 def _plus(table: dict[Any, dict[str, int]], name: Any, amounts: dict[str, int]) -> None:
     sums = table.setdefault(name, {})
     for resource, units in amounts.items():
         sums[resource] = sums.get(resource, 0) + units
-
-
-class Lawful(Checker):
-    """INV5, INV6, INV7 and one effect per transition, for every replica that changed."""
-
-    invariants = ("INV3", "INV5", "INV6", "INV7")
-
-    def __init__(self, books: Books) -> None:
-        self.books = books
-
-    def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self.books.changed("objects/replicas/"):
-            if new is not None:
-                self._moved(old if old is not None and _same(old, new) else None, new)
-        for _, old, new in self.books.changed("objects/nodes/"):
-            self._judged(old, new)
-        for _, old, new in self.books.changed("epochs/"):
-            self._epoch(old, new)
-
-    def _moved(self, old: Replica | None, new: Replica) -> None:
-        number = old.status.transition_number if old is not None else 0
-        steps = new.status.transition_number - number
-        if old is not None and steps == 0 and old.status.state is not new.status.state:
-            self.violated("INV3", f"{new.name} changed its state without a transition")
-        if steps < 0 or len(new.status.transitions) < steps:
-            self.violated("INV3", f"{new.name} went from transition {number} by {steps}")
-        for record in new.status.transitions[len(new.status.transitions) - steps :]:
-            actors = acts_as(Identity(name=record.by, groups=("system:masters",)))
-            if not any(transition(record.from_state, record.to, actor) for actor in actors):
-                self.violated(
-                    "INV6", f"{record.by} moved {new.name} {record.from_state} -> {record.to}"
-                )
-            if record.to is State.BOUND:
-                self._bound(new)
-
-    def _bound(self, replica: Replica) -> None:
-        binding = replica.status.binding
-        if binding is None:
-            self.violated("INV3", f"{replica.name} was bound without a binding")
-        epoch: Epoch | None = self.books.now.get(keys.epoch(binding.scope))
-        if epoch is None or (epoch.epoch, epoch.holder) != (binding.epoch, binding.by):
-            self.violated(
-                "INV7", f"{binding.by} bound {replica.name} under {binding.epoch}, now {epoch}"
-            )
-        node: Node | None = self.books.now.get(f"objects/nodes/{binding.node}")
-        residency = replica.spec.template.placement.residency
-        if node is None:
-            self.violated("INV5", f"{replica.name} is bound to {binding.node}, which is not there")
-        region: Region | None = self.books.now.get(f"objects/regions/{node.spec.region}")
-        if residency and (region is None or residency not in region.spec.jurisdictions):
-            self.violated("INV5", f"{replica.name} needs {residency}, is in {node.spec.region}")
-        gated = node.spec.cordoned or node.spec.drain is not None or node.status.mark is not None
-        if gated:
-            self.violated("INV5", f"{replica.name} was bound to {node.name}, which takes no work")
-
-    def _judged(self, old: Node | None, new: Node | None) -> None:
-        if old is None or new is None or new.status.mark is None:
-            return
-        mark = new.status.mark
-        if old.status.mark == mark:
-            return
-        epoch: Epoch | None = self.books.now.get(keys.epoch("controller:nodes"))
-        if epoch is None or (epoch.epoch, epoch.holder) != (mark.epoch, mark.by):
-            self.violated("INV7", f"{mark.by} marked {new.name} under {mark.epoch}, now {epoch}")
-
-    def _epoch(self, old: Epoch | None, new: Epoch | None) -> None:
-        if new is None or (old is not None and new.epoch <= old.epoch):
-            self.violated("INV7", f"an epoch went from {old} to {new}")
-
-
-def _same(old: Replica, new: Replica) -> bool:
-    return old.metadata.uid == new.metadata.uid
-
-
-class Fenced(Checker):
-    """C6.4 as far as the store knows it: nothing is declared gone that may still run."""
-
-    invariants = ("INV2",)
-
-    def __init__(self, books: Books) -> None:
-        self.books = books
-
-    def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self.books.changed("objects/replicas/"):
-            if old is None or new is None or not _same(old, new):
-                continue
-            last = new.status.transitions[-1]
-            binding = old.status.binding
-            repaired = Actor.REPAIR in acts_as(Identity(name=last.by))
-            if old.status.state is new.status.state or not repaired or binding is None:
-                continue
-            node: Node | None = self.books.now.get(f"objects/nodes/{binding.node}")
-            alive = node is not None and node.status.incarnation == binding.node_incarnation
-            if alive and node is not None and node.status.phase.value not in ("Fenced", "Lost"):
-                self.violated("INV2", f"{last.by} ended {new.name} on {node.status.phase.value}")
-
-
-class Kept(Checker):
-    """INV11: what was acknowledged is in the store's history; and the rogue got nothing."""
-
-    invariants = ("INV6", "INV11")
-
-    def __init__(self, books: Books) -> None:
-        self.books = books
-        self._written: dict[tuple[str, int], None] = {}
-
-    def on_commit(self, world: World, commit: Commit) -> None:
-        for change in commit.changes:
-            self._written[change.key, change.revision] = None
-
-    def on_fact(self, world: World, fact: Any) -> None:
-        if isinstance(fact, Trespass):
-            self.violated("INV6", f"{fact.who} was allowed {fact.request}")
-        if isinstance(fact, Acknowledged):
-            self._acknowledged(fact.who, fact.answer)
-
-    def _acknowledged(self, who: str, answer: Accepted) -> None:
-        store_revision = answer.revision
-        for obj in answer.objects:
-            key = keys.key_of(obj)
-            if (key, store_revision) not in self._written and not self._unchanged(key, obj):
-                self.violated("INV11", f"{who} was told of {key} at {store_revision}")
-
-    def _unchanged(self, key: str, obj: Any) -> bool:
-        """A request that changed nothing is answered with what is there already."""
-        now = self.books.now.get(key)
-        return now is not None and now.metadata.uid == obj.metadata.uid

@@ -1,9 +1,8 @@
-"""Hands that correct: workloads, nodes, repair and garbage, as thin as they can be."""
+"""Hands that correct: workloads and nodes, as thin as they can be. The rest are in `menders`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -11,24 +10,20 @@ import msgspec
 from holdfast.commit.removal import REPLICAS_FINALIZER
 from holdfast.commit.requests import (
     Create,
-    DropReservation,
     Evict,
     JudgeNode,
     Move,
     NodeWord,
     Remove,
-    Unreserve,
     Update,
 )
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
-from holdfast.model.kinds.reservation import Reservation, ReservationPhase
-from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.time import Instant, timestamp
-from holdfast.sim.plan import Prompted
+from holdfast.model.time import Instant
+from holdfast.sim.cell import Seat
 from holdfast.sim.worlds.authority.hands import Hand, Look, meant, target
 
 _ENDED = (State.FAILED, State.SUCCEEDED, State.RELEASED)
@@ -87,7 +82,14 @@ class WorkloadHand(Hand):
                 operation=f"{self.identity}/{replica.metadata.uid}/remove",
             )
         elif not surplus:
-            return
+            if state is State.PENDING and self.whim(60):
+                # As if it were a job that is past its deadline.
+                yield Move(
+                    target(replica),
+                    State.FAILED,
+                    "Deadline",
+                    operation=meant(replica, "fail", self.identity),
+                )
         elif state in (State.PENDING, State.RESERVED):
             yield Move(
                 target(replica),
@@ -100,7 +102,8 @@ class WorkloadHand(Hand):
             yield Evict(
                 target(replica),
                 cause,
-                term=self.term,
+                # A privileged write without a term is refused, and then tried as it should be.
+                term=None if self.whim(12) else self.term,
                 operation=meant(replica, "stop", self.identity),
             )
 
@@ -115,17 +118,14 @@ class NodesHand(Hand):
 
     scope = "controller:nodes"
 
-    def __init__(self, seat: Any, identity: str) -> None:
+    def __init__(self, seat: Seat, identity: str) -> None:
         super().__init__(seat, identity)
         self._silent: dict[str, NodeWord] = {}
         # When it saw a mark committed, by node and number; a new life starts the count again.
         self._marked: dict[tuple[str, int], int] = {}
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
-        if isinstance(stimulus, Prompted):
-            self._silent[stimulus.body["node"]] = NodeWord(stimulus.body["word"])
-            return []
-        return super().step(stimulus, now)
+    def prompted(self, body: dict[str, Any]) -> None:
+        self._silent[body["node"]] = NodeWord(body["word"])
 
     def think(self, look: Look, now: Instant) -> Iterator[Any]:
         for node in look.all(Node):
@@ -138,7 +138,7 @@ class NodesHand(Hand):
                     self.term,
                     mark,
                     "silence",
-                    f"{self.identity}/{node.metadata.uid}/{node.status.marks}/{word.value}",
+                    f"{self.identity}/{node.metadata.uid}/{look.revision}/{word.value}-{mark}",
                 )
             if node.status.mark is not None and node.status.phase is NodePhase.UNKNOWN:
                 yield from self._unknown(look, node, node.status.mark.number)
@@ -149,12 +149,16 @@ class NodesHand(Hand):
             case NodePhase.READY if node.name in self._silent:
                 return self._silent.pop(node.name), 0
             case NodePhase.SUSPECT:
-                return (NodeWord.MARK if self.chance(3) else NodeWord.TRUST), 0
+                return (NodeWord.MARK if self.whim(3) else NodeWord.TRUST), 0
             case NodePhase.UNKNOWN:
-                since = self._marked.setdefault((node.name, mark), now.monotonic_ms)
+                uid = node.metadata.uid
+                since = self._marked.setdefault((uid, mark), now.monotonic_ms)
                 if now.monotonic_ms - since >= FENCE_MS:
-                    return NodeWord.FENCE, mark
+                    # One in ten is about a mark that is not the present one.
+                    return NodeWord.FENCE, mark - 1 if self.whim(10) else mark
                 return (NodeWord.CLEAR if self.chance(4) else None), mark
+            case NodePhase.FENCED if self.whim(8):
+                return NodeWord.LOSE, 0
         return None, 0
 
     def _unknown(self, look: Look, node: Node, mark: int) -> Iterator[Any]:
@@ -170,96 +174,4 @@ class NodesHand(Hand):
                     mark=mark,
                     term=self.term,
                     operation=meant(replica, f"unknown-{mark}", self.identity),
-                )
-
-
-class RepairHand(Hand):
-    """Fails and releases what a fence proved gone, and takes back what is past its deadline."""
-
-    scope = "controller:repair"
-
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        for replica in look.all(Replica):
-            yield from self._replica(look, replica, now)
-        late = timestamp(now.wall_ms) - timedelta(seconds=3)
-        for held in look.all(Reservation):
-            active = held.status.phase in (ReservationPhase.HELD, ReservationPhase.COMMITTED)
-            if active and held.spec.deadline < late:
-                yield DropReservation(
-                    held.namespace,
-                    held.name,
-                    held.metadata.uid,
-                    "Expired",
-                    self.term,
-                    f"{self.identity}/{held.metadata.uid}/drop",
-                )
-
-    def _replica(self, look: Look, replica: Replica, now: Instant) -> Iterator[Any]:
-        state, binding = replica.status.state, replica.status.binding
-        if state is State.RESERVED:
-            held = look.get(Reservation, replica.namespace, replica.status.reservation)
-            if held is None or held.spec.deadline < timestamp(now.wall_ms) - timedelta(seconds=3):
-                yield Unreserve(
-                    target(replica),
-                    "Expired",
-                    self.term,
-                    meant(replica, "unreserve", self.identity),
-                )
-            return
-        if state is State.FAILED and binding is None:
-            yield self._move(replica, State.RELEASED)
-            return
-        if binding is None:
-            return
-        node = look.get(Node, "", binding.node)
-        gone = node is None or node.status.phase in (NodePhase.FENCED, NodePhase.LOST)
-        later = node is not None and node.status.incarnation > binding.node_incarnation
-        keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
-        if not (gone or later) or keeps:
-            return
-        if state is State.UNKNOWN:
-            yield self._move(replica, State.FAILED)
-        elif state in (State.FAILED, State.SUCCEEDED, State.STOPPING):
-            yield self._move(replica, State.RELEASED)
-
-    def _move(self, replica: Replica, to: State) -> Move:
-        return Move(
-            target(replica),
-            to,
-            "Fenced",
-            "the node is fenced",
-            term=self.term,
-            operation=meant(replica, to.value, self.identity),
-        )
-
-
-class GarbageHand(Hand):
-    """Takes away what outlived its owner: here, reservations whose replica or workload is gone."""
-
-    scope = "controller:garbage"
-    period_ms = 6_000
-
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        for held in look.all(Reservation):
-            owner = held.spec.owner
-            struct = Workload if owner.kind == "Workload" else Replica
-            found = look.get(struct, held.namespace, owner.name)
-            if found is not None and found.metadata.uid == owner.uid:
-                continue
-            if held.status.phase in (ReservationPhase.HELD, ReservationPhase.COMMITTED):
-                yield DropReservation(
-                    held.namespace,
-                    held.name,
-                    held.metadata.uid,
-                    "Ownerless",
-                    self.term,
-                    f"{self.identity}/{held.metadata.uid}/drop",
-                )
-            else:
-                yield Remove(
-                    "reservations",
-                    held.namespace,
-                    held.name,
-                    held.metadata.uid,
-                    operation=f"{self.identity}/{held.metadata.uid}/remove",
                 )

@@ -14,7 +14,14 @@ import msgspec
 
 from holdfast.commit.leases import lease_name
 from holdfast.commit.records import decode
-from holdfast.commit.requests import Accepted, AcquireLease, RenewLease, Target, Term
+from holdfast.commit.requests import (
+    Accepted,
+    AcquireLease,
+    ReleaseLease,
+    RenewLease,
+    Target,
+    Term,
+)
 from holdfast.model import keys
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.lease import Lease
@@ -25,6 +32,7 @@ from holdfast.model.refusal import Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
+from holdfast.sim.plan import Prompted
 
 SERVERS = "api"
 ASK_TIMEOUT_MS = 3_000
@@ -32,26 +40,34 @@ ASK_TIMEOUT_MS = 3_000
 ASKS_MAX = 12
 # One look in so many is skipped, and the hand thinks on what it saw before.
 STALE_ONE_IN = 5
+# One lease in so many is given back instead of being renewed.
+RELEASE_ONE_IN = 60
+# What the script tells everybody after the faults: start nothing new, finish what there is.
+REST = {"do": "rest"}
 
 Kindly = TypeVar("Kindly", bound=Object)
 
 
-class Look(msgspec.Struct, frozen=True):
-    """All objects as of one revision."""
+class Look:
+    """What a hand saw as of one revision, by kind and key."""
 
-    revision: int
-    objects: dict[str, Object]
+    def __init__(self, revision: int, values: Iterable[tuple[str, Any]]) -> None:
+        self.revision = revision
+        self._values: dict[type[Any], dict[str, Any]] = {}
+        for key, value in values:
+            self._values.setdefault(type(value), {})[key] = value
 
-    def all(self, struct: type[Kindly]) -> Iterator[Kindly]:
-        """All objects of a kind, by key."""
-        prefix = keys.kind_prefix(kind_of_struct(struct))
-        for key, obj in self.objects.items():
-            if key.startswith(prefix) and isinstance(obj, struct):
-                yield obj
+    def all(self, struct: type[Kindly]) -> Iterable[Kindly]:
+        """Everything of a kind, by key."""
+        return self._values.get(struct, {}).values()
+
+    def keyed(self, struct: type[Any]) -> dict[str, Any]:
+        """The same with its keys, for records that do not carry their own."""
+        return self._values.get(struct, {})
 
     def get(self, struct: type[Kindly], namespace: str, name: str) -> Kindly | None:
-        found = self.objects.get(keys.object_key(kind_of_struct(struct), namespace, name))
-        return found if isinstance(found, struct) else None
+        found = self.keyed(struct)
+        return found.get(keys.object_key(kind_of_struct(struct), namespace, name))
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -60,6 +76,11 @@ class Acknowledged(msgspec.Struct, frozen=True):
     who: str
     request: Any
     answer: Accepted
+
+    def __repr__(self) -> str:
+        # A whole object in every line of a story would hide the story.
+        what, answer = type(self.request).__name__, self.answer
+        return f"{self.who}: {what} at {answer.revision}{' again' if answer.replayed else ''}"
 
 
 class Tell(msgspec.Struct, frozen=True):
@@ -70,10 +91,10 @@ class Tell(msgspec.Struct, frozen=True):
 
 # Objects are immutable and a record's revision names its content, so all hands share one decoding.
 _DECODED_MAX = 20_000
-_decoded: dict[tuple[str, int, bytes], Object] = {}
+_decoded: dict[tuple[str, int, bytes], Any] = {}
 
 
-def _object(key: str, modified: int, value: bytes) -> Object:
+def _value(key: str, modified: int, value: bytes) -> Any:
     name = (key, modified, value)
     found = _decoded.get(name)
     if found is None:
@@ -102,12 +123,16 @@ class Hand:
     # The scope of a lease to hold, for hands that need one.
     scope = ""
     lease_ms = 8_000
+    # What it looks at, all objects and perhaps more.
+    first_key = keys.OBJECTS
+    end_key = keys.after_prefix(keys.OBJECTS)
 
     def __init__(self, seat: Seat, identity: str) -> None:
         self.rng = seat.rng
         self.identity = identity
         self._term: Term | None = None
         self.look: Look | None = None
+        self.resting = False
         self._calls = 0
         self._looking: int | None = None
         self._asked: dict[int, Any] = {}
@@ -122,6 +147,9 @@ class Hand:
     def heard(self, request: Any, answer: Any) -> None:
         """An answer came: a verdict, or an error as a value."""
 
+    def prompted(self, body: dict[str, Any]) -> None:
+        """The script says something."""
+
     @property
     def term(self) -> Term:
         """The lease that it acts under; `think` is called only while there is one."""
@@ -130,6 +158,10 @@ class Hand:
 
     def chance(self, one_in: int) -> bool:
         return self.rng.random() * one_in < 1
+
+    def whim(self, one_in: int) -> bool:
+        """Whether to do what nobody asked for; never once it is time to rest."""
+        return self.chance(one_in) and not self.resting
 
     def pick(self, options: list[Any]) -> Any:
         return options[int(self.rng.random() * len(options))]
@@ -144,6 +176,10 @@ class Hand:
                 return self._looked(stimulus.body, now)
             case Answered(call=call) if call in self._asked:
                 return self._answered(self._asked.pop(call), stimulus.body)
+            case Prompted(body=body) if body == REST:
+                self.resting = True
+            case Prompted(body=body):
+                self.prompted(body)
         return []
 
     def _round(self, now: Instant) -> list[Any]:
@@ -152,16 +188,15 @@ class Hand:
         if self.look is not None and self.chance(STALE_ONE_IN):
             return [wake, *self._ask(self._thoughts(self.look, now))]
         self._looking = self._call()
-        return [wake, Range(self._looking, keys.OBJECTS, keys.after_prefix(keys.OBJECTS))]
+        return [wake, Range(self._looking, self.first_key, self.end_key)]
 
     def _looked(self, page: Any, now: Instant) -> list[Any]:
         self._looking = None
         records = getattr(page, "records", None)
         if records is None:
             return []
-        self.look = Look(
-            page.revision, {r.key: _object(r.key, r.modified, r.value) for r in records}
-        )
+        seen = ((r.key, _value(r.key, r.modified, r.value)) for r in records)
+        self.look = Look(page.revision, seen)
         return self._ask(self._thoughts(self.look, now))
 
     def _thoughts(self, look: Look, now: Instant) -> Iterator[Any]:
@@ -184,6 +219,8 @@ class Hand:
     def _answered(self, request: Any, answer: Any) -> list[Any]:
         if isinstance(request, AcquireLease | RenewLease):
             self._lease_answered(answer)
+        if isinstance(request, ReleaseLease):
+            self._term = None
         self.heard(request, answer)
         if isinstance(answer, Accepted):
             return [Tell(Acknowledged(self.identity, request, answer))]
@@ -198,7 +235,8 @@ class Hand:
     def _tend_lease(self, look: Look, now: Instant) -> Iterator[Any]:
         """Renew what is ours; take over what did not move for its duration on our own clock."""
         if self._term is not None:
-            yield RenewLease(self._term)
+            given_back = self.whim(RELEASE_ONE_IN)
+            yield ReleaseLease(self._term) if given_back else RenewLease(self._term)
             return
         lease = look.get(Lease, "", lease_name(self.scope))
         if lease is None or not lease.spec.holder:

@@ -1,9 +1,8 @@
-"""People: an operator who follows a script, and a rogue who tries what he may not do."""
+"""People: an operator who follows a script. The rogues are in `rogues`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -11,40 +10,39 @@ import msgspec
 
 from holdfast.commit.requests import (
     Accepted,
-    AcquireLease,
-    Bind,
     Create,
-    DropReservation,
-    Evict,
-    HoldCapacity,
-    JudgeNode,
-    Move,
-    NodeWord,
-    RegisterNode,
+    Patch,
+    PatchType,
+    Propagation,
     Remove,
-    ReportStage,
-    Term,
-    Unreserve,
     Update,
 )
 from holdfast.model.kinds.node import Node, NodeDrain
-from holdfast.model.kinds.placement import Placement
+from holdfast.model.kinds.placement import Placement, Taint, TaintEffect
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Intent, Reservation, ReservationOwner
-from holdfast.model.kinds.template import DeviceRequest, OnDisconnect, Resources, Template
+from holdfast.model.kinds.template import DeviceRequest, OnDisconnect, Port, Resources, Template
+from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Disruption, Gang, Workload, WorkloadSpec
-from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Refusal
-from holdfast.model.time import Instant, timestamp
+from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
-from holdfast.sim.plan import Act, Prompted
+from holdfast.sim.plan import Act
 from holdfast.sim.randomness import between, pick
-from holdfast.sim.worlds.authority.hands import Hand, Look, Tell, target
+from holdfast.sim.worlds.authority.hands import REST, Hand, Look
 
 TENANTS = ("ada", "bob")
 NODES = 5
+FAULTS_MS = 180_000
+# Everybody who would go on for ever otherwise.
+RESTLESS = (
+    *(f"agent-{number}" for number in range(NODES)),
+    *(f"scheduler-{name}" for name in ("one", "two", "three", "four")),
+    *(f"controller-{name}" for name in ("workload", "nodes", "repair", "garbage")),
+    *(f"controller-{name}" for name in ("drain", "disruption", "endpoints")),
+)
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -59,6 +57,7 @@ def script(rng: Random) -> Sequence[Act]:
             "word": pick(rng, ("Suspect", "Mark", "Mark")),
         }
         acts.append(Act(between(rng, 5_000, 175_000), "controller-nodes", silence))
+    acts += [Act(FAULTS_MS + 1_000, name, REST) for name in RESTLESS]
     return sorted(acts, key=lambda act: act.at_ms)
 
 
@@ -74,7 +73,13 @@ def _act(rng: Random, number: int) -> dict[str, Any]:
             {"do": "delete", "some": some},
             {"do": "cordon", "node": node, "on": bool(some % 2)},
             {"do": "drain", "node": node, "on": bool(some % 2)},
+            {"do": "taint", "node": node, "on": bool(some % 2)},
+            {"do": "retire", "node": node},
             {"do": "kill", "some": some},
+            {"do": "force", "some": some},
+            {"do": "force", "some": some},
+            {"do": "label", "some": some, "how": pick(rng, ("merge", "json", "apply"))},
+            {"do": "suspend", "tenant": tenant, "on": bool(some % 3)},
             {"do": "quota", "tenant": tenant, "cpu": between(rng, 2, 14)},
         ),
     )
@@ -93,6 +98,7 @@ def _workload(rng: Random, number: int) -> dict[str, Any]:
         "eu": pick(rng, (False, True)),
         "keep": pick(rng, (False, False, False, True)),
         "budget": pick(rng, (None, 1)),
+        "port": pick(rng, (0, 0, 0, 8080)),
     }
 
 
@@ -105,11 +111,8 @@ class Operator(Hand):
         super().__init__(seat, identity)
         self._acts: list[dict[str, Any]] = []
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
-        if isinstance(stimulus, Prompted):
-            self._acts.append(stimulus.body)
-            return []
-        return super().step(stimulus, now)
+    def prompted(self, body: dict[str, Any]) -> None:
+        self._acts.append(body)
 
     def think(self, look: Look, now: Instant) -> Iterator[Any]:
         while self._acts:
@@ -124,39 +127,86 @@ class Operator(Hand):
             self._acts.pop(0)
 
     def _request(self, look: Look, act: dict[str, Any]) -> Any:
-        workloads = list(look.all(Workload))
         match act["do"]:
             case "create":
                 return Create(workload_of(act))
-            case "scale" if workloads:
-                found = workloads[act["some"] % len(workloads)]
-                spec = msgspec.structs.replace(found.spec, replicas=act["replicas"])
-                return Update(msgspec.structs.replace(found, spec=spec))
-            case "delete" if workloads:
-                found = workloads[act["some"] % len(workloads)]
-                return Remove("workloads", found.namespace, found.name, found.metadata.uid)
-            case "kill":
-                replicas = list(look.all(Replica))
-                if replicas:
-                    gone = replicas[act["some"] % len(replicas)]
-                    return Remove("replicas", gone.namespace, gone.name, gone.metadata.uid)
-            case "quota":
-                quota = look.get(Quota, act["tenant"], "default")
-                if quota is not None:
-                    hard = {**quota.spec.hard, "cpu": str(act["cpu"])}
-                    spec = msgspec.structs.replace(quota.spec, hard=hard)
-                    return Update(msgspec.structs.replace(quota, spec=spec))
-            case "cordon" | "drain":
-                node = look.get(Node, "", act["node"])
-                if node is not None:
-                    return Update(msgspec.structs.replace(node, spec=_gated(node, act)))
+            case "scale" | "delete" | "label":
+                return _on_workload(look, act)
+            case "kill" | "force":
+                return _on_replica(look, act)
+            case "quota" | "suspend":
+                return _on_tenant(look, act)
+            case _:
+                return _on_node(look, act)
+
+
+def _on_workload(look: Look, act: dict[str, Any]) -> Any:
+    workloads = list(look.all(Workload))
+    if not workloads:
         return None
+    found = workloads[act["some"] % len(workloads)]
+    if act["do"] == "label":
+        return _patch(found, act["how"], str(act["some"]))
+    if act["do"] == "delete":
+        how = Propagation.FOREGROUND if act["some"] % 4 == 0 else Propagation.BACKGROUND
+        return Remove("workloads", found.namespace, found.name, found.metadata.uid, propagation=how)
+    spec = msgspec.structs.replace(found.spec, replicas=act["replicas"])
+    return Update(msgspec.structs.replace(found, spec=spec))
 
 
-def _gated(node: Node, act: dict[str, Any]) -> Any:
+def _patch(workload: Workload, how: str, value: str) -> Patch:
+    labels = {"metadata": {"labels": {"some": value}}}
+    name = {"apiVersion": "holdfast.dev/v1", "kind": "Workload"}
+    whole = {**name, "metadata": {"name": workload.name, **labels["metadata"]}}
+    kind, body = {
+        "merge": (PatchType.MERGE, labels),
+        "json": (PatchType.JSON, [{"op": "replace", "path": "/spec/replicas", "value": 1}]),
+        "apply": (PatchType.APPLY, whole),
+    }[how]
+    return Patch("workloads", workload.namespace, workload.name, kind, body, manager=f"by-{how}")
+
+
+def _on_replica(look: Look, act: dict[str, Any]) -> Any:
+    """Delete one, whatever it does; or give the word that one out of contact is gone."""
+    force = act["do"] == "force"
+    replicas = [r for r in look.all(Replica) if not force or r.status.state is State.UNKNOWN]
+    if not replicas:
+        return None
+    gone = replicas[act["some"] % len(replicas)]
+    return Remove("replicas", gone.namespace, gone.name, gone.metadata.uid, force=force)
+
+
+def _on_tenant(look: Look, act: dict[str, Any]) -> Any:
+    quota = look.get(Quota, act["tenant"], "default")
+    tenant = look.get(Tenant, "", act["tenant"])
+    if quota is None or tenant is None:
+        return None
+    if act["do"] == "suspend":
+        # Mostly it is lifted again at once, or nothing would happen any more.
+        law = msgspec.structs.replace(tenant.spec, suspended=not act["on"])
+        return Update(msgspec.structs.replace(tenant, spec=law))
+    hard = {**quota.spec.hard, "cpu": str(act["cpu"])}
+    return Update(_respecified(quota, hard=hard))
+
+
+def _on_node(look: Look, act: dict[str, Any]) -> Any:
+    node = look.get(Node, "", act["node"])
+    if node is None:
+        return None
+    if act["do"] == "retire":
+        return Remove("nodes", "", node.name, node.metadata.uid)
     if act["do"] == "cordon":
-        return msgspec.structs.replace(node.spec, cordoned=act["on"])
-    return msgspec.structs.replace(node.spec, drain=NodeDrain("script") if act["on"] else None)
+        return Update(_respecified(node, cordoned=act["on"]))
+    if act["do"] == "taint":
+        taint = Taint(key="held", effect=TaintEffect.NO_SCHEDULE)
+        return Update(_respecified(node, taints=(taint,) if act["on"] else ()))
+    return Update(_respecified(node, drain=NodeDrain("script") if act["on"] else None))
+
+
+def _respecified(obj: Object, **changes: Any) -> Object:
+    """The object with parts of its spec changed."""
+    spec = msgspec.structs.replace(obj.spec, **changes)  # type: ignore[attr-defined]
+    return msgspec.structs.replace(obj, spec=spec)
 
 
 def workload_of(act: dict[str, Any]) -> Workload:
@@ -167,6 +217,7 @@ def workload_of(act: dict[str, Any]) -> Workload:
         command=("work",),
         resources=Resources(cpu=act["cpu"], memory="1Gi"),
         devices=devices,
+        ports=(Port(name="web", port=act["port"]),) if act["port"] else (),
         placement=Placement(residency="eu" if act["eu"] else ""),
         priority_class="urgent" if act["urgent"] else "",
         on_disconnect=OnDisconnect.KEEP if act["keep"] else OnDisconnect.STOP,
@@ -175,75 +226,3 @@ def workload_of(act: dict[str, Any]) -> Workload:
     budget = Disruption(max_unavailable=act["budget"]) if act["budget"] is not None else None
     spec = WorkloadSpec(replicas=act["replicas"], template=template, gang=gang, disruption=budget)
     return Workload(ObjectMeta(name=act["name"], namespace=act["tenant"]), spec=spec)
-
-
-class Trespass(msgspec.Struct, frozen=True):
-    """A fact that must never be stated: the rogue was allowed something."""
-
-    who: str
-    request: Any
-
-
-class Rogue(Hand):
-    """Tries everything under an identity that may do none of it."""
-
-    period_ms = 4_000
-
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        replicas, nodes = list(look.all(Replica)), list(look.all(Node))
-        if not replicas or not nodes:
-            return
-        replica, node = self.pick(replicas), self.pick(nodes)
-        yield self.pick(list(self._mischief(look, replica, node, now)))
-
-    def _answered(self, request: Any, answer: Any) -> list[Any]:
-        if isinstance(answer, Accepted) and not answer.replayed:
-            return [Tell(Trespass(self.identity, request))]
-        return []
-
-    def _mischief(self, look: Look, replica: Replica, node: Node, now: Instant) -> Iterator[Any]:
-        binding = replica.status.binding
-        term = Term("scheduler:one", binding.epoch if binding is not None else 1)
-        mine, uid = target(replica), node.metadata.uid
-        deadline = timestamp(now.wall_ms) + timedelta(seconds=60)
-        incarnation = binding.node_incarnation if binding is not None else 1
-        mark = node.status.marks
-        yield Bind(mine, node.name, uid, term, snapshot_revision=look.revision)
-        for to in State:
-            yield Move(mine, to, "mischief", incarnation=incarnation, mark=mark, term=term)
-        for cause in Cause:
-            yield Evict(mine, cause, "mischief", term)
-        yield ReportStage(mine, Stage.READY, incarnation)
-        yield Unreserve(mine, "mischief", term)
-        yield JudgeNode(node.name, uid, NodeWord.MARK, Term("controller:nodes", 1))
-        yield JudgeNode(node.name, uid, NodeWord.FENCE, Term("controller:nodes", 1), mark)
-        yield RegisterNode(node)
-        yield AcquireLease("scheduler:one", 1_000, term.epoch, 0)
-        yield from self._on_objects(look, replica, deadline, term)
-
-    def _on_objects(self, look: Look, replica: Replica, deadline: Any, term: Term) -> Iterator[Any]:
-        other = State.FAILED if replica.status.state is State.RELEASED else State.RELEASED
-        status = msgspec.structs.replace(replica.status, state=other)
-        yield Update(msgspec.structs.replace(replica, status=status), "status")
-        yield Update(_relabelled(replica))
-        yield Create(_renamed(replica))
-        for held in look.all(Reservation):
-            yield DropReservation(held.namespace, held.name, held.metadata.uid, "mischief", term)
-            owner = ReservationOwner(kind="Replica", name=replica.name, uid=replica.metadata.uid)
-            yield HoldCapacity(
-                held.namespace, owner, Intent.RECOVERY, held.status.claims, deadline, term
-            )
-        for quota in look.all(Quota):
-            spec = msgspec.structs.replace(quota.spec, hard={"cpu": "1000"})
-            yield Update(msgspec.structs.replace(quota, spec=spec))
-
-
-def _relabelled(obj: Object) -> Object:
-    metadata = msgspec.structs.replace(obj.metadata, labels={"owned": "by-rogue"})
-    return msgspec.structs.replace(obj, metadata=metadata)
-
-
-def _renamed(replica: Replica) -> Replica:
-    spec = msgspec.structs.replace(replica.spec, incarnation=replica.spec.incarnation + 50)
-    name = f"{spec.workload}-{spec.ordinal}-{spec.incarnation}"
-    return Replica(ObjectMeta(name=name, namespace=replica.namespace), spec=spec)

@@ -6,20 +6,17 @@ python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO --see
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from holdfast.commit.authority import Authority
 from holdfast.commit.requests import Accepted, Create
-from holdfast.commit.server import Server
+from holdfast.model import keys
 from holdfast.model.errors import invariant
-from holdfast.model.identity import ADMINS, Identity
+from holdfast.model.identity import Identity
 from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.region import Region, RegionSpec
-from holdfast.model.kinds.reservation import ReservationPhase
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answer, Answered, Asked, Txn
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.time import Instant
@@ -30,24 +27,35 @@ from holdfast.sim.randomness import stream
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.agents import AgentHand
-from holdfast.sim.worlds.authority.books import Books, Fenced, Held, Kept, Lawful
-from holdfast.sim.worlds.authority.controllers import (
-    GarbageHand,
-    NodesHand,
-    RepairHand,
-    WorkloadHand,
-)
+from holdfast.sim.worlds.authority.books import Books, Held
+from holdfast.sim.worlds.authority.census import Census, CountedServer
+from holdfast.sim.worlds.authority.controllers import NodesHand, WorkloadHand
 from holdfast.sim.worlds.authority.hands import Hand, Tell
-from holdfast.sim.worlds.authority.people import NODES, TENANTS, Operator, Rogue, script
+from holdfast.sim.worlds.authority.laws import Lawful, Marked, Owned
+from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue, unsettled
+from holdfast.sim.worlds.authority.menders import (
+    DisruptionHand,
+    DrainHand,
+    EndpointsHand,
+    GarbageHand,
+    RepairHand,
+)
+from holdfast.sim.worlds.authority.people import FAULTS_MS, NODES, TENANTS, Operator, script
+from holdfast.sim.worlds.authority.rogues import ADMIN, Rogue
 from holdfast.sim.worlds.authority.schedulers import SchedulerHand
+from holdfast.sim.worlds.authority.witness import (
+    FOLLOWER,
+    Audited,
+    Follower,
+    Kept,
+    Once,
+    Ordered,
+)
 from holdfast.store.memory import Keyspace
 
-ADMIN = Identity(name="operator", groups=(ADMINS,))
-FAULTS_MS = 180_000
 SETTLE_MS = 150_000
-# What moves at all moves within this time once nothing disturbs it.
-STUCK_MS = 60_000
-OVERDUE_MS = 30_000
+# So few fates are kept that a server which asks late may find its own forgotten.
+TOKENS_MAX = 4
 SERVERS = ("server-1", "server-2", "server-3")
 
 HAZARDS = (
@@ -69,6 +77,9 @@ HAZARDS = (
     Hazard("store_mute", 90, for_ms=(1_000, 30_000), amount=(100, 900)),
     Hazard("store_late", 90, for_ms=(1_000, 30_000), amount=(50, 600)),
     Hazard("store_stall", 30, for_ms=(100, 10_000)),
+    Hazard("store_compact", 60, amount=(0, 3)),
+    Hazard("watch_hold", 40, for_ms=(100, 30_000), only=FOLLOWER),
+    Hazard("watch_expire", 40, only=FOLLOWER),
 )
 
 
@@ -102,27 +113,31 @@ def _settle(authority: Authority, keyspace: Keyspace, asked: Asked) -> None:
 
 def build(world: World) -> None:
     """Three servers over one store, and every sort of hand."""
-    keyspace = Keyspace()
+    keyspace = Keyspace(tokens_max=TOKENS_MAX)
     furnish(keyspace, world.seed)
     world.add_store(keyspace=keyspace)
     world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
     for name in SERVERS:
-        world.add(
-            name,
-            lambda seat: Server(seat.name, seat.rng, seat.tokens),
-            store="store",
-            identity=f"system:server:{name}",
-        )
+        world.add(name, CountedServer, store="store", identity=f"system:server:{name}")
     world.balance("api", SERVERS)
     _add_hands(world)
+    world.add(FOLLOWER, Follower, store="store")
+    _add_checkers(world, keyspace)
+
+
+def _add_checkers(world: World, keyspace: Keyspace) -> None:
+    records = tuple(keyspace.range("", keys.END).records)
     books = Books()
-    for key in ("objects/", "ledgers/", "epochs/"):
-        for record in keyspace.range(key, key[:-1] + "0").records:
-            books.learn(record.key, record.value)
-    world.check(books, Held(books), Lawful(books), Fenced(books), Kept(books))
+    books.learn(records)
+    # The books are first: the others read in them what the commit has changed.
+    world.check(books, Held(books), Lawful(books), Marked(books), Owned(books))
+    world.check(Kept(books, records), Once(books), Ordered(records), Audited())
+    world.check(Quiet(), Census(books))
+    placeable = Placeable(books)
     world.check(
-        Settles("V1", lambda w: _unsettled(books, w), within_ms=120_000),
-        Settles("INV12", lambda w: _overdue(books, w), within_ms=60_000),
+        Settles("V1", lambda w: unsettled(books, w), within_ms=120_000),
+        Settles("V2", placeable.missing, within_ms=20_000),
+        Settles("INV12", lambda w: overdue(books, w), within_ms=60_000),
     )
 
 
@@ -137,6 +152,9 @@ def _add_hands(world: World) -> None:
     add("controller-nodes", "system:controller:nodes", NodesHand)
     add("controller-repair", "system:controller:repair", RepairHand)
     add("controller-garbage", "system:controller:garbage", GarbageHand)
+    add("controller-drain", "system:controller:drain", DrainHand)
+    add("controller-disruption", "system:controller:disruption", DisruptionHand)
+    add("controller-endpoints", "system:controller:endpoints", EndpointsHand)
     for number in range(NODES):
         add(f"agent-{number}", f"system:node:node-{number}", _agent(number))
     add("operator", ADMIN, Operator)
@@ -146,49 +164,13 @@ def _add_hands(world: World) -> None:
 
 
 def _scheduler(scope: str) -> Callable[[Seat, str], Hand]:
-    def make(seat: Seat, identity: str) -> Hand:
-        hand = SchedulerHand(seat, identity)
-        hand.scope = scope
-        return hand
-
-    return make
+    return lambda seat, identity: SchedulerHand(seat, identity, scope)
 
 
 def _agent(number: int) -> Callable[[Seat, str], Hand]:
     zone = "us-a" if number == NODES - 1 else f"eu-{'ab'[number % 2]}"
     gpus = 1 if number < 3 else 0
     return lambda seat, identity: AgentHand(seat, identity, f"node-{number}", zone, gpus)
-
-
-def _past_ms(world: World, moment: datetime) -> float:
-    """How long ago a moment was, by true time."""
-    return (world.origin_us + world.now_us) / 1000 - moment.timestamp() * 1000
-
-
-def _unsettled(books: Books, world: World) -> str | None:
-    """Deletions and ended work that nobody moves any more, long after the faults stopped.
-
-    Work ends and is placed anew for ever in this world, so what is young is only on its way.
-    """
-    for obj in (*books.all("objects/workloads/"), *books.all("objects/replicas/")):
-        asked = obj.metadata.deletion_timestamp
-        if asked is not None and _past_ms(world, asked) > STUCK_MS:
-            return f"{obj.name} has been under deletion since {asked}"
-    for replica in books.all("objects/replicas/"):
-        last = replica.status.transitions[-1].at
-        passing = (State.RESERVED, State.STOPPING, State.FAILED, State.SUCCEEDED, State.RELEASED)
-        if replica.status.state in passing and _past_ms(world, last) > STUCK_MS:
-            return f"{replica.name} has been {replica.status.state.value} since {last}"
-    return None
-
-
-def _overdue(books: Books, world: World) -> str | None:
-    """INV12: a reservation is gone within one repair period of its deadline."""
-    for held in books.all("objects/reservations/"):
-        active = held.status.phase in (ReservationPhase.HELD, ReservationPhase.COMMITTED)
-        if active and _past_ms(world, held.spec.deadline) > OVERDUE_MS:
-            return f"reservation {held.name} was due at {held.spec.deadline}"
-    return None
 
 
 SCENARIO = Scenario(

@@ -1,4 +1,4 @@
-"""Hands that place work, badly: on old looks, on nodes drawn at random, by every way there is."""
+"""Hands that place work, badly: on old looks, on one node after another, by every way there is."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from holdfast.commit.requests import (
     Bind,
-    BindTogether,
-    CommitGang,
     HoldCapacity,
+    ReportPending,
     Reserve,
     StopAndReserve,
+    Target,
     Unreserve,
 )
+from holdfast.model.fit import demand_of
 from holdfast.model.kinds.node import Node, NodePhase
-from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.replica import DeviceShare, Pending, Replica
 from holdfast.model.kinds.reservation import (
+    Claim,
     Intent,
     Reservation,
     ReservationOwner,
@@ -26,10 +30,13 @@ from holdfast.model.kinds.reservation import (
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.time import Instant, timestamp
+from holdfast.sim.cell import Seat
+from holdfast.sim.worlds.authority.gangs import gangs
 from holdfast.sim.worlds.authority.hands import Hand, Look, meant, target
 
 HOLD_S = 20
 BINDS_PER_ROUND = 6
+WHOLE = 1000
 
 
 class SchedulerHand(Hand):
@@ -37,68 +44,106 @@ class SchedulerHand(Hand):
 
     period_ms = 2_000
 
+    def __init__(self, seat: Seat, identity: str, scope: str) -> None:
+        super().__init__(seat, identity)
+        self.scope = scope
+        # Everybody gets his turn, and each of them on every node, wherever the first try began.
+        self._cursor = 0
+        self._tries: dict[str, int] = {}
+
     def think(self, look: Look, now: Instant) -> Iterator[Any]:
         nodes = [n for n in look.all(Node) if n.status.phase is NodePhase.READY]
         waiting = [r for r in look.all(Replica) if r.status.state is State.PENDING]
         if not nodes:
             return
         deadline = timestamp(now.wall_ms) + timedelta(seconds=HOLD_S)
-        yield from self._reserved(look, deadline)
-        yield from self._gangs(look, nodes, deadline)
-        for replica in self._some(waiting):
-            if replica.spec.gang:
-                continue
-            yield self._placed(look, replica, self.pick(nodes), deadline)
+        yield from self._reserved(look)
+        yield from gangs(self, look, nodes, deadline)
+        if self.whim(12):
+            yield from self._recovery(look, nodes, deadline)
+        for replica in self._turn([r for r in waiting if not r.spec.gang]):
+            yield self._placed(look, replica, self._next(replica, nodes), deadline)
 
-    def _some(self, waiting: list[Replica]) -> list[Replica]:
-        start = int(self.rng.random() * len(waiting)) if waiting else 0
+    def _turn(self, waiting: list[Replica]) -> list[Replica]:
+        start = self._cursor % len(waiting) if waiting else 0
+        self._cursor += BINDS_PER_ROUND
         return (waiting[start:] + waiting[:start])[:BINDS_PER_ROUND]
 
+    def _next(self, replica: Replica, nodes: list[Node]) -> Node:
+        first = int(self.rng.random() * len(nodes))
+        tries = self._tries[replica.metadata.uid] = self._tries.get(replica.metadata.uid, first) + 1
+        return nodes[tries % len(nodes)]
+
     def _placed(self, look: Look, replica: Replica, node: Node, deadline: datetime) -> Any:
-        term = self.term
-        place = (target(replica), node.name, node.metadata.uid, term)
-        if self.chance(6):
+        place = (target(replica), node.name, node.metadata.uid, self.term)
+        if self.whim(6):
             return Reserve(*place, deadline, operation=meant(replica, "reserve", self.identity))
-        if self.chance(4) and replica.spec.priority > 0:
+        if replica.spec.priority > 0 and self.whim(4):
             victims = self._victims(look, replica, node)
             if victims:
-                return StopAndReserve(
-                    *place[:3],
-                    victims,
-                    term,
-                    deadline,
-                    operation=meant(replica, f"preempt-{node.name}", self.identity),
-                )
-        promise = look.get(Reservation, replica.namespace, f"{replica.name}-preemption")
-        if promise is not None and promise.status.phase is ReservationPhase.HELD:
-            claim = promise.status.claims[0]
-            there = look.get(Node, "", claim.node)
-            if there is not None:
-                return Bind(
-                    target(replica),
-                    claim.node,
-                    there.metadata.uid,
-                    term,
-                    operation=meant(replica, "bind-promised", self.identity),
-                    reservation=promise.name,
-                    snapshot_revision=look.revision,
-                )
-        # The operation names the node: another node is another intention.
-        operation = meant(replica, f"bind-{node.name}", self.identity)
-        return Bind(*place, operation=operation, snapshot_revision=look.revision)
+                return self._preemption(replica, node, victims, deadline)
+        if self.whim(8):
+            why = Pending(reasons={"NodeFull": 1}, message=f"{node.name} is full")
+            return ReportPending(target(replica), why)
+        bind = self._held(look, replica) or self._plain(look, replica, node)
+        return self._clumsy(look, bind) if self.whim(12) else bind
 
-    def _victims(self, look: Look, replica: Replica, node: Node) -> tuple[Any, ...]:
+    def _plain(self, look: Look, replica: Replica, node: Node) -> Bind:
+        # The operation names the node, since another node is another intention; now and then it is
+        # forgotten, and the second request under one id is a mistake that must be refused.
+        intent = "bind" if self.whim(3) else f"bind-{node.name}"
+        return self._bind(look, replica, node, intent)
+
+    def _bind(
+        self, look: Look, replica: Replica, node: Node, intent: str, reservation: str = ""
+    ) -> Bind:
+        return Bind(
+            target(replica),
+            node.name,
+            node.metadata.uid,
+            self.term,
+            operation=meant(replica, intent, self.identity),
+            snapshot_revision=look.revision,
+            reservation=reservation,
+        )
+
+    def _held(self, look: Look, replica: Replica) -> Bind | None:
+        """The bind that a preemption or a recovery lane has been waiting for."""
+        for name in (f"{replica.name}-preemption", f"{replica.spec.workload}-recovery"):
+            held = look.get(Reservation, replica.namespace, name)
+            if held is None or held.status.phase is not ReservationPhase.HELD:
+                continue
+            claim = next((c for c in held.status.claims if not c.consumed), None)
+            node = look.get(Node, "", claim.node) if claim is not None else None
+            if node is not None:
+                return self._bind(look, replica, node, f"bind-{held.metadata.uid}", name)
+        return None
+
+    def _preemption(
+        self, replica: Replica, node: Node, victims: tuple[Target, ...], deadline: datetime
+    ) -> StopAndReserve:
+        return StopAndReserve(
+            target(replica),
+            node.name,
+            node.metadata.uid,
+            victims,
+            self.term,
+            deadline,
+            operation=meant(replica, f"preempt-{node.name}-{len(victims)}", self.identity),
+        )
+
+    def _victims(self, look: Look, replica: Replica, node: Node) -> tuple[Target, ...]:
         running = [
             r
             for r in look.all(Replica)
             if r.status.binding is not None
             and r.status.binding.node == node.name
             and r.status.state in (State.BOUND, State.RUNNING)
-            and r.spec.priority < replica.spec.priority
+            and (r.spec.priority < replica.spec.priority or self.whim(10))
         ]
-        return tuple(target(r) for r in running[:2])
+        return tuple(target(r) for r in running[: 1 + int(self.rng.random() * 3)])
 
-    def _reserved(self, look: Look, deadline: datetime) -> Iterator[Any]:
+    def _reserved(self, look: Look) -> Iterator[Any]:
         """Bind what is reserved, or now and then give it back."""
         for replica in look.all(Replica):
             if replica.status.state is not State.RESERVED or replica.spec.gang:
@@ -106,106 +151,49 @@ class SchedulerHand(Hand):
             held = look.get(Reservation, replica.namespace, replica.status.reservation)
             if held is None or not held.status.claims:
                 continue
-            if self.chance(5):
-                yield Unreserve(
-                    target(replica),
-                    "Conflict",
-                    self.term,
-                    meant(replica, "unreserve", self.identity),
-                )
+            if self.whim(5):
+                operation = meant(replica, "unreserve", self.identity)
+                yield Unreserve(target(replica), "Conflict", self.term, operation)
                 continue
             node = look.get(Node, "", held.status.claims[0].node)
-            if node is not None:
-                yield Bind(
-                    target(replica),
-                    node.name,
-                    node.metadata.uid,
-                    self.term,
-                    operation=meant(replica, "bind-reserved", self.identity),
-                    snapshot_revision=look.revision,
-                )
+            # One that is always in time would never meet a deadline.
+            if node is not None and not self.whim(3):
+                yield self._bind(look, replica, node, "bind-reserved")
 
-    def _gangs(self, look: Look, nodes: list[Node], deadline: datetime) -> Iterator[Any]:
-        """Hold a reservation, gather members under it, commit it, bind them all."""
-        for workload in look.all(Workload):
-            if workload.spec.gang is None or workload.metadata.deletion_timestamp is not None:
-                continue
-            members = [r for r in look.all(Replica) if r.spec.workload_uid == workload.metadata.uid]
-            gang = look.get(Reservation, workload.namespace, f"{workload.name}-gang")
-            if any(r.status.state is State.PENDING for r in members):
-                yield from self._gather(workload, members, gang, nodes, deadline)
-            yield from self._complete(look, members, gang)
+    def _recovery(self, look: Look, nodes: list[Node], deadline: datetime) -> Iterator[Any]:
+        """Hold room for one more replica of some workload, to be taken by any of its replicas."""
+        workloads = [w for w in look.all(Workload) if w.metadata.deletion_timestamp is None]
+        if not workloads:
+            return
+        workload, node = self.pick(workloads), self.pick(nodes)
+        wanted = demand_of(workload.spec.template)
+        shares = tuple(
+            DeviceShare(device="gpu-0", device_class="gpu", milli=d.milli) for d in wanted.devices
+        )
+        claim = Claim(node=node.name, charge=wanted.amounts, devices=shares, ports=wanted.ports)
+        uid = workload.metadata.uid
+        yield HoldCapacity(
+            workload.namespace,
+            ReservationOwner(kind="Workload", name=workload.name, uid=uid),
+            Intent.RECOVERY,
+            (claim,),
+            deadline,
+            self.term,
+            operation=f"{self.identity}/{uid}/{look.revision}/recovery",
+        )
 
-    def _gather(
-        self,
-        workload: Workload,
-        members: list[Replica],
-        gang: Reservation | None,
-        nodes: list[Node],
-        deadline: datetime,
-    ) -> Iterator[Any]:
-        gang_spec = workload.spec.gang
-        if gang_spec is None:
-            return
-        if gang is None or gang.status.phase not in (
-            ReservationPhase.HELD,
-            ReservationPhase.COMMITTED,
-        ):
-            owner = ReservationOwner(kind="Workload", name=workload.name, uid=workload.metadata.uid)
-            yield HoldCapacity(
-                workload.namespace,
-                owner,
-                Intent.GANG,
-                (),
-                deadline,
-                self.term,
-                gang_spec.min_available,
-            )
-            return
-        for replica in members:
-            if replica.status.state is State.PENDING and gang.status.phase is ReservationPhase.HELD:
-                node = self.pick(nodes)
-                yield Reserve(
-                    target(replica),
-                    node.name,
-                    node.metadata.uid,
-                    self.term,
-                    deadline,
-                    Intent.GANG,
-                    meant(replica, f"member-{node.name}", self.identity),
-                    gang=gang.name,
-                )
-
-    def _complete(
-        self, look: Look, members: list[Replica], gang: Reservation | None
-    ) -> Iterator[Any]:
-        if gang is None:
-            return
-        if gang.status.phase is ReservationPhase.HELD:
-            yield CommitGang(
-                gang.namespace,
-                gang.name,
-                gang.metadata.uid,
-                self.term,
-                f"{self.identity}/{gang.metadata.uid}/commit",
-            )
-        if gang.status.phase is not ReservationPhase.COMMITTED:
-            return
-        binds = []
-        for claim in gang.status.claims:
-            node = look.get(Node, "", claim.node)
-            replica = next((r for r in members if r.name == claim.replica), None)
-            if claim.consumed or node is None or replica is None:
-                continue
-            if replica.status.state is State.RESERVED:
-                binds.append(
-                    Bind(
-                        target(replica),
-                        node.name,
-                        node.metadata.uid,
-                        self.term,
-                        operation=meant(replica, "bind-member", self.identity),
-                    )
-                )
-        if binds:
-            yield BindTogether(tuple(binds))
+    def _clumsy(self, look: Look, bind: Bind) -> Bind:
+        """A bind with one thing wrong about it."""
+        others = [r.name for r in look.all(Reservation) if r.namespace == bind.target.namespace]
+        mistakes: list[dict[str, Any]] = [
+            {"snapshot_age_ms": 60_000},
+            {"policy": "none-such"},
+            {"node_uid": "another"},
+            {"node": "node-9"},
+            {"devices": (DeviceShare(device="gpu-0", device_class="gpu", milli=WHOLE),)},
+            {"devices": ()},
+            {"term": msgspec.structs.replace(bind.term, epoch=max(0, bind.term.epoch - 1))},
+            *({"reservation": name} for name in others),
+        ]
+        changed = self.pick(mistakes)
+        return msgspec.structs.replace(bind, operation=f"{bind.operation}-wrong", **changed)

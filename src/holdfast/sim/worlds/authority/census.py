@@ -1,0 +1,102 @@
+"""What really happened in a run: a checker that finds nothing, and counts.
+
+A world in which something never happens proves nothing about it. The tests add up the counts of
+many seeds and hold them against what must occur.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.authority import Limits
+from holdfast.commit.context import Settings
+from holdfast.commit.requests import Forward
+from holdfast.commit.server import Server
+from holdfast.model.machine import Answer, Answered, Ask
+from holdfast.model.refusal import Refusal
+from holdfast.model.time import Instant
+from holdfast.model.transaction import Refused
+from holdfast.sim.cell import Seat
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.books import Books
+from holdfast.sim.worlds.authority.hands import Acknowledged, Tell
+from holdfast.sim.worlds.authority.laws import same, steps_of
+from holdfast.store.contract import Applied, Forgotten, NotApplied
+
+# Short enough that garbage has something to forget within a run.
+SETTINGS = Settings(operations_kept_ms=60_000)
+# Small enough that lines are longer than a group.
+LIMITS = Limits(requests_max=12, compares_max=120)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A fact: this took place in a server."""
+
+    what: str
+
+    def __repr__(self) -> str:
+        return self.what
+
+
+class CountedServer(Server):
+    """The product's server. It says what it went through, and does nothing else."""
+
+    def __init__(self, seat: Seat) -> None:
+        super().__init__(seat.name, seat.rng, seat.tokens, SETTINGS, LIMITS)
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        most = self._authority._group_max
+        effects = super().step(stimulus, now)
+        seen = dict.fromkeys(_outcome(stimulus))
+        for effect in effects:
+            if isinstance(effect, Ask) and isinstance(effect.body, Forward):
+                seen["forwarded"] = None
+            elif isinstance(effect, Answer) and isinstance(effect.body, Refusal):
+                seen[f"refused {effect.body.reason.value}"] = None
+        if self._authority._group_max < most:
+            seen["group halved"] = None
+        return [*effects, *(Tell(Seen(what)) for what in seen)]
+
+
+def _outcome(stimulus: Any) -> tuple[str, ...]:
+    match stimulus:
+        case Answered(body=Applied() | NotApplied() | Forgotten() as fate):
+            return (f"fate {type(fate).__name__}",)
+        case Answered(body=Refused()):
+            return ("group refused",)
+    return ()
+
+
+class Census(Checker):
+    """Counts by name: requests accepted, refusals, moves of the lifecycle, takeovers, fates."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self.counts: dict[str, int] = {}
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        if isinstance(fact, Seen):
+            self._count(fact.what)
+        elif isinstance(fact, Acknowledged):
+            how = "repeated" if fact.answer.replayed else "accepted"
+            self._count(f"{how} {type(fact.request).__name__}")
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, old, new in self.books.changed("objects/replicas/"):
+            if new is None:
+                continue
+            for record in steps_of(old if same(old, new) else None, new):
+                self._count(f"move {record.from_state} -> {record.to}")
+        for _, old, new in self.books.changed("epochs/"):
+            if old is not None and old.holder != new.holder:
+                self._count("takeover")
+        for _, old, new in self.books.changed("objects/reservations/"):
+            if new is not None and (old is None or old.status.phase is not new.status.phase):
+                self._count(f"{new.spec.intent.value} {new.status.phase.value}")
+                self._count(f"{new.status.phase.value} because {new.status.reason}")

@@ -1,0 +1,246 @@
+"""Who did what: the lifecycle's law, epochs, places, fences, fields and budgets, at every commit.
+
+Many requests are committed at once. Where a commit changes both a decision and what it rested on,
+the decision may have come first; it is wrong only if neither version allows it.
+"""
+
+from __future__ import annotations
+
+from holdfast.commit.records import Epoch
+from holdfast.model import keys
+from holdfast.model.disruption import BUDGETED
+from holdfast.model.identity import ADMINS, Identity, acts_as
+from holdfast.model.kinds.node import Mark, Node, NodePhase
+from holdfast.model.kinds.replica import Binding, Replica, TransitionRecord
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.kinds.workload import Workload, WorkloadStatus
+from holdfast.model.ledger import DisruptionLedger
+from holdfast.model.lifecycle import Actor, Cause, State, transition
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.books import ACTIVE, Books
+
+_OPERATORS_FIELDS = ("cordoned", "drain", "taints", "protected_for", "pool", "region", "zone")
+
+
+def same(old: Replica | None, new: Replica | None) -> bool:
+    """Whether both are there and the same object."""
+    return old is not None and new is not None and old.metadata.uid == new.metadata.uid
+
+
+def steps_of(old: Replica | None, new: Replica) -> tuple[TransitionRecord, ...]:
+    """The transitions that the last commit added."""
+    number = old.status.transition_number if old is not None else 0
+    made = new.status.transition_number - number + (0 if old is not None else 1)
+    return new.status.transitions[len(new.status.transitions) - made :] if made else ()
+
+
+class Lawful(Checker):
+    """INV5, INV6, INV7 and one effect per transition, for every replica that changed."""
+
+    invariants = ("INV3", "INV5", "INV6", "INV7")
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, old, new in self.books.changed("objects/replicas/"):
+            if new is not None:
+                self._moved(old if same(old, new) else None, new)
+        for _, old, new in self.books.changed("epochs/"):
+            if new is None or (old is not None and new.epoch <= old.epoch):
+                self.violated("INV7", f"an epoch went from {old} to {new}")
+
+    def _moved(self, old: Replica | None, new: Replica) -> None:
+        number = old.status.transition_number if old is not None else -1
+        made = new.status.transition_number - number
+        if old is not None and made == 0 and old.status.state is not new.status.state:
+            self.violated("INV3", f"{new.name} changed its state without a transition")
+        if made < 0 or len(new.status.transitions) < made:
+            self.violated("INV3", f"{new.name} went from transition {number} by {made}")
+        state = old.status.state if old is not None else None
+        for record in steps_of(old, new):
+            if record.from_state is not state:
+                self.violated("INV3", f"{new.name} was {state} and left {record.from_state}")
+            state = record.to
+            self._lawful(new, record)
+            if record.to is State.BOUND:
+                self._bound(new, new.status.binding)
+        if old is None:
+            self._born(new)
+
+    def _lawful(self, replica: Replica, record: TransitionRecord) -> None:
+        groups = () if record.by.startswith("system:") else (ADMINS,)
+        who = Identity(name=record.by, groups=groups)
+        if not any(transition(record.from_state, record.to, a) for a in acts_as(who)):
+            what = f"{replica.name} {record.from_state} -> {record.to}"
+            self.violated("INV6", f"{record.by} moved {what}")
+        binding = replica.status.binding
+        if who.node is not None and (binding is None or binding.node != who.node):
+            self.violated("INV6", f"{record.by} moved {replica.name}, which is not on it")
+
+    def _born(self, replica: Replica) -> None:
+        """A replica comes into being for a workload that is there and stays."""
+        spec = replica.spec
+        found = self.books.versions(f"objects/workloads/{replica.namespace}/{spec.workload}")
+        alive = [w for w in found if w.metadata.uid == spec.workload_uid]
+        if not any(w.metadata.deletion_timestamp is None for w in alive):
+            self.violated("INV6", f"{replica.name} was born for a workload that is gone or going")
+
+    def _bound(self, replica: Replica, binding: Binding | None) -> None:
+        if binding is None:
+            self.violated("INV3", f"{replica.name} was bound without a binding")
+        epochs: list[Epoch] = self.books.versions(keys.epoch(binding.scope))
+        if not any((e.epoch, e.holder) == (binding.epoch, binding.by) for e in epochs):
+            by = f"{binding.by} bound {replica.name} under {binding.epoch}"
+            self.violated("INV7", f"{by}, now {epochs}")
+        nodes: list[Node] = self.books.versions(f"objects/nodes/{binding.node}")
+        if not any(self._takes(node, replica, binding) for node in nodes):
+            why = f"{replica.name} was bound to {binding.node}, which may not take it"
+            self.violated("INV5", why)
+        tenants = self.books.versions(f"objects/tenants/{replica.namespace}")
+        if all(tenant.spec.suspended for tenant in tenants):
+            self.violated("INV5", f"{replica.name} was bound for a tenant that is suspended")
+
+    def _takes(self, node: Node, replica: Replica, binding: Binding) -> bool:
+        if (node.metadata.uid, node.status.incarnation) != (
+            binding.node_uid,
+            binding.node_incarnation,
+        ):
+            return False
+        shut = node.spec.cordoned or node.spec.drain is not None or node.spec.taints
+        if shut or node.status.phase is not NodePhase.READY:
+            return False
+        residency = replica.spec.template.placement.residency
+        region = self.books.now.get(f"objects/regions/{node.spec.region}")
+        return not residency or (region is not None and residency in region.spec.jurisdictions)
+
+
+class Marked(Checker):
+    """INV2 as far as the store knows it, and INV7 for marks: nothing is declared gone that may
+    still run, and nobody is fenced under a mark that was cleared."""
+
+    invariants = ("INV2", "INV7")
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, old, new in self.books.changed("objects/replicas/"):
+            if same(old, new):
+                self._repaired(old, new)
+        for _, old, new in self.books.changed("objects/nodes/"):
+            if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
+                self._judged(old, new)
+
+    def _repaired(self, old: Replica, new: Replica) -> None:
+        binding = new.status.binding
+        for record in steps_of(old, new):
+            if Actor.REPAIR not in acts_as(Identity(name=record.by)) or binding is None:
+                continue
+            nodes: list[Node] = self.books.versions(f"objects/nodes/{binding.node}")
+            keeps = new.spec.template.on_disconnect is OnDisconnect.KEEP
+            if nodes and not any(_gone(n, binding, keeps, record.to) for n in nodes):
+                where = f"on {nodes[-1].status.phase.value}"
+                self.violated("INV2", f"{record.by} made {new.name} {record.to} {where}")
+
+    def _judged(self, old: Node, new: Node) -> None:
+        before, mark = old.status.mark, new.status.mark
+        if mark is not None and mark != before:
+            self._under(new, mark)
+        self._about_the_mark(old, new)
+        lives = new.status.incarnation - old.status.incarnation
+        if lives not in (0, 1) or (lives and old.status.phase not in _OUT):
+            self.violated("INV2", f"{new.name} began {lives} lives from {old.status.phase}")
+
+    def _about_the_mark(self, old: Node, new: Node) -> None:
+        """A fence or a clearing is about the very mark that it names, in this world by its id."""
+        marks = [n.status.mark.number for n in (old, new) if n.status.mark is not None]
+        for operation in new.metadata.operations:
+            what, _, number = operation.id.rpartition("/")[2].partition("-")
+            if operation in old.metadata.operations or what not in ("Fence", "Clear"):
+                continue
+            if int(number) not in marks:
+                self.violated("INV2", f"{new.name}: {what} of mark {number}, it had {marks}")
+
+    def _under(self, node: Node, mark: Mark) -> None:
+        epochs: list[Epoch] = self.books.versions(keys.epoch("controller:nodes"))
+        if not any((e.epoch, e.holder) == (mark.epoch, mark.by) for e in epochs):
+            self.violated("INV7", f"{mark.by} marked {node.name} under {mark.epoch}, {epochs}")
+
+
+_OUT = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
+
+
+def _gone(node: Node, binding: Binding, keeps: bool, to: State) -> bool:
+    """Whether repair may take this work for gone on what it knows of the node."""
+    later = node.status.incarnation > binding.node_incarnation
+    if keeps:
+        return later and to is State.FAILED
+    return later or node.status.phase in (NodePhase.FENCED, NodePhase.LOST)
+
+
+class Owned(Checker):
+    """INV6 beyond replicas, the one budget of each workload, and one reservation per intent."""
+
+    invariants = ("INV6", "BUDGET", "C6.9")
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, old, new in self.books.changed("objects/nodes/"):
+            self._node(old, new)
+        for _, _old, new in self.books.changed("objects/workloads/"):
+            self._workload(new)
+        for key, old, new in self.books.changed("ledgers/disruption/"):
+            if old is not None and new is not None:
+                self._budget(key, old, new)
+        for _, old, new in self.books.changed("objects/replicas/"):
+            if same(old, new):
+                self._evicted(old, new)
+        if any(self.books.changed("objects/reservations/")):
+            self._reserved()
+
+    def _node(self, old: Node | None, new: Node | None) -> None:
+        """What belongs to the operator changes only together with his note of having changed it."""
+        if old is None or new is None or old.metadata.uid != new.metadata.uid:
+            return
+        differs = [f for f in _OPERATORS_FIELDS if getattr(old.spec, f) != getattr(new.spec, f)]
+        if differs and old.metadata.managed_fields == new.metadata.managed_fields:
+            self.violated("INV6", f"{new.name}: {differs} changed, and not by its operator")
+
+    def _workload(self, workload: Workload | None) -> None:
+        """No controller of this world owns a part of it, so whoever writes there trespasses."""
+        if workload is not None and workload.status != WorkloadStatus():
+            self.violated("INV6", f"{workload.name} has status {workload.status}")
+
+    def _budget(self, key: str, old: DisruptionLedger, new: DisruptionLedger) -> None:
+        added = [u for u, c in new.out.items() if u not in old.out and c in BUDGETED]
+        allowed = [a for a in (old.allowed, new.allowed) if a is not None]
+        if not added or len(allowed) < len((old, new)):
+            return
+        stayed = {*old.out, *old.missing} & {*new.out, *new.missing}
+        if len({*stayed, *added}) > max(allowed):
+            self.violated("BUDGET", f"{key}: {added} taken, {len(stayed)} gone, {allowed} allowed")
+
+    def _evicted(self, old: Replica, new: Replica) -> None:
+        key = keys.disruption_ledger(new.namespace, new.spec.workload)
+        for record in steps_of(old, new):
+            if record.to is not State.STOPPING or record.from_state is State.UNKNOWN:
+                continue
+            noted = any(new.metadata.uid in ledger.out for ledger in self.books.versions(key))
+            if Cause(record.reason) in BUDGETED and not noted:
+                self.violated("BUDGET", f"{new.name} was stopped and no ledger knows")
+
+    def _reserved(self) -> None:
+        """C6.9: at most one active reservation for an owner, its generation and an intent."""
+        seen: dict[tuple[str, int, str], str] = {}
+        for held in self.books.all("objects/reservations/"):
+            owner = held.spec.owner
+            name = (owner.uid, owner.generation, held.spec.intent.value)
+            if held.status.phase not in ACTIVE:
+                continue
+            if name in seen:
+                self.violated("C6.9", f"{held.name} and {seen[name]} are both for {owner.name}")
+            seen[name] = held.name

@@ -1,0 +1,127 @@
+"""What must come about after the faults: nothing is stuck, what fits is placed, all falls quiet.
+
+The script tells every hand to rest then: to finish what there is and to begin nothing new. What is
+left undone after that would be left undone for ever.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from holdfast.model import keys
+from holdfast.model.allowance import quota_refusal
+from holdfast.model.fit import claim, demand_of
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.kinds.quota import CapacityClass
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.lifecycle import State
+from holdfast.model.refusal import Refusal
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.books import ACTIVE, Books
+
+# What moves at all moves within this time once nothing disturbs it.
+STUCK_MS = 60_000
+OVERDUE_MS = 30_000
+PLACED_MS = 60_000
+QUIET_MS = 120_000
+_PASSING = (State.RESERVED, State.STOPPING, State.FAILED, State.SUCCEEDED, State.RELEASED)
+
+
+def _past_ms(world: World, moment: datetime) -> float:
+    """How long ago a moment was, by true time."""
+    return (world.origin_us + world.now_us) / 1000 - moment.timestamp() * 1000
+
+
+def unsettled(books: Books, world: World) -> str | None:
+    """V1: deletions and ended work that nobody moves any more."""
+    for obj in (*books.all("objects/workloads/"), *books.all("objects/replicas/")):
+        asked = obj.metadata.deletion_timestamp
+        if asked is not None and _past_ms(world, asked) > STUCK_MS:
+            return f"{obj.name} has been under deletion since {asked}"
+    for replica in books.all("objects/replicas/"):
+        last = replica.status.transitions[-1].at
+        if replica.status.state in _PASSING and _past_ms(world, last) > STUCK_MS:
+            return f"{replica.name} has been {replica.status.state.value} since {last}"
+    return None
+
+
+def overdue(books: Books, world: World) -> str | None:
+    """INV12: a reservation is gone within one repair period of its deadline."""
+    for held in books.all("objects/reservations/"):
+        if held.status.phase in ACTIVE and _past_ms(world, held.spec.deadline) > OVERDUE_MS:
+            return f"reservation {held.name} was due at {held.spec.deadline}"
+    return None
+
+
+class Placeable:
+    """V2: a replica that has fitted somewhere all the time is bound before long."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._since: dict[str, int] = {}
+
+    def missing(self, world: World) -> str | None:
+        waiting = self._waiting()
+        now_ms = world.now_us // 1000
+        self._since = {uid: self._since.get(uid, now_ms) for uid in waiting}
+        for uid, since_ms in self._since.items():
+            if now_ms - since_ms > PLACED_MS:
+                return f"{waiting[uid].name} fits and has not been bound since {since_ms} ms"
+        return None
+
+    def _waiting(self) -> dict[str, Replica]:
+        """All that could be bound at this moment; gangs are placed together or not at all."""
+        found = {}
+        ledgers = [ledger for ledger in self._books.all("ledgers/node/") if _open(ledger)]
+        for replica in self._books.all("objects/replicas/"):
+            free = replica.status.state is State.PENDING and not replica.spec.gang
+            if (
+                free
+                and replica.metadata.deletion_timestamp is None
+                and self._fits(replica, ledgers)
+            ):
+                found[replica.metadata.uid] = replica
+        return found
+
+    def _fits(self, replica: Replica, ledgers: list[NodeLedger]) -> bool:
+        wanted = demand_of(replica.spec.template)
+        quota = self._books.now["ledgers/quota/house"]
+        tenant: Any = self._books.now[f"objects/tenants/{replica.namespace}"]
+        refused = quota_refusal(quota, replica.namespace, CapacityClass.HARD, wanted.amounts)
+        if refused is not None or tenant.spec.suspended:
+            return False
+        home = replica.spec.template.placement.residency
+        return any(
+            (not home or ledger.gate.region == home)
+            and not isinstance(claim(ledger, wanted), Refusal)
+            for ledger in ledgers
+        )
+
+
+def _open(ledger: NodeLedger) -> bool:
+    gate = ledger.gate
+    shut = gate.cordoned or gate.draining or gate.taints
+    return gate.phase is NodePhase.READY and not shut
+
+
+class Quiet(Checker):
+    """V4: at the fixed point nothing is written any more, except that leases are renewed, and what
+    was kept for a time is forgotten when that is over."""
+
+    invariants = ("V4",)
+
+    def __init__(self) -> None:
+        self._from_us: int | None = None
+
+    def on_calm(self, world: World) -> None:
+        self._from_us = world.now_us + QUIET_MS * 1000
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        if self._from_us is None or world.now_us < self._from_us:
+            return
+        for change in commit.changes:
+            if not change.key.startswith(("objects/leases/", keys.OPERATIONS)):
+                self.violated("V4", f"{change.key} is still written at {world.now_us // 1000} ms")

@@ -1,0 +1,153 @@
+"""Rogues: they try everything under identities that may do none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.requests import (
+    Accepted,
+    AcquireLease,
+    Bind,
+    Create,
+    DropReservation,
+    Evict,
+    ForgetOperations,
+    Forward,
+    HoldCapacity,
+    JudgeNode,
+    Move,
+    NodeWord,
+    Patch,
+    PatchType,
+    RegisterNode,
+    Remove,
+    RenewLease,
+    ReportStage,
+    SettleDisruption,
+    Term,
+    Unreserve,
+    Update,
+)
+from holdfast.model.identity import ADMINS, Identity
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.quota import Quota
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Intent, Reservation, ReservationOwner
+from holdfast.model.kinds.workload import AutoscaleStatus, RolloutStatus, Workload
+from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.time import Instant, timestamp
+from holdfast.sim.worlds.authority.hands import Hand, Look, Tell, target
+
+# What every operation of theirs has in its id.
+MISCHIEF = "/mischief/"
+ADMIN = Identity(name="operator", groups=(ADMINS,))
+
+
+class Trespass(msgspec.Struct, frozen=True):
+    """A fact that must never be stated: the rogue was allowed something."""
+
+    who: str
+    request: Any
+
+
+class Rogue(Hand):
+    """Tries everything under an identity that may do none of it."""
+
+    period_ms = 4_000
+
+    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+        replicas, nodes = list(look.all(Replica)), list(look.all(Node))
+        if not replicas or not nodes:
+            return
+        replica, node = self.pick(replicas), self.pick(nodes)
+        tried = self.pick(list(self._mischief(look, replica, node, now)))
+        if hasattr(tried, "operation"):
+            operation = f"{self.identity}{MISCHIEF}{now.monotonic_ms}"
+            tried = msgspec.structs.replace(tried, operation=operation)
+        yield tried
+
+    def _answered(self, request: Any, answer: Any) -> list[Any]:
+        # A write that came to nothing is accepted; if one came to something, its operation tells.
+        harmless = isinstance(request, Update | Patch)
+        if isinstance(answer, Accepted) and not answer.replayed and not harmless:
+            return [Tell(Trespass(self.identity, request))]
+        return []
+
+    def _mischief(self, look: Look, replica: Replica, node: Node, now: Instant) -> Iterator[Any]:
+        binding = replica.status.binding
+        term = Term("scheduler:one", binding.epoch if binding is not None else 1)
+        mine, uid = target(replica), node.metadata.uid
+        deadline = timestamp(now.wall_ms) + timedelta(seconds=60)
+        incarnation = binding.node_incarnation if binding is not None else 1
+        mark = node.status.marks
+        yield Bind(mine, node.name, uid, term, snapshot_revision=look.revision)
+        for to in State:
+            yield Move(mine, to, "mischief", incarnation=incarnation, mark=mark, term=term)
+        for cause in Cause:
+            yield Evict(mine, cause, "mischief", term)
+        yield ReportStage(mine, Stage.READY, incarnation)
+        yield Unreserve(mine, "mischief", term)
+        yield JudgeNode(node.name, uid, NodeWord.MARK, Term("controller:nodes", 1))
+        yield JudgeNode(node.name, uid, NodeWord.FENCE, Term("controller:nodes", 1), mark)
+        yield RegisterNode(node)
+        yield AcquireLease("scheduler:one", 1_000, term.epoch, 0)
+        yield RenewLease(term)
+        yield SettleDisruption(replica.namespace, replica.spec.workload, (), (), term)
+        yield ForgetOperations(("some",), Term("controller:garbage", 1))
+        # Only a server may speak for others, whatever identity it claims for them.
+        yield Forward(ADMIN, Remove("nodes", "", node.name))
+        yield Forward(Identity(name=term.scope), Bind(mine, node.name, uid, term))
+        yield from self._on_objects(look, replica, deadline, term)
+
+    def _on_objects(self, look: Look, replica: Replica, deadline: Any, term: Term) -> Iterator[Any]:
+        other = State.FAILED if replica.status.state is State.RELEASED else State.RELEASED
+        status = msgspec.structs.replace(replica.status, state=other)
+        yield Update(msgspec.structs.replace(replica, status=status), "status")
+        yield Update(_relabelled(replica))
+        yield Create(_renamed(replica))
+        for held in look.all(Reservation):
+            yield DropReservation(held.namespace, held.name, held.metadata.uid, "mischief", term)
+            owner = ReservationOwner(kind="Replica", name=replica.name, uid=replica.metadata.uid)
+            yield HoldCapacity(
+                held.namespace, owner, Intent.RECOVERY, held.status.claims, deadline, term
+            )
+        for workload in look.all(Workload):
+            yield from self._on_workload(workload)
+        for quota in look.all(Quota):
+            spec = msgspec.structs.replace(quota.spec, hard={"cpu": "1000"})
+            yield Update(msgspec.structs.replace(quota, spec=spec))
+
+    @staticmethod
+    def _on_workload(workload: Workload) -> Iterator[Any]:
+        status = workload.status
+        for part in (
+            {"rollout": RolloutStatus(current="mine")},
+            {"autoscale": AutoscaleStatus(desired=7)},
+        ):
+            changed = msgspec.structs.replace(status, **part)
+            yield Update(msgspec.structs.replace(workload, status=changed), "status")
+        spec = msgspec.structs.replace(workload.spec, replicas=workload.spec.replicas + 1)
+        yield Update(msgspec.structs.replace(workload, spec=spec))
+        more = {"spec": {"replicas": workload.spec.replicas + 1}}
+        for kind in (PatchType.MERGE, PatchType.APPLY):
+            where = ("workloads", workload.namespace, workload.name)
+            yield Patch(*where, kind, more, manager="mine", force=True)
+        metadata = msgspec.structs.replace(workload.metadata, finalizers=())
+        yield Update(msgspec.structs.replace(workload, metadata=metadata))
+        yield Remove("workloads", workload.namespace, workload.name)
+
+
+def _relabelled(obj: Object) -> Object:
+    metadata = msgspec.structs.replace(obj.metadata, labels={"owned": "by-rogue"})
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+def _renamed(replica: Replica) -> Replica:
+    spec = msgspec.structs.replace(replica.spec, incarnation=replica.spec.incarnation + 50)
+    name = f"{spec.workload}-{spec.ordinal}-{spec.incarnation}"
+    return Replica(ObjectMeta(name=name, namespace=replica.namespace), spec=spec)

@@ -1,0 +1,212 @@
+"""What was acknowledged, what was repeated, and what a watcher saw: INV3, INV10 and INV11."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.audit import recount
+from holdfast.commit.requests import Accepted, Bind
+from holdfast.model import keys
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import State
+from holdfast.model.machine import Answered, Changed, Range, Started, Wake, Watch, Woken
+from holdfast.model.time import Instant
+from holdfast.model.transaction import Change, Record
+from holdfast.sim.cell import Seat
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.books import Books
+from holdfast.sim.worlds.authority.hands import Acknowledged, Tell
+from holdfast.sim.worlds.authority.rogues import MISCHIEF, Trespass
+from holdfast.store.contract import Batch
+
+FOLLOWER = "follower"
+REOPEN_MS = 1_000
+# By so long after the faults a watcher has seen all that was written in them.
+SEEN_BY_MS = 30_000
+
+
+class Kept(Checker):
+    """INV11: what was acknowledged is in the store's history; and the rogues got nothing."""
+
+    invariants = ("INV6", "INV11")
+
+    def __init__(self, books: Books, records: tuple[Record, ...]) -> None:
+        self.books = books
+        self._written = {(record.key, record.modified) for record in records}
+        # Every binding that ever was, by the replica, its transition number and the node.
+        self._bound: set[tuple[str, int, str]] = set()
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for change in commit.changes:
+            self._written.add((change.key, change.revision))
+            value = self.books.now.get(change.key)
+            if isinstance(value, Replica) and value.status.binding is not None:
+                self._bind(value)
+
+    def _bind(self, replica: Replica) -> None:
+        status, node = replica.status, replica.status.binding
+        for back, record in enumerate(reversed(status.transitions)):
+            if record.to is State.BOUND and node is not None:
+                number = status.transition_number - back - 1
+                self._bound.add((replica.metadata.uid, number, node.node))
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        if isinstance(fact, Trespass):
+            self.violated("INV6", f"{fact.who} was allowed {fact.request}")
+        if isinstance(fact, Acknowledged):
+            self._acknowledged(fact.who, fact.request, fact.answer)
+
+    def _acknowledged(self, who: str, request: Any, answer: Accepted) -> None:
+        for obj in answer.objects:
+            key, version = keys.key_of(obj), int(obj.metadata.resource_version or 0)
+            if (key, version) not in self._written:
+                self.violated("INV11", f"{who} was told of {key} at {version}")
+        if isinstance(request, Bind):
+            asked = (request.target.uid, request.target.number, request.node)
+            if asked not in self._bound:
+                self.violated("INV11", f"{who} was told that {request.target.name} is bound")
+
+
+class Once(Checker):
+    """INV3: an operation id takes effect at most once, judged by what objects remember of it."""
+
+    invariants = ("INV3", "INV6")
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self._seen: dict[str, tuple[str, int]] = {}
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for key, old, new in self.books.changed(keys.OBJECTS):
+            if new is None or not new.metadata.operations:
+                continue
+            known = old.metadata.operations if old is not None else ()
+            if known == new.metadata.operations:
+                continue
+            for operation in new.metadata.operations:
+                if operation in known:
+                    continue
+                if MISCHIEF in operation.id:
+                    self.violated("INV6", f"{operation.id} changed {key}")
+                first = self._seen.setdefault(operation.id, (operation.digest, commit.revision))
+                if first != (operation.digest, commit.revision):
+                    self.violated("INV3", f"{operation.id} took effect twice, on {key}")
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """A fact: what a watcher was given, and up to which revision it now knows everything."""
+
+    after: int
+    revision: int
+    changes: tuple[Change, ...]
+
+    def __repr__(self) -> str:
+        return f"followed {self.after} to {self.revision}"
+
+
+class Follower:
+    """Keeps a copy of all objects by list and watch; starts again whenever it is told to."""
+
+    def __init__(self, _seat: Seat) -> None:
+        self.copy: dict[str, bytes] = {}
+        self.revision = 0
+        self._calls = 0
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        match stimulus:
+            case Started() | Woken():
+                return self._list()
+            case Changed(watch=watch, body=Batch() as batch) if watch == self._calls:
+                told = Followed(self.revision, batch.revision, tuple(batch.changes))
+                self._apply(batch)
+                return [Tell(told)]
+            case Changed(watch=watch) if watch == self._calls:
+                return self._list()
+            case Answered(body=body):
+                if getattr(body, "records", None) is None:
+                    return [Wake("list", now.monotonic_ms + REOPEN_MS)]
+                self.copy = {record.key: record.value for record in body.records}
+                self.revision = body.revision
+                return [Watch(self._calls, keys.OBJECTS, self.revision)]
+        return []
+
+    def _list(self) -> list[Any]:
+        self._calls += 1
+        end = keys.after_prefix(keys.OBJECTS)
+        return [Range(self._calls, keys.OBJECTS, end, timeout_ms=2_000)]
+
+    def _apply(self, batch: Batch) -> None:
+        for change in batch.changes:
+            if change.value is None:
+                self.copy.pop(change.key, None)
+            else:
+                self.copy[change.key] = change.value
+        self.revision = batch.revision
+
+
+class Ordered(Checker):
+    """INV10: revisions only grow, a watch brings every change once and in order, and whoever
+    follows it ends with exactly what the store holds."""
+
+    invariants = ("INV10",)
+
+    def __init__(self, records: tuple[Record, ...]) -> None:
+        self._first = {r.key: r.value for r in records if r.key.startswith(keys.OBJECTS)}
+        self._last = 0
+        self._changes: list[Change] = []
+        # What is older than this at the end has reached every watcher.
+        self._old = 0
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        if self._last and commit.revision != self._last + 1:
+            self.violated("INV10", f"revision {commit.revision} follows {self._last}")
+        self._last = commit.revision
+        self._changes += [c for c in commit.changes if c.key.startswith(keys.OBJECTS)]
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        if not isinstance(fact, Followed):
+            return
+        due = self._between(fact.after, fact.revision)
+        if list(fact.changes) != due:
+            missing = f"{len(fact.changes)} changes instead of {len(due)}"
+            self.violated("INV10", f"from {fact.after} to {fact.revision}: {missing}")
+
+    def _between(self, after: int, until: int) -> list[Change]:
+        first = bisect_right(self._changes, after, key=lambda change: change.revision)
+        last = bisect_right(self._changes, until, key=lambda change: change.revision)
+        return self._changes[first:last]
+
+    def on_calm(self, world: World) -> None:
+        world.post(world.now_us + SEEN_BY_MS * 1000, self._note, world, None)
+
+    def _note(self, _number: int, _world: World, _: None) -> None:
+        self._old = self._last
+
+    def at_end(self, world: World) -> None:
+        machine = world.cells[FOLLOWER].machine
+        if not isinstance(machine, Follower) or machine.revision < self._old:
+            self.violated("INV10", f"the follower has not come to revision {self._old}")
+        held = dict(self._first)
+        for change in self._between(0, machine.revision):
+            held.pop(change.key, None)
+            if change.value is not None:
+                held[change.key] = change.value
+        if machine.copy != held:
+            at = machine.revision
+            self.violated("INV10", f"the follower's copy is not what the store held at {at}")
+
+
+class Audited(Checker):
+    """All ledgers of the last revision, by the recount that operators run."""
+
+    invariants = ("INV3", "INV4")
+
+    def at_end(self, world: World) -> None:
+        records = world.stores["store"].keyspace.range("", keys.END).records
+        wrong = recount(records)
+        if wrong:
+            self.violated("INV3", "; ".join(wrong[:3]))
