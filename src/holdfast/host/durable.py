@@ -1,22 +1,21 @@
 """What a machine keeps on its own disk through `Persist`: one small file for each key.
 
 A value is written under another name, synced, renamed over the old one, and the directory is
-synced as well. So a crash at any moment leaves the old value or the new one, never a part of it,
-and what was acknowledged is still there after a power cut.
+synced as well (`files.write_private`). So a crash at any moment leaves the old value or the new
+one, never a part of it, and what was acknowledged is still there after a power cut.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from holdfast.host.files import is_draft, private_directory, remove, write_private
 from holdfast.model.errors import invariant
 
 _VALUE = ".value"
-_PART = ".part"
-# The usual limit of file systems on one name.
-_NAME_BYTES_MAX = 255
+# The usual limit of file systems on one name is 255 bytes; a draft's name is a little longer.
+_NAME_BYTES_MAX = 245
 
 
 class Durable:
@@ -27,13 +26,13 @@ class Durable:
 
     def load(self) -> dict[str, bytes]:
         """All values of earlier lives. What a crash left half written is cleared away."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_directory(self._folder)
         found = {}
         for path in sorted(self._folder.iterdir()):
-            if path.name.endswith(_VALUE):
-                found[unquote(path.name.removesuffix(_VALUE))] = path.read_bytes()
-            elif path.name.endswith(_PART):
+            if is_draft(path):
                 path.unlink()
+            elif path.name.endswith(_VALUE):
+                found[unquote(path.name.removesuffix(_VALUE))] = path.read_bytes()
         return found
 
     def put(self, key: str, value: bytes | None) -> None:
@@ -43,25 +42,6 @@ class Durable:
         invariant(name and fits, f"not a key to persist: {key!r}")
         path = self._folder / (name + _VALUE)
         if value is None:
-            path.unlink(missing_ok=True)
+            remove(path)
         else:
-            part = self._folder / (name + _PART)
-            _write(part, value)
-            part.rename(path)
-        _sync_folder(self._folder)
-
-
-def _write(path: Path, value: bytes) -> None:
-    with path.open("wb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(value)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+            write_private(path, value)

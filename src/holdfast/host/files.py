@@ -7,6 +7,7 @@ from pathlib import Path
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
+_DRAFT_BEGIN, _DRAFT_END = ".", ".new"
 
 
 def private_directory(path: Path) -> Path:
@@ -17,7 +18,7 @@ def private_directory(path: Path) -> Path:
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only this user may read; after a crash it is the old one or the new one."""
-    draft = path.with_name(f".{path.name}.new")
+    draft = path.with_name(f"{_DRAFT_BEGIN}{path.name}{_DRAFT_END}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
     with os.fdopen(descriptor, "wb") as file:
         # The mode above counts only for a new file; a left-over draft may have another.
@@ -26,6 +27,17 @@ def write_private(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
+    _sync_directory(path.parent)
+
+
+def is_draft(path: Path) -> bool:
+    """Whether this is what a crash left of a file that was being written."""
+    return path.name.startswith(_DRAFT_BEGIN) and path.name.endswith(_DRAFT_END)
+
+
+def remove(path: Path) -> None:
+    """Let a file be gone, also after a crash. One that is not there is gone already."""
+    path.unlink(missing_ok=True)
     _sync_directory(path.parent)
 
 

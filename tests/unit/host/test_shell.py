@@ -64,14 +64,14 @@ def test_what_is_persisted_is_there_in_the_next_life(tmp_path: Path) -> None:
         ]
         async with shell(Puppet(obey), folder=tmp_path / "one") as one:
             await one.ask(PERSON, effects, 5.0)
-        (tmp_path / "one" / "half.part").write_bytes(b"a crash left this")
+        (tmp_path / "one" / ".half.value.new").write_bytes(b"a crash left this")
         puppet = Puppet(obey)
         async with shell(puppet, folder=tmp_path / "one"):
             started = (await puppet.told(Started))[0]
         assert started.durable == {"epoch": b"8", "odd/../name": b"x"}
 
     play(story())
-    assert not list(tmp_path.glob("**/*.part"))
+    assert not list(tmp_path.glob("**/.*.new"))
 
 
 def test_effects_are_performed_in_order_and_a_value_is_on_disk_before_the_next(
