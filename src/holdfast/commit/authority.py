@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.context import Context, Settings
+from holdfast.commit.context import Context, Luck, Settings
 from holdfast.commit.decide import Decided, decide
 from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View
 from holdfast.commit.records import versioned
@@ -64,6 +64,7 @@ class Waiting(msgspec.Struct, frozen=True):
     call: int
     identity: Identity
     request: Any
+    luck: Luck
 
 
 class Doubt(msgspec.Struct, frozen=True):
@@ -131,7 +132,7 @@ class Authority:
             return [Answer(asked.call, Unavailable(f"{QUEUE_MAX} requests wait already"))]
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
-        self._line.append(Waiting(asked.call, identity, asked.body))
+        self._line.append(Waiting(asked.call, identity, asked.body, Luck(self._rng)))
         return []
 
     def next_call(self) -> int:
@@ -160,7 +161,7 @@ class Authority:
             size = min(size, self._gathered)
         while self._line and len(members) < size and len(missing) < most:
             waiting = self._line[0]
-            context = Context(waiting.identity, now, self._rng, self._settings)
+            context = Context(waiting.identity, now, waiting.luck.again(), self._settings)
             draft = Draft(group)
             outcome: Ruling
             try:

@@ -36,6 +36,32 @@ class Settings(msgspec.Struct, frozen=True):
     fence: FenceTiming = FenceTiming()
 
 
+class Luck:
+    """The randomness of one request: what was drawn for it is drawn again.
+
+    A request is decided several times, each time on more or fresher records. A name that the server
+    makes up is looked for in the store, so it must be the same name every time.
+    """
+
+    __slots__ = ("_drawn", "_next", "_rng")
+
+    def __init__(self, rng: Rng) -> None:
+        self._rng = rng
+        self._drawn: list[float] = []
+        self._next = 0
+
+    def again(self) -> Luck:
+        """Start over with the first draw."""
+        self._next = 0
+        return self
+
+    def random(self) -> float:
+        if self._next == len(self._drawn):
+            self._drawn.append(self._rng.random())
+        self._next += 1
+        return self._drawn[self._next - 1]
+
+
 class Context(msgspec.Struct, frozen=True):
     """Everything outside the store that a decision may use."""
 

@@ -84,11 +84,3 @@ def versioned(obj: Object, revision: int) -> Object:
     version = str(revision) if revision > ABSENT else ""
     metadata = msgspec.structs.replace(obj.metadata, resource_version=version)
     return msgspec.structs.replace(obj, metadata=metadata)
-
-
-def unversioned(obj: Object) -> Object:
-    """The object as it is stored."""
-    if not obj.metadata.resource_version:
-        return obj
-    metadata = msgspec.structs.replace(obj.metadata, resource_version="")
-    return msgspec.structs.replace(obj, metadata=metadata)

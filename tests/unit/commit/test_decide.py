@@ -1,0 +1,130 @@
+"""One request, one decision: what a caller hears of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.commit import requests as ask
+from holdfast.commit.decide import HANDLERS
+from holdfast.commit.requests import Accepted, Create, Patch, PatchType, Remove, Update
+from holdfast.model.kinds.tenant import Tenant, TenantSpec
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason
+from tests.furnished import Furnished
+from tests.plane import ADMIN, SCHEDULER, accepted, refused
+
+
+def tenant(name: str = "t", **spec: Any) -> Tenant:
+    return Tenant(ObjectMeta(name=name), spec=TenantSpec(**spec))
+
+
+def revision_of(it: Furnished, name: str = "t") -> str:
+    record = it.plane.store.get(f"objects/tenants/{name}")
+    assert record is not None
+    return str(record.modified)
+
+
+def test_every_request_of_the_authority_is_handled() -> None:
+    made = [
+        value
+        for value in vars(ask).values()
+        if isinstance(value, type)
+        and issubclass(value, msgspec.Struct)
+        and "operation" in value.__struct_fields__
+    ]
+    assert set(made) <= set(HANDLERS)
+    assert len(made) >= 22
+
+
+def test_what_is_no_request_is_refused() -> None:
+    it = Furnished()
+    for nonsense in (None, "bind", 7, tenant(), ask.Forward(ADMIN, Create(tenant()))):
+        refused(it.ask(ADMIN, nonsense), Reason.INVALID)
+
+
+def test_what_does_not_exist_in_this_api_is_missing() -> None:
+    it = Furnished()
+    refused(it.ask(ADMIN, Remove("pods", "", "x")), Reason.MISSING)
+    refused(it.ask(ADMIN, Patch("pods", "", "x", PatchType.MERGE, {})), Reason.MISSING)
+
+
+def test_an_answer_has_the_version_that_the_object_really_has() -> None:
+    """So that the next write can rest on it. [A2, C2]"""
+    it = Furnished()
+    made = accepted(it.ask(ADMIN, Create(tenant())))
+    assert made.metadata.resource_version == revision_of(it)
+    it.plane.tenant("other")
+    unchanged = accepted(it.ask(ADMIN, Update(made)))
+    assert unchanged.metadata.resource_version == revision_of(it)
+    wanted = msgspec.structs.replace(unchanged, spec=TenantSpec(display_name="T"))
+    changed = accepted(it.ask(ADMIN, Update(wanted)))
+    assert changed.metadata.resource_version == revision_of(it)
+    refused(it.ask(ADMIN, Update(wanted)), Reason.STALE_OBJECT)
+
+
+def test_an_unchanged_object_keeps_its_version_in_a_group_that_writes_others() -> None:
+    """[A2]"""
+    it = Furnished()
+    made = accepted(it.ask(ADMIN, Create(tenant())))
+    answers = it.plane.ask_all(
+        (ADMIN, Update(made)), (ADMIN, Create(tenant("u"))), (ADMIN, Update(made))
+    )
+    versions = [accepted(answer).metadata.resource_version for answer in answers]
+    assert versions == [revision_of(it), revision_of(it, "u"), revision_of(it)]
+    assert revision_of(it) != revision_of(it, "u")
+
+
+def test_what_an_earlier_request_of_the_group_wrote_has_the_version_of_the_group() -> None:
+    """[A2]"""
+    it = Furnished()
+    it.plane.tenant("warm")
+    made = tenant(display_name="T")
+    answers = it.plane.ask_all(
+        (ADMIN, Create(tenant("warmer"))),
+        (ADMIN, Create(made)),
+        (ADMIN, Patch("tenants", "", "t", PatchType.MERGE, {"spec": {"displayName": "T"}})),
+    )
+    assert all(isinstance(answer, Accepted) for answer in answers)
+    assert accepted(answers[2]).metadata.resource_version == revision_of(it)
+
+
+def test_a_dry_run_says_what_would_be_and_writes_nothing() -> None:
+    """[B4]"""
+    it = Furnished()
+    before = it.plane.store.revision
+    would = accepted(it.ask(ADMIN, Create(tenant(), dry_run=True)))
+    assert (would.name, would.metadata.resource_version) == ("t", "")
+    assert would.metadata.uid
+    assert it.plane.store.revision == before
+    made = accepted(it.ask(ADMIN, Create(tenant())))
+    before = it.plane.store.revision
+    wanted = msgspec.structs.replace(made, spec=TenantSpec(display_name="T"))
+    changed = accepted(it.ask(ADMIN, Update(wanted, dry_run=True)))
+    assert changed.spec.display_name == "T"
+    assert changed.metadata.resource_version == made.metadata.resource_version
+    accepted(it.ask(ADMIN, Remove("tenants", "", "t", dry_run=True)))
+    refused(it.ask(ADMIN, Create(tenant(), dry_run=True)), Reason.EXISTS)
+    assert it.plane.store.revision == before
+
+
+def test_a_dry_run_is_seen_by_nobody_else_in_its_group() -> None:
+    """[B4]"""
+    it = Furnished()
+    dry, real = it.plane.ask_all((ADMIN, Create(tenant(), dry_run=True)), (ADMIN, Create(tenant())))
+    accepted(dry)
+    accepted(real)
+
+
+def test_a_decision_that_names_many_records_reads_them_together() -> None:
+    """On a server that knows nothing yet, too: no number of them stops it. [C7.4, G5]"""
+    it = Furnished()
+    nodes = [it.plane.node(f"n{i}") for i in range(40)]
+    replicas = [it.pending() for _ in nodes]
+    binds = tuple(it.bind(r, n) for r, n in zip(replicas, nodes, strict=True))
+    it.plane.authority = it.plane.new_authority()
+    before = len(it.plane.transactions)
+    answer = it.ask(SCHEDULER, ask.BindTogether(binds))
+    assert len(answer.objects) == 40
+    assert len(it.plane.transactions) - before < 10

@@ -1,0 +1,196 @@
+"""What was accepted is remembered, long enough and no longer, and never for somebody else."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commit.context import Settings
+from holdfast.commit.operations import Replayed, digest, operation_id, recall, remembered
+from holdfast.commit.requests import (
+    Accepted,
+    Create,
+    ForgetOperations,
+    Patch,
+    PatchType,
+    Remove,
+    Update,
+)
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from tests.furnished import ANN, GARBAGE, Furnished, every
+from tests.plane import ADMIN, REPAIR, WORKLOADS, accepted, refused
+
+NOON = datetime(2027, 1, 15, 12, tzinfo=UTC)
+SETTINGS = Settings()
+
+
+def kept(count: int, every_s: float, settings: Settings = SETTINGS) -> ObjectMeta:
+    """The metadata after so many operations, one after another."""
+    metadata = ObjectMeta(name="x")
+    for number in range(count):
+        at = NOON + timedelta(seconds=number * every_s)
+        metadata = remembered(metadata, f"op-{number}", "mark", at, settings)
+    return metadata
+
+
+def test_at_least_eight_are_kept_however_old_they_are() -> None:
+    """[A2, C2]"""
+    assert [op.id for op in kept(30, 3_600).operations] == [f"op-{n}" for n in range(22, 30)]
+
+
+def test_within_ten_minutes_all_are_kept() -> None:
+    """[A2, C2]"""
+    assert [op.id for op in kept(20, 30).operations] == [f"op-{n}" for n in range(20)]
+    # The twenty-first comes 600 s after the first, which has then been kept for ten minutes.
+    assert len(kept(21, 30).operations) == 21
+    assert kept(22, 30).operations[0].id == "op-1"
+
+
+def test_a_chatty_client_does_not_make_an_object_grow() -> None:
+    """[A2]"""
+    assert len(kept(500, 0.1).operations) == SETTINGS.operations_max
+
+
+def test_an_operation_without_an_id_is_not_kept() -> None:
+    metadata = kept(3, 1)
+    assert remembered(metadata, "", "mark", NOON, SETTINGS) is metadata
+    assert recall(metadata, "", "mark") is None
+
+
+def test_the_same_id_is_the_same_request_or_a_mistake() -> None:
+    """[A2]"""
+    metadata = kept(3, 1)
+    found = recall(metadata, "op-1", "mark")
+    assert isinstance(found, Replayed)
+    assert found.operation.id == "op-1"
+    other = recall(metadata, "op-1", "another")
+    assert isinstance(other, Refusal)
+    assert other.reason is Reason.OPERATION_REUSED
+    assert recall(metadata, "op-9", "mark") is None
+
+
+def test_a_digest_tells_requests_apart() -> None:
+    one = Create(Secret(ObjectMeta(name="a", namespace="acme")))
+    two = Create(Secret(ObjectMeta(name="b", namespace="acme")))
+    assert digest(one) == digest(Create(Secret(ObjectMeta(name="a", namespace="acme"))))
+    assert digest(one) != digest(two)
+    assert operation_id("me", "u", 3, "bind") == "me/u/3/bind"
+
+
+def secret(name: str = "s", **more: Any) -> Secret:
+    return Secret(ObjectMeta(name=name, namespace="acme", **more))
+
+
+def test_a_repeated_create_update_patch_and_delete_take_effect_once() -> None:
+    """[C2, E5, INV3]"""
+    it = Furnished()
+    made = it.yes(ANN, Create(secret(), operation="make"))
+    changed = msgspec.structs.replace(secret(), data={"k": "dg=="})
+    patch = Patch(
+        "secrets", "acme", "s", PatchType.MERGE, {"data": {"p": "dg=="}}, operation="patch"
+    )
+    requests = [
+        Create(secret(), operation="make"),
+        Update(changed, operation="change"),
+        patch,
+    ]
+    for request in requests:
+        answer = it.ask(ANN, request)
+        assert isinstance(answer, Accepted)
+        before = it.plane.store.revision
+        again = it.ask(ANN, request)
+        assert again.replayed
+        assert it.plane.store.revision == before
+    assert it.get(made).data == {"k": "dg==", "p": "dg=="}
+    gone = Remove("secrets", "acme", "s", operation="gone")
+    it.yes(ANN, gone)
+    assert it.ask(ANN, gone).replayed
+    # A new object of that name is not deleted by the old request.
+    it.yes(ANN, Create(secret(), operation="make-again"))
+    assert it.ask(ANN, gone).replayed
+    assert it.get(made) is not None
+
+
+def test_a_generated_name_is_given_once_for_one_operation() -> None:
+    """[C2, INV3]"""
+    it = Furnished()
+    request = Create(secret("", generate_name="s-"), operation="one")
+    first = it.yes(ANN, request)
+    assert first.name.startswith("s-")
+    assert len(first.name) == len("s-") + 5
+    assert it.ask(ANN, request).replayed
+    it.yes(ANN, Create(secret("", generate_name="s-"), operation="two"))
+    assert len(every(it.plane, Secret)) == 2
+
+
+def test_one_callers_ids_are_not_anothers() -> None:
+    """Nobody can use up the ids that somebody else is about to use. [C6.7]"""
+    it = Furnished()
+    mine = Create(secret("", generate_name="s-"), operation="next")
+    theirs = Create(Secret(ObjectMeta(generate_name="s-", namespace="globex")), operation="next")
+    it.yes(ANN, mine)
+    it.yes(ADMIN, theirs)
+    assert len(every(it.plane, Secret)) == 2
+
+
+def test_a_refusal_is_decided_anew() -> None:
+    """The world may have changed. [C7.5]"""
+    it = Furnished()
+    request = Create(Secret(ObjectMeta(name="s", namespace="initech")), operation="early")
+    refused(it.ask(ADMIN, request), Reason.MISSING)
+    it.plane.tenant("initech")
+    accepted(it.ask(ADMIN, request))
+
+
+def test_an_update_that_changes_nothing_is_not_remembered_and_needs_not_be() -> None:
+    it = Furnished()
+    made = it.yes(ANN, Create(secret()))
+    before = it.plane.store.revision
+    it.yes(ANN, Update(secret(), operation="nothing"))
+    assert it.plane.store.revision == before
+    assert it.get(made).metadata.operations == ()
+
+
+def test_a_replica_that_is_gone_at_once_is_remembered_as_deleted() -> None:
+    """[C2]"""
+    it = Furnished()
+    released = it.released()
+    request = Remove("replicas", "acme", released.name, operation="gone")
+    it.yes(WORKLOADS, request)
+    assert it.get(released) is None
+    assert it.ask(WORKLOADS, request).replayed
+
+
+def operations(it: Furnished) -> list[str]:
+    found = it.plane.store.range("operations/", "operations0").records
+    return [record.key.removeprefix("operations/") for record in found]
+
+
+def test_operations_are_forgotten_after_their_time_and_not_before() -> None:
+    """Otherwise every delete would stay in the store for good. [A2]"""
+    it = Furnished()
+    it.yes(ANN, Create(secret()))
+    it.yes(ANN, Remove("secrets", "acme", "s", operation="gone"))
+    assert operations(it) == ["ann/gone"]
+    request = ForgetOperations(("ann/gone", "ann/never"), it.term(GARBAGE))
+    it.plane.elapsed_ms += it.plane.settings.operations_kept_ms + it.plane.settings.skew_ms - 1
+    it.yes(GARBAGE, request)
+    assert operations(it) == ["ann/gone"]
+    it.plane.elapsed_ms += 1
+    it.yes(GARBAGE, request)
+    assert operations(it) == []
+
+
+@pytest.mark.parametrize("identity", [ADMIN, REPAIR, ANN])
+def test_only_the_collector_forgets(identity: Any) -> None:
+    """[C6.7]"""
+    it = Furnished()
+    term = it.term(GARBAGE)
+    refused(it.ask(identity, ForgetOperations((), term)), Reason.NOT_OWNER)
+    stale = msgspec.structs.replace(term, epoch=term.epoch + 1)
+    refused(it.ask(GARBAGE, ForgetOperations((), stale)), Reason.STALE_EPOCH)
