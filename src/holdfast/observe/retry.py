@@ -1,0 +1,272 @@
+"""What to do after a request failed: a machine, so that the simulator sees every retry storm.
+
+`host/client` performs it with real sockets and clocks. One `Attempts` accompanies one request from
+the first try to its end: it is told what came of each try and says what to do next, one thing at a
+time. The rules (requirement E5):
+
+- It did not happen (Unavailable): pause, longer each time and with jitter, then send again. What
+  the server asks for (Retry-After) is respected.
+- It may have happened (OutcomeUnknown): never send again before having *looked*: read the object
+  and see whether it remembers the operation. Only when it does not is the same operation sent
+  again, under the same id, so that both together take effect once at most.
+- It was refused for being stale (Conflict): read afresh and decide again, where the caller can.
+- Any other refusal is an answer.
+
+Tries, looks and time are bounded. Whoever gives up while in doubt says OutcomeUnknown, never "it
+failed".
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.model.errors import (
+    Conflict,
+    Expired,
+    HoldfastError,
+    OutcomeUnknown,
+    Rejected,
+    Unavailable,
+    invariant,
+)
+from holdfast.model.machine import Rng
+from holdfast.model.refusal import Reason
+from holdfast.model.time import Instant
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, gc=False):
+    """How often, how long and how patiently.
+
+    `deadline_ms` covers everything from the first try on, `try_ms` one try or one look. A pause
+    starts at `pause_ms`, doubles up to `pause_max_ms`, and half of it is left to chance, so that
+    those who failed together do not come back together.
+    """
+
+    tries_max: int = 6
+    looks_max: int = 12
+    deadline_ms: int = 30_000
+    try_ms: int = 10_000
+    pause_ms: int = 50
+    pause_max_ms: int = 5_000
+
+    def pause(self, failures: int, retry_after_ms: int, rng: Rng) -> int:
+        """How long to wait after so many failures, and not less than the server asks for."""
+        full = min(self.pause_max_ms, self.pause_ms << min(failures - 1, 20))
+        chance = int(rng.random() * full / 2)
+        return max(1, full // 2 + chance, retry_after_ms + chance if retry_after_ms else 0)
+
+
+DEFAULT_POLICY = RetryPolicy()
+# A follower is never abandoned: it goes on as long as its component lives.
+FOLLOW_POLICY = RetryPolicy(pause_ms=100, pause_max_ms=5_000)
+
+
+class Nature(StrEnum):
+    """What kind of request this is, for its tries.
+
+    READ may simply be repeated. WRITE rests on what it states itself. CHANGE is computed by the
+    caller from what it reads, so it can be computed again.
+    """
+
+    READ = "Read"
+    WRITE = "Write"
+    CHANGE = "Change"
+
+
+# Stimuli ------------------------------------------------------------------------------------------
+
+
+class Begun(msgspec.Struct, frozen=True, gc=False):
+    """Somebody wants this request to be made."""
+
+
+class Replied(msgspec.Struct, frozen=True):
+    """A try was answered with a yes."""
+
+    body: Any
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A try, or the fresh read before it, ended with an error."""
+
+    error: HoldfastError
+    retry_after_ms: int = 0
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """The object was read: `body` is what a yes would have brought; None means no trace of it."""
+
+    body: Any = None
+
+
+class LookFailed(msgspec.Struct, frozen=True):
+    """The object could not be read."""
+
+    error: HoldfastError
+    retry_after_ms: int = 0
+
+
+class Paused(msgspec.Struct, frozen=True, gc=False):
+    """The pause is over."""
+
+
+Stimulus = Begun | Replied | Failed | Looked | LookFailed | Paused
+
+# Effects ------------------------------------------------------------------------------------------
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send the request. `fresh` asks for a fresh read, and for it to be computed from that."""
+
+    timeout_ms: int
+    fresh: bool = False
+
+
+class Look(msgspec.Struct, frozen=True, gc=False):
+    """Read the object, linearizably, and look for the operation in what it remembers."""
+
+    timeout_ms: int
+
+
+class Pause(msgspec.Struct, frozen=True, gc=False):
+    """Wait."""
+
+    duration_ms: int
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """Return this: it is so. `tries` were sent, and `looked` says that the answer was lost."""
+
+    body: Any
+    tries: int
+    looked: bool = False
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """Raise this."""
+
+    error: HoldfastError
+    tries: int
+
+
+Effect = Send | Look | Pause | Finish | GiveUp
+
+
+class _Next(StrEnum):
+    """What follows the pause."""
+
+    SEND = "Send"
+    LOOK = "Look"
+
+
+class Attempts:
+    """One request from its first try to its end. See the module's docstring."""
+
+    def __init__(self, policy: RetryPolicy, nature: Nature, rng: Rng) -> None:
+        self._policy, self._nature, self._rng = policy, nature, rng
+        self._began_ms = 0
+        self._tries = 0
+        self._looks = 0
+        self._failures = 0
+        self._fresh = nature is Nature.CHANGE
+        # A try was sent that may take effect yet, whatever is said of later ones.
+        self._in_doubt = False
+        # What to say if the look that is under way finds nothing: a refusal is then an answer.
+        self._refusal: Rejected | None = None
+        self._next = _Next.SEND
+
+    def step(self, stimulus: Stimulus, now: Instant) -> Effect:
+        """Take in what happened, and say the one thing to do next."""
+        match stimulus:
+            case Begun():
+                self._began_ms = now.monotonic_ms
+                return self._send(now)
+            case Replied(body=body):
+                return Finish(body, self._tries)
+            case Failed(error=error, retry_after_ms=after_ms):
+                return self._failed(error, after_ms, now)
+            case Looked(body=body):
+                return self._looked(body, now)
+            case LookFailed(error=error, retry_after_ms=after_ms):
+                return self._pause(_Next.LOOK, error, after_ms, now)
+            case Paused():
+                return self._send(now) if self._next is _Next.SEND else self._look(now)
+
+    def _failed(self, error: HoldfastError, after_ms: int, now: Instant) -> Effect:
+        if self._nature is Nature.READ:
+            if isinstance(error, Rejected | Expired):
+                return GiveUp(error, self._tries)
+            return self._pause(_Next.SEND, error, after_ms, now)
+        match error:
+            case OutcomeUnknown():
+                self._in_doubt = True
+                return self._pause(_Next.LOOK, error, after_ms, now)
+            case Unavailable():
+                return self._pause(_Next.SEND, error, after_ms, now)
+            case Rejected() if self._in_doubt or error.code == Reason.OPERATION_REUSED:
+                # The refusal may be the doing of our own earlier try.
+                self._refusal = error
+                return self._look(now)
+            case Rejected():
+                return self._refused(error, now)
+            case _:
+                return GiveUp(error, self._tries)
+
+    def _refused(self, error: Rejected, now: Instant) -> Effect:
+        if isinstance(error, Conflict) and self._nature is Nature.CHANGE:
+            self._fresh = True
+            return self._pause(_Next.SEND, error, 0, now)
+        return GiveUp(error, self._tries)
+
+    def _looked(self, body: Any, now: Instant) -> Effect:
+        if body is not None:
+            return Finish(body, self._tries, looked=True)
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            return self._refused(refusal, now)
+        self._fresh = self._nature is Nature.CHANGE
+        # The look came after a pause already, and the object was reached.
+        return self._send(now) if self._may_try(now) else self._give_up(_lost())
+
+    def _send(self, now: Instant) -> Effect:
+        invariant(self._tries < self._policy.tries_max, "one try more than there may be")
+        self._tries += 1
+        fresh, self._fresh = self._fresh, False
+        return Send(self._time(now), fresh)
+
+    def _look(self, now: Instant) -> Effect:
+        if self._looks >= self._policy.looks_max:
+            return self._give_up(_lost())
+        self._looks += 1
+        return Look(self._time(now))
+
+    def _pause(self, then: _Next, error: HoldfastError, after_ms: int, now: Instant) -> Effect:
+        self._failures += 1
+        pause_ms = self._policy.pause(self._failures, after_ms, self._rng)
+        spent_ms = now.monotonic_ms - self._began_ms
+        if spent_ms + pause_ms >= self._policy.deadline_ms:
+            return self._give_up(error)
+        if then is _Next.SEND and self._tries >= self._policy.tries_max:
+            return self._give_up(error)
+        self._next = then
+        return Pause(pause_ms)
+
+    def _may_try(self, now: Instant) -> bool:
+        in_time = now.monotonic_ms - self._began_ms < self._policy.deadline_ms
+        return in_time and self._tries < self._policy.tries_max
+
+    def _give_up(self, error: HoldfastError) -> GiveUp:
+        if self._in_doubt and not isinstance(error, OutcomeUnknown):
+            error = OutcomeUnknown(f"an earlier try may have taken effect; then: {error.message}")
+        return GiveUp(error, self._tries)
+
+    def _time(self, now: Instant) -> int:
+        left_ms = self._policy.deadline_ms - (now.monotonic_ms - self._began_ms)
+        return max(1, min(self._policy.try_ms, left_ms))
+
+
+def _lost() -> OutcomeUnknown:
+    return OutcomeUnknown("the answer was lost, and no trace of the operation was found in time")

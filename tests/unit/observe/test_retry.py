@@ -1,0 +1,207 @@
+"""The retry machine, outcome by outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.model.errors import (
+    Conflict,
+    Expired,
+    Forbidden,
+    HoldfastError,
+    Invalid,
+    Missing,
+    OutcomeUnknown,
+    Unavailable,
+)
+from holdfast.model.refusal import Reason
+from holdfast.model.time import Instant
+from holdfast.observe.retry import (
+    Attempts,
+    Begun,
+    Failed,
+    Finish,
+    GiveUp,
+    Look,
+    Looked,
+    LookFailed,
+    Nature,
+    Pause,
+    Paused,
+    Replied,
+    RetryPolicy,
+    Send,
+)
+
+POLICY = RetryPolicy(tries_max=4, looks_max=3, deadline_ms=10_000, try_ms=2_000)
+DOWN = Unavailable("nobody listens")
+LOST = OutcomeUnknown("the connection broke")
+
+
+class Half:
+    """Chance that always says one half."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+class Run:
+    """A machine with a clock that moves only by its pauses."""
+
+    def __init__(self, nature: Nature, policy: RetryPolicy = POLICY) -> None:
+        self.machine = Attempts(policy, nature, Half())
+        self.at_ms = 1_000
+        self.effects: list[Any] = []
+
+    def told(self, *stimuli: Any) -> Any:
+        """The last effect; pauses are slept through."""
+        for stimulus in stimuli:
+            self._step(stimulus)
+            while isinstance(self.effects[-1], Pause):
+                self.at_ms += self.effects[-1].duration_ms
+                self._step(Paused())
+        return self.effects[-1]
+
+    def _step(self, stimulus: Any) -> None:
+        self.effects.append(self.machine.step(stimulus, Instant(self.at_ms, self.at_ms)))
+
+    def pauses(self) -> list[int]:
+        return [e.duration_ms for e in self.effects if isinstance(e, Pause)]
+
+
+def test_a_yes_ends_it() -> None:
+    """[E5]"""
+    run = Run(Nature.WRITE)
+    assert run.told(Begun()) == Send(2_000)
+    assert run.told(Replied("done")) == Finish("done", 1)
+
+
+def test_what_did_not_happen_is_sent_again_after_growing_pauses() -> None:
+    """[E5, C7.5]"""
+    run = Run(Nature.WRITE)
+    last = run.told(Begun(), Failed(DOWN), Failed(DOWN), Failed(DOWN), Failed(DOWN))
+    assert isinstance(last, GiveUp)
+    assert last == GiveUp(DOWN, 4)
+    assert run.pauses() == [37, 75, 150]
+
+
+def test_a_server_that_asks_for_patience_gets_it() -> None:
+    """[E5]"""
+    run = Run(Nature.WRITE)
+    run.told(Begun(), Failed(DOWN, retry_after_ms=3_000))
+    assert run.pauses()[0] >= 3_000
+
+
+def test_patience_beyond_the_deadline_is_not_waited_for() -> None:
+    """[E5]"""
+    run = Run(Nature.WRITE)
+    assert run.told(Begun(), Failed(DOWN, retry_after_ms=60_000)) == GiveUp(DOWN, 1)
+
+
+def test_the_last_try_gets_no_more_time_than_is_left() -> None:
+    """[E5]"""
+    run = Run(Nature.READ, RetryPolicy(deadline_ms=3_000, try_ms=2_000, pause_ms=2_000))
+    effect = run.told(Begun(), Failed(DOWN))
+    assert effect == Send(1_500)
+
+
+def test_an_unknown_outcome_is_looked_up_and_found() -> None:
+    """[E5, A4]"""
+    run = Run(Nature.WRITE)
+    assert run.told(Begun(), Failed(LOST)) == Look(2_000)
+    assert run.told(Looked("it is there")) == Finish("it is there", 1, looked=True)
+
+
+def test_an_unknown_outcome_without_a_trace_is_sent_again_once_it_was_looked_up() -> None:
+    """[E5]"""
+    run = Run(Nature.WRITE)
+    run.told(Begun(), Failed(LOST))
+    assert isinstance(run.told(Looked(None)), Send)
+    assert run.told(Replied("done")) == Finish("done", 2)
+
+
+def test_a_look_that_fails_is_repeated_and_never_replaced_by_a_try() -> None:
+    """[E5]"""
+    run = Run(Nature.WRITE)
+    run.told(Begun(), Failed(LOST))
+    assert isinstance(run.told(LookFailed(DOWN)), Look)
+    assert isinstance(run.told(LookFailed(LOST)), Look)
+    last = run.told(LookFailed(DOWN))
+    assert isinstance(last, GiveUp)
+    assert isinstance(last.error, OutcomeUnknown)
+    assert last.tries == 1
+
+
+def test_who_gives_up_in_doubt_never_says_that_it_did_not_happen() -> None:
+    """[E5]"""
+    run = Run(Nature.WRITE)
+    run.told(Begun(), Failed(LOST), Looked(None))
+    last = run.told(Failed(DOWN), Failed(DOWN), Failed(DOWN))
+    assert isinstance(last, GiveUp)
+    assert isinstance(last.error, OutcomeUnknown)
+
+
+def test_a_refusal_in_doubt_may_be_the_doing_of_the_lost_try() -> None:
+    """[E5]"""
+    run = Run(Nature.WRITE)
+    run.told(Begun(), Failed(LOST), Looked(None))
+    assert isinstance(run.told(Failed(Conflict("changed"))), Look)
+    assert run.told(Looked("by us")) == Finish("by us", 2, looked=True)
+
+
+def test_a_refusal_in_doubt_without_a_trace_is_an_answer() -> None:
+    """[E5]"""
+    run = Run(Nature.WRITE)
+    refusal = Forbidden("no quota", code=Reason.QUOTA_EXCEEDED)
+    run.told(Begun(), Failed(LOST), Looked(None), Failed(refusal))
+    assert run.told(Looked(None)) == GiveUp(refusal, 2)
+
+
+def test_an_id_that_was_accepted_for_another_form_is_looked_up() -> None:
+    """[E5]"""
+    run = Run(Nature.CHANGE)
+    reused = Conflict("used before", code=Reason.OPERATION_REUSED)
+    assert isinstance(run.told(Begun(), Failed(reused)), Look)
+
+
+def test_a_conflict_leads_to_a_fresh_read_where_the_caller_can_decide_again() -> None:
+    """[E5]"""
+    run = Run(Nature.CHANGE)
+    assert run.told(Begun()) == Send(2_000, fresh=True)
+    again = run.told(Failed(Conflict("stale")))
+    assert isinstance(again, Send)
+    assert again.fresh
+
+
+def test_a_change_in_doubt_is_computed_afresh_when_there_is_no_trace() -> None:
+    """[E5]"""
+    run = Run(Nature.CHANGE)
+    again = run.told(Begun(), Failed(LOST), Looked(None))
+    assert isinstance(again, Send)
+    assert again.fresh
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Conflict("stale"), Forbidden("no"), Invalid("bad"), Missing("none"), Expired("old")],
+)
+def test_a_refusal_is_an_answer(error: HoldfastError) -> None:
+    """[E5]"""
+    run = Run(Nature.WRITE)
+    assert run.told(Begun(), Failed(error)) == GiveUp(error, 1)
+
+
+@pytest.mark.parametrize("error", [Missing("none"), Expired("old"), Invalid("bad")])
+def test_a_refused_read_is_an_answer(error: HoldfastError) -> None:
+    """[E5, C8]"""
+    run = Run(Nature.READ)
+    assert run.told(Begun(), Failed(error)) == GiveUp(error, 1)
+
+
+def test_a_read_is_repeated_whatever_became_of_it() -> None:
+    """[E5]"""
+    run = Run(Nature.READ)
+    assert isinstance(run.told(Begun(), Failed(LOST)), Send)
+    assert isinstance(run.told(Failed(DOWN)), Send)
