@@ -17,8 +17,10 @@ from holdfast.model.errors import (
     InvariantBroken,
     Missing,
     OutcomeUnknown,
+    RecordsDisagree,
     Rejected,
     Unavailable,
+    agree,
     invariant,
     unreachable,
 )
@@ -80,3 +82,11 @@ def test_a_broken_invariant_is_caught_by_nobody_and_tells_its_story() -> None:
     assert broken.value.story == ("bound to a", "bound to b")
     with pytest.raises(InvariantBroken, match="cannot be"):
         unreachable("cannot be")
+
+
+def test_records_that_disagree_are_a_bug_unless_somebody_looks_again() -> None:
+    """Who decides on an old view may catch just this; nobody else catches either. [C3, C5]"""
+    assert issubclass(RecordsDisagree, InvariantBroken)
+    agree(True, "they do")
+    with pytest.raises(RecordsDisagree, match="never taken"):
+        agree(None, "what is given back was never taken")

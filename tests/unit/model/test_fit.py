@@ -117,6 +117,7 @@ def test_a_fixed_port_has_one_owner() -> None:
     ledger = taken(NodeLedger(gate=GATE), Held({}, ports=("TCP/80",)), "a")
     refusal = refused(shortage(ledger, Demand({}, ports=("TCP/80",))))
     assert (refusal.reason, refusal.details["owner"]) == (Reason.PORT_TAKEN, "a")
+    assert shortage(ledger, Demand({}, ports=("TCP/80",)), holder="a") is not None
     assert shortage(ledger, Demand({}, ports=("UDP/80",))) is None
     assert returned(ledger, Held({}, ports=("TCP/80",)), "a").ports == {}
 
@@ -210,6 +211,25 @@ def test_requests_that_cannot_be_met_together_say_so() -> None:
     assert "cannot serve all requests together" in refusal.message
 
 
+@pytest.mark.parametrize(
+    "requests, owners, message",
+    [
+        ((whole(1, "C"), share(500)), {}, "needs 1 gpu, the node has 0 that suit"),
+        ((share(500), whole(1, "C")), {}, "needs 1 gpu, the node has 0 that suit"),
+        ((share(500), whole()), {"x": 250}, "needs 1 gpu, others own them"),
+        ((whole(), share(500)), {"x": 250}, "needs 1 gpu, others own them"),
+        ((share(500), share(800)), {"x": 250}, "needs 800m of a gpu, others own them"),
+    ],
+)
+def test_a_refusal_names_the_first_request_that_cannot_be_met(
+    requests: tuple[DeviceDemand, ...], owners: dict[str, int], message: str
+) -> None:
+    """Otherwise a user would change the wrong one. [F2]"""
+    refusal = choose_devices(gpus(g0=gpu(**owners), g1=gpu(**owners)), wants(*requests))
+    assert isinstance(refusal, Refusal)
+    assert refusal.message == message
+
+
 def _shares(*names: str, milli: int = MILLI) -> tuple[DeviceShare, ...]:
     return tuple(DeviceShare(name, "gpu", milli) for name in names)
 
@@ -238,6 +258,9 @@ def test_a_proposal_that_does_not_answer_the_demand_is_refused(
     assert refusal is not None
     assert refusal.reason is reason
     assert judge_devices(ledger, wants(whole(2, "A")), _shares("g1", "g0")) is None
+    wrong = judge_devices(ledger, wants(whole(2, "A")), _shares("g0", "g3"))
+    assert wrong is not None
+    assert wrong.details == {"device": "g3"}
 
 
 def test_nobody_is_put_on_a_device_that_its_node_no_longer_lists() -> None:
@@ -356,4 +379,5 @@ def test_a_stated_charge_must_cover_its_devices(held: Held, reason: Reason) -> N
     refusal = judge_held(ledger, held)
     assert refusal is not None
     assert refusal.reason is reason
-    assert judge_held(ledger, Held({"gpu": 1000, "replicas": 1}, _shares("g0"))) is None
+    sound = Held({"gpu": 1000, "replicas": 1, "cpu": 0}, _shares("g0"))
+    assert judge_held(ledger, sound) is None
