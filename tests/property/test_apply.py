@@ -196,11 +196,14 @@ def _value(tree: Tree | None, path: Path) -> Any:
 def test_after_force_every_value_is_the_forcers(
     history: History, manager: str, config: Tree
 ) -> None:
-    """[A9]"""
+    """And what others own and the configuration does not name is as it was. [A9]"""
+    once_there, theirs = leaves(history.tree or {}), history.owned_by_others(manager)
     result = history.try_apply(manager, config, force=True)
     assert isinstance(result, Applied)
     history.take(result)
     said = _said(config)
+    for path in theirs & once_there.keys() - said.keys():
+        assert same(_value(result.tree, path), once_there[path]), path
     for path, value in said.items():
         wanted = DEFAULTS.get(path[-1][2:]) if value is None else value
         assert same(_value(result.tree, path), wanted), path
@@ -339,6 +342,8 @@ def test_a_write_owns_what_it_changed_and_leaves_the_rest_to_its_owners(
                 assert owners_after == owners_before
         else:
             assert owners_after <= {writer}
+            if path not in now_there and not DEFAULTS.get(path[-1][2:]):
+                assert not owners_after
             if path in now_there and not same(_value(new, path), DEFAULTS.get(path[-1][2:])):
                 assert owners_after == {writer}
 

@@ -135,6 +135,8 @@ class _Patching:
             case _:
                 source = self._find(self._pointer(operation, "from"))
                 self._add(path, self._taken(source, len(path)))
+        # Here and not before, for an operation may replace as much as it brings.
+        self.size.check()
 
     def _refuse(self, rule: str) -> NoReturn:
         raise impossible(f"{self._where}: {rule}")
@@ -167,7 +169,6 @@ class _Patching:
         self._spend(size.nodes)
         self.size.nodes += size.nodes
         self.size.characters += size.characters
-        self.size.check()
 
     def _shrink(self, value: Any) -> None:
         size = Size()

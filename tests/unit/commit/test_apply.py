@@ -16,6 +16,7 @@ from holdfast.commit.ownership import Entries, entries_sent
 from holdfast.commit.shapes import shape_of
 from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ManagedFields
 
@@ -454,7 +455,57 @@ def test_many_small_configurations_do_not_make_an_object_that_nobody_could_send(
         live.try_apply("b", _config({"b": "x" * 600_000}))
 
 
+def test_an_item_that_is_applied_among_new_ones_keeps_what_others_gave_it() -> None:
+    live = Live()
+    live.apply("a", _config(template={"ports": [{"name": "c", "port": 80, "protocol": "UDP"}]}))
+    live.apply("b", _config(template={"ports": [{"name": "x"}, {"name": "y"}, {"name": "c"}]}))
+    assert live.tree is not None
+    assert live.tree["spec"]["template"]["ports"] == [
+        {"name": "x"},
+        {"name": "y"},
+        {"name": "c", "port": 80, "protocol": "UDP"},
+    ]
+
+
+def test_an_entry_of_a_map_stays_while_anybody_owns_a_part_of_it() -> None:
+    live = Live(shape_of(Quota))
+    used = {"hard": {"cpu": "1", "memory": "2"}, "reclaimable": {"cpu": "1"}}
+    live.apply("a", {"status": {"used": used}}, subresource="status")
+    changed = {"hard": {"cpu": "1", "memory": "3"}, "reclaimable": {"cpu": "1"}}
+    live.update("hand", {"status": {"used": changed}}, subresource="status")
+    live.apply("a", {"status": {}}, subresource="status")
+    assert live.tree == {"status": {"used": {"hard": {"memory": "3"}}}}
+
+
+def test_the_last_to_let_go_does_so_once() -> None:
+    """What is left over without an owner is recorded then, not by the next apply. [C2]"""
+    live = Live()
+    live.apply("a", _config({"x": "1"}, latencyTargetMs=5))
+    live.update("hand", _config({"x": "1"}) | {"spec": {}})
+    live.apply("a", _config())
+    assert live.tree == _config() | {"spec": {}}
+    before = live.owners
+    live.apply("a", _config())
+    assert live.owners is before
+
+
 # Writes that are not applies.
+
+
+def test_a_created_object_belongs_to_its_creator_as_far_as_it_says_something() -> None:
+    """Nulls and empty defaults say nothing; any other default that is spelled out does. [A9]"""
+    live = Live()
+    live.update("hand", _config({}, replicas=1, latencyTargetMs=None, template={"image": ""}))
+    assert live.fields("hand", "Update") == {
+        "f:spec": {".": {}, "f:replicas": {}, "f:template": {}}
+    }
+
+
+def test_a_manager_no_longer_owns_what_it_removed_itself() -> None:
+    live = Live()
+    live.update("hand", _config({"x": "1", "y": "2"}))
+    live.update("hand", _config({"y": "2"}))
+    assert live.fields("hand", "Update") == {"f:metadata": {"f:labels": {"f:y": {}}}}
 
 
 def test_an_update_owns_what_it_changed_and_takes_it_from_all_others() -> None:

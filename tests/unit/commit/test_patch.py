@@ -304,3 +304,11 @@ def test_a_thousand_honest_operations_pass() -> None:
     patch = [_op("add", "/list/-", value={"n": i}) for i in range(OPERATIONS_MAX)]
     document = {"list": [{"n": 0}] * 2_000}
     assert len(json_patch(document, patch)["list"]) == 2_000 + OPERATIONS_MAX
+
+
+def test_what_was_removed_no_longer_counts() -> None:
+    """A patch may put in one large part for another, though both together would be too much."""
+    large = [0] * (NODES_MAX // 2)
+    swap = [_op("remove", "/a"), _op("add", "/a", value=large)]
+    assert json_patch({"a": large}, swap) == {"a": large}
+    assert json_patch({"a": large}, [_op("replace", "/a", value=large)] * 2) == {"a": large}
