@@ -175,7 +175,7 @@ class Authority:
             except RecordsDisagree as doubt:
                 # The view may mix records of different revisions. Have the store confirm it.
                 outcome = Doubt(doubt)
-            if members and draft.weight() > most:
+            if members and draft.is_heavier_than(most):
                 break
             self._line.popleft()
             if isinstance(outcome, Refusal | Doubt) or getattr(waiting.request, "dry_run", False):

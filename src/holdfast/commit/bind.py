@@ -19,7 +19,7 @@ from holdfast.commit.charges import (
     take_node,
 )
 from holdfast.commit.context import Context
-from holdfast.commit.draft import UNCOMMITTED, Draft, for_each
+from holdfast.commit.draft import UNCOMMITTED, Draft, NotLoaded, for_each
 from holdfast.commit.holds import (
     ACTIVE,
     claim_for,
@@ -39,7 +39,7 @@ from holdfast.commit.table import age_refusal
 from holdfast.model import keys
 from holdfast.model.fit import Held, claim, demand_of, unpromised
 from holdfast.model.kinds.priorityclass import PriorityClass
-from holdfast.model.kinds.quota import Quota
+from holdfast.model.kinds.quota import CapacityClass, Quota
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
@@ -162,7 +162,15 @@ def _with_seen(draft: Draft, request: Bind, refusal: Refusal) -> Refusal:
 
 def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | Refusal:
     """Pending or Reserved to Bound."""
-    load_for_place(draft, request.target, request.node, request.term.scope)
+    try:
+        return _bind(draft, context, request)
+    except NotLoaded:
+        # Rare, so only now is it worth naming all that a bind reads. Nothing was written yet.
+        load_for_place(draft, request.target, request.node, request.term.scope)
+        raise
+
+
+def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | Refusal:
     mark = digest(request)
     replica = current(draft, request.target, request.operation, mark)
     if not isinstance(replica, Replica):
@@ -184,10 +192,10 @@ def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | 
     refusal = place_refusal(draft, replica, request.node, ledger)
     if refusal is not None:
         return _with_seen(draft, request, refusal)
-    held = _take(draft, context, request, replica, ledger)
-    if isinstance(held, Refusal):
-        return _with_seen(draft, request, held)
-    binding = _binding(draft, context, request, replica, ledger, held)
+    taken = _take(draft, context, request, replica, ledger)
+    if isinstance(taken, Refusal):
+        return _with_seen(draft, request, taken)
+    binding = _binding(draft, context, request, replica, ledger, taken)
     return moved(
         draft,
         context,
@@ -215,9 +223,17 @@ def life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
     return None
 
 
+class _Taken(msgspec.Struct, frozen=True):
+    """What a bind takes, and of whose quota."""
+
+    held: Held
+    cohort: str
+    of: CapacityClass
+
+
 def _take(
     draft: Draft, context: Context, request: Bind, replica: Replica, ledger: NodeLedger
-) -> Held | Refusal:
+) -> _Taken | Refusal:
     """Charge node and tenant,
     out of a reservation where the replica has one or the request names one.
     """
@@ -232,12 +248,12 @@ def _take(
     if isinstance(cohort, Refusal):
         return cohort
     take_node(draft, request.node, ledger, held, replica.metadata.uid)
-    return held
+    return _Taken(held, cohort, of)
 
 
 def _take_reserved(
     draft: Draft, context: Context, request: Bind, replica: Replica, ledger: NodeLedger, name: str
-) -> Held | Refusal:
+) -> _Taken | Refusal:
     """Turn a claim into a binding: give the claim back and take the same,
     within this transaction.
     """
@@ -279,7 +295,7 @@ def _take_reserved(
         return cohort
     take_node(draft, request.node, free, held, replica.metadata.uid)
     save(draft, consumed(reservation, index))
-    return held
+    return _Taken(held, cohort, of)
 
 
 def _owner_refusal(reservation: Reservation, replica: Replica) -> Refusal | None:
@@ -309,8 +325,9 @@ def _binding(
     request: Bind,
     replica: Replica,
     ledger: NodeLedger,
-    held: Held,
+    taken: _Taken,
 ) -> Binding:
+    held = taken.held
     return Binding(
         node=request.node,
         node_uid=ledger.gate.uid,
@@ -325,8 +342,8 @@ def _binding(
         charge=held.charge,
         devices=held.devices,
         ports=held.ports,
-        cohort=cohort_of(draft, replica.namespace),
-        capacity_class=capacity_class(draft, replica.spec.template.priority_class).value,
+        cohort=taken.cohort,
+        capacity_class=taken.of.value,
         reservation=request.reservation or replica.status.reservation,
         # Whoever replaces this replica is created after this bind, so that its token is larger. The
         # revision of the creation would not do: a name that is deleted and given again within one

@@ -105,11 +105,11 @@ def _decided(outcome: Any, since: Callable[[str], int]) -> Decided:
 
 def _result(outcome: Any) -> tuple[tuple[Object, ...], tuple[str, ...]]:
     match outcome:
+        case Object():
+            return (outcome,), ()
         case Written():
             return (outcome.object,), outcome.warnings
         case tuple():
             return outcome, ()
-        case Object():
-            return (outcome,), ()
         case _:
             return (), ()

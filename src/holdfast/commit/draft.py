@@ -218,6 +218,11 @@ class Draft:
         compares = self._group.compares
         return len(compares) + len(self._reads.keys() - compares.keys())
 
+    def is_heavier_than(self, most: int) -> bool:
+        """Whether the group would have more compares than this with the draft in it."""
+        # Mostly it would not even if it shared no read with the others, which is quickly seen.
+        return len(self._group.compares) + len(self._reads) > most and self.weight() > most
+
     def _keep_reads(self) -> None:
         # The view stands still while a group is decided, so a key that was read before was read
         # at the same revision.

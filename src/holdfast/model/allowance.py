@@ -72,6 +72,8 @@ def quota_refusal(
     if of is CapacityClass.SOFT:
         return _SOFT
     limits = ledger.limits.get(tenant, _NO_LIMITS)
+    if limits is _NO_LIMITS:
+        return None
     use = use_of(ledger.used.get(tenant, _NO_USE), of)
     for resource, units in amounts.items():
         most = ceiling(limits, of, resource)
@@ -111,13 +113,18 @@ def _with_use(ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amou
         use = msgspec.structs.replace(use, hard=amounts)
     else:
         use = msgspec.structs.replace(use, reclaimable=amounts)
-    rest = {who: others for who, others in ledger.used.items() if who != tenant}
-    return msgspec.structs.replace(ledger, used=rest if use == _NO_USE else {**rest, tenant: use})
+    used = dict(ledger.used)
+    if use.hard or use.reclaimable:
+        used[tenant] = use
+    else:
+        used.pop(tenant, None)
+    return msgspec.structs.replace(ledger, used=used)
 
 
 def charged(ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amounts) -> QuotaLedger:
     """The ledger after the tenant took this."""
-    invariant(all(u >= 0 for u in amounts.values()), f"tenant {tenant} took less than nothing")
+    least = min(amounts.values(), default=0)
+    invariant(least >= 0, f"tenant {tenant} took less than nothing")
     return _with_use(ledger, tenant, of, add(use_of(ledger.used.get(tenant, _NO_USE), of), amounts))
 
 

@@ -8,12 +8,13 @@ node's sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 import msgspec
 
 from holdfast.model.errors import RecordsDisagree, agree
 from holdfast.model.kinds.replica import DeviceShare
-from holdfast.model.kinds.template import DeviceRequest, Template
+from holdfast.model.kinds.template import DeviceRequest, Port, Resources, Template
 from holdfast.model.ledger import Amounts, DeviceSlot, NodeLedger, add, subtract
 from holdfast.model.matching import Wish, match
 from holdfast.model.quantity import MILLI, Resource, demand, render
@@ -73,7 +74,14 @@ def demand_of(template: Template) -> Demand:
 
     Device classes count towards quota like any resource.
     """
-    wanted = template.resources
+    return _demand(template.resources, template.devices, template.ports)
+
+
+# Thousands of replicas have one template, and each of their binds asks.
+@lru_cache(maxsize=4096)
+def _demand(
+    wanted: Resources, requests: tuple[DeviceRequest, ...], listed: tuple[Port, ...]
+) -> Demand:
     amounts = {Resource.REPLICAS.value: 1}
     for resource, value in (
         (Resource.CPU, wanted.cpu),
@@ -83,10 +91,10 @@ def demand_of(template: Template) -> Demand:
         units = demand(resource, value)
         if units:
             amounts[resource.value] = units
-    devices = tuple(_device_demand(request) for request in template.devices)
+    devices = tuple(_device_demand(request) for request in requests)
     for device in devices:
         amounts[device.device_class] = amounts.get(device.device_class, 0) + device.total
-    ports = tuple(f"{p.protocol.value}/{p.port}" for p in template.ports if p.port)
+    ports = tuple(f"{p.protocol.value}/{p.port}" for p in listed if p.port)
     return Demand(amounts=amounts, devices=devices, ports=ports)
 
 
@@ -324,6 +332,8 @@ def judge_held(ledger: NodeLedger, held: Held) -> Refusal | None:
 
 def _sums(held: Held) -> Amounts:
     """The part of a charge that counts as sums on a node; devices are owned one by one instead."""
+    if not held.devices:
+        return held.charge
     owned = [share.device_class for share in held.devices]
     return {r: units for r, units in held.charge.items() if r not in owned}
 
@@ -349,8 +359,7 @@ def taken(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
     Sums are not checked here: a charge that was accepted stays, also when the node shrinks.
     """
     after = _moved(ledger, held, owner, add)
-    sound = all(units >= 0 for units in held.charge.values())
-    agree(sound, f"{owner} took less than nothing")
+    agree(min(held.charge.values(), default=0) >= 0, f"{owner} took less than nothing")
     for share in held.devices:
         left = after.devices[share.device].left
         agree(left >= 0, f"{owner} took {share.device}, of which others own a part")

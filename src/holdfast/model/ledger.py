@@ -159,6 +159,8 @@ def add(left: Amounts, right: Amounts) -> Amounts:
     total = dict(left)
     for resource, units in right.items():
         total[resource] = total.get(resource, 0) + units
+    if 0 not in total.values():
+        return total
     return {resource: units for resource, units in total.items() if units != 0}
 
 
