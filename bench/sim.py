@@ -17,6 +17,7 @@ from typing import Any
 
 from bench.harness import figure
 from holdfast.model.errors import invariant
+from holdfast.model.identity import Identity
 from holdfast.model.machine import (
     Answer,
     Answered,
@@ -72,7 +73,7 @@ class Front:
     """Keeps beats in memory and writes statuses to the store."""
 
     def __init__(self, seat: Seat) -> None:
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str | Identity, int] = {}
         self._calls = 0
         self._waiting: dict[int, int] = {}
 
