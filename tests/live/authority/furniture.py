@@ -14,7 +14,7 @@ from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
-from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.meta import Object, ObjectMeta, Quantity
 from tests.plane import ADMIN, WORKLOADS, accepted, template
 
 Ask = Callable[[Identity, Any], Awaitable[Any]]
@@ -32,7 +32,7 @@ class Furniture:
     async def tenant(self, name: str = "acme") -> Any:
         return await self.create(Tenant(ObjectMeta(name=name)))
 
-    async def quota(self, tenant: str, **hard: str) -> Any:
+    async def quota(self, tenant: str, **hard: Quantity) -> Any:
         meta = ObjectMeta(name="default", namespace=tenant)
         return await self.create(Quota(meta, spec=QuotaSpec(hard=hard)))
 
@@ -41,7 +41,7 @@ class Furniture:
             Device(id=f"gpu-{i}", device_class="gpu", model="A100", memory="40Gi")
             for i in range(gpus)
         )
-        capacity = {"cpu": cpu, "memory": "4Ti", "replicas": "1000"}
+        capacity: dict[str, Quantity] = {"cpu": cpu, "memory": "4Ti", "replicas": "1000"}
         spec = NodeSpec(region="eu", zone="eu-a", capacity=capacity, devices=devices)
         node = Node(ObjectMeta(name=name), spec=spec)
         return accepted(await self.ask(who.agent(name), RegisterNode(node)))

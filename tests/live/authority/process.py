@@ -60,8 +60,8 @@ def forget_compares() -> None:
     """Plant the bug that the races must find."""
     whole = Group.transaction
 
-    def bare(group: Group) -> Transaction:
-        return Transaction((), whole(group).writes)
+    def bare(self: Group) -> Transaction:
+        return Transaction((), whole(self).writes)
 
     Group.transaction = bare  # type: ignore[method-assign]
 

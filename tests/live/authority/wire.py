@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import pickle
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ async def serve(shell: Shell, path: Path) -> asyncio.Server:
             while True:
                 number, sender, body, timeout_s = await _read(reader)
                 future = shell.submit(sender, body, timeout_s)
-                future.add_done_callback(lambda f, n=number: _reply(writer, n, f))
+                future.add_done_callback(partial(_reply, writer, number))
         writer.close()
 
     return await asyncio.start_unix_server(talk, path, backlog=256)

@@ -56,6 +56,10 @@ def test_a_dead_cluster_certainly_did_nothing_and_a_dying_one_perhaps(tmp_path: 
             cluster.kill(0)
             outcomes = await asyncio.gather(*sent, return_exceptions=True)
             assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)
+            for _ in range(100):
+                if not store._cluster.members[0].is_ready():
+                    break
+                await asyncio.sleep(0.05)
             for _ in range(3):
                 with pytest.raises(Unavailable):
                     await store.txn(PUT, timeout_s=0.2)

@@ -27,6 +27,7 @@ KEEPALIVE_TIMEOUT_MS = 3_000
 RECONNECT_MIN_MS = 100
 RECONNECT_MAX_MS = 1_000
 CONNECT_TIMEOUT_MS = 2_000
+CLOSE_TIMEOUT_S = 1.0
 
 OPTIONS = (
     ("grpc.enable_retries", 0),
@@ -135,6 +136,7 @@ class Member:
 
     def __init__(self, target: str, config: EtcdConfig) -> None:
         self.target = target
+        self._changing: asyncio.Task[None] | None = None
         if config.tls:
             credentials = grpc.ssl_channel_credentials(*config.certificates())
             self._channel = grpc.aio.secure_channel(target, credentials, OPTIONS)
@@ -163,21 +165,36 @@ class Member:
 
         Without patience one failed attempt, or one that failed a moment ago, is enough to raise.
         """
-        try:
-            state = self._channel.get_state(try_to_connect=True)
-            while state is not grpc.ChannelConnectivity.READY:
-                if not patiently and state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                    raise CallFailed(Kind.NOT_SENT, "cannot be connected to")
-                await self._channel.wait_for_state_change(state)
+        while True:
+            try:
                 state = self._channel.get_state(try_to_connect=True)
-        except grpc.aio.UsageError as error:
-            raise CallFailed(Kind.NOT_SENT, str(error)) from None
+            except grpc.aio.UsageError as error:
+                raise CallFailed(Kind.NOT_SENT, str(error)) from None
+            if state is grpc.ChannelConnectivity.READY:
+                return
+            if not patiently and state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                raise CallFailed(Kind.NOT_SENT, "cannot be connected to")
+            # gRPC cannot take back that somebody waits for a change, so all share one waiting task
+            # that outlives them.
+            if self._changing is None or self._changing.done():
+                self._changing = asyncio.create_task(self._wait_for_change(state))
+            await asyncio.wait([self._changing])
 
     def watch(self, metadata: Metadata) -> WatchStream:
         return WatchStream(self._watch(metadata=metadata))
 
     async def close(self) -> None:
         await self._channel.close()
+        if self._changing is not None:
+            # Closing ends it. Were it left alone, gRPC would look for its event loop later.
+            await asyncio.wait([self._changing], timeout=CLOSE_TIMEOUT_S)
+
+    async def _wait_for_change(self, state: Any) -> None:
+        try:
+            await self._channel.wait_for_state_change(state)
+        except (grpc.aio.UsageError, asyncio.CancelledError):
+            if _is_our_callers_wish():
+                raise
 
     def _unary(
         self, method: str, request: type[Request], answer: type[Answer]
