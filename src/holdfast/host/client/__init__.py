@@ -1,0 +1,26 @@
+"""The client that all components of Holdfast use to speak to its servers.
+
+`Client` for single requests, `follow` for list and watch, `Access` for where and who.
+"""
+
+from __future__ import annotations
+
+from holdfast.host.client.access import Access, from_kubeconfig
+from holdfast.host.client.client import Client
+from holdfast.host.client.following import Departed, Listed, News, Present, Reached, follow
+from holdfast.host.client.reading import Listing
+from holdfast.host.client.writing import Gone
+
+__all__ = [
+    "Access",
+    "Client",
+    "Departed",
+    "Gone",
+    "Listed",
+    "Listing",
+    "News",
+    "Present",
+    "Reached",
+    "follow",
+    "from_kubeconfig",
+]

@@ -1,0 +1,142 @@
+"""Where the servers are and who we are to them: by hand, or from a kubeconfig.
+
+A client is given an `Access` and nothing else. It never prints: keys and tokens are in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from holdfast.model.errors import Invalid
+
+KUBECONFIG_BYTES_MAX = 1 << 20
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is needed to reach a plane.
+
+    servers: base addresses such as `https://10.0.0.1:6443`, any of which may be asked.
+    ca: the authority to trust, as PEM; without it the system's own.
+    certificate, key: who we are, as PEM; or `token`, a bearer token.
+    namespace: where to look when nobody says where.
+    """
+
+    servers: tuple[str, ...]
+    ca: bytes = b""
+    certificate: bytes = b""
+    key: bytes = b""
+    token: str = ""
+    namespace: str = "default"
+
+    def __repr__(self) -> str:
+        return f"Access(servers={self.servers!r})"
+
+    def check(self) -> None:
+        """Refuse what cannot work."""
+        if not self.servers:
+            raise Invalid("no server is named")
+        for server in self.servers:
+            if not server.startswith("https://"):
+                raise Invalid(f"{server!r} is no https address; a plane speaks TLS only")
+        if bool(self.certificate) != bool(self.key):
+            raise Invalid("a client certificate needs its key, and a key its certificate")
+
+    def context(self) -> ssl.SSLContext:
+        """The TLS of every connection: the servers are proven, and so are we if we can be."""
+        try:
+            context = ssl.create_default_context(cadata=self.ca.decode() or None)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if self.certificate:
+                _load_chain(context, self.certificate + b"\n" + self.key)
+        except (ssl.SSLError, ValueError) as error:
+            raise Invalid(f"the certificates cannot be used: {error}") from error
+        return context
+
+
+def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
+    """Python's ssl reads certificates from files only, so they are in one for a moment."""
+    handle, name = tempfile.mkstemp(prefix="holdfast-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(pem)
+        context.load_cert_chain(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def from_kubeconfig(path: Path, context: str = "") -> Access:
+    """The access that a kubeconfig describes, in its current context or another."""
+    document = _document(path)
+    chosen = context or str(document.get("current-context") or "")
+    where = _named(document, "contexts", "context", chosen, path)
+    cluster = _named(document, "clusters", "cluster", str(where.get("cluster", "")), path)
+    user = _named(document, "users", "user", str(where.get("user", "")), path)
+    server = str(cluster.get("server", "")).rstrip("/")
+    access = Access(
+        servers=(server,) if server else (),
+        ca=_pem(cluster, "certificate-authority", path),
+        certificate=_pem(user, "client-certificate", path),
+        key=_pem(user, "client-key", path),
+        token=_token(user, path),
+        namespace=str(where.get("namespace") or "default"),
+    )
+    access.check()
+    return access
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise Invalid(f"the kubeconfig {path} cannot be read: {error.strerror}") from error
+    if len(text) > KUBECONFIG_BYTES_MAX:
+        raise Invalid(f"the kubeconfig {path} is larger than {KUBECONFIG_BYTES_MAX} bytes")
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise Invalid(f"the kubeconfig {path} is not YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise Invalid(f"the kubeconfig {path} holds no configuration")
+    return document
+
+
+def _named(
+    document: dict[str, Any], plural: str, singular: str, name: str, path: Path
+) -> dict[str, Any]:
+    for entry in document.get(plural) or ():
+        if isinstance(entry, dict) and entry.get("name") == name:
+            return entry.get(singular) or {}
+    raise Invalid(f"the kubeconfig {path} has no {singular} {name!r}")
+
+
+def _pem(entry: dict[str, Any], field: str, path: Path) -> bytes:
+    """A certificate or key, from the file itself or from another that it names."""
+    data = entry.get(f"{field}-data")
+    try:
+        if data:
+            return base64.b64decode(data, validate=True)
+        if entry.get(field):
+            return (path.parent / str(entry[field])).read_bytes()
+    except (OSError, ValueError, binascii.Error) as error:
+        raise Invalid(f"{field} of the kubeconfig {path} cannot be read: {error}") from error
+    return b""
+
+
+def _token(user: dict[str, Any], path: Path) -> str:
+    if user.get("token"):
+        return str(user["token"])
+    if not user.get("tokenFile"):
+        return ""
+    try:
+        return (path.parent / str(user["tokenFile"])).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise Invalid(f"the token file of {path} cannot be read: {error}") from error

@@ -1,0 +1,176 @@
+"""List and watch as one endless story of a kind's objects, told in order and without holes.
+
+First comes `Listed`, with everything; then what changes. After a broken connection it goes on from
+the last revision, at another server if need be. When the history it needs is gone (410) it lists
+again and says so with another `Listed`, which replaces all that was told before. It is never
+abandoned: the reader leaves by closing the iterator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Generic
+
+import aiohttp
+import msgspec
+
+from holdfast.host.client import paths
+from holdfast.host.client.answers import Answer, error_of, status_of
+from holdfast.host.client.reading import Reading
+from holdfast.model.errors import Expired, HoldfastError, Unavailable
+from holdfast.model.meta import AnyObject
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.wire import decode_trusted
+from holdfast.observe.retry import FOLLOW_POLICY
+
+# A server sends a bookmark every 15 s, so more silence than this means that nobody is there.
+SILENCE_S = 45.0
+# A watch is opened anew after so long, so that followers spread over the servers again.
+WATCH_S = 1_800
+LINE_BYTES_MAX = 8 << 20
+
+
+class Listed(msgspec.Struct, Generic[AnyObject], frozen=True):
+    """Everything there is, as of a revision. It replaces what was known before."""
+
+    objects: tuple[AnyObject, ...]
+    revision: int
+
+
+class Present(msgspec.Struct, Generic[AnyObject], frozen=True):
+    """The object is there, or has changed."""
+
+    object: AnyObject
+    revision: int
+
+
+class Departed(msgspec.Struct, Generic[AnyObject], frozen=True):
+    """The object is gone, or not selected any more. This is how it was at last."""
+
+    object: AnyObject
+    revision: int
+
+
+class Reached(msgspec.Struct, frozen=True, gc=False):
+    """Nothing else has changed up to this revision."""
+
+    revision: int
+
+
+News = Listed[AnyObject] | Present[AnyObject] | Departed[AnyObject] | Reached
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = "0"
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Version = _Version()
+
+
+_EVENTS = msgspec.json.Decoder(_Event)
+_VERSIONS = msgspec.json.Decoder(_Versioned)
+
+
+async def follow(
+    client: Reading,
+    cls: type[AnyObject],
+    namespace: str = "",
+    *,
+    labels: str = "",
+    fields: str = "",
+) -> AsyncGenerator[News[AnyObject], None]:
+    """The story of a kind, for ever. See the module's docstring."""
+    rng = client.performer.rng
+    failures = 0
+    revision: int | None = None
+    while True:
+        try:
+            if revision is None:
+                found = await client.list(cls, namespace, labels=labels, fields=fields, page=0)
+                revision = int(found.revision)
+                yield Listed(found.objects, revision)
+            watch = _watch(client, cls, namespace, labels, fields, revision)
+            async with contextlib.aclosing(watch):
+                async for news in watch:
+                    failures = 0
+                    # A stream may repeat itself; what is not newer was told before.
+                    if news.revision > revision or isinstance(news, Reached):
+                        revision = max(revision, news.revision)
+                        yield news
+        except Expired:
+            revision = None
+        except HoldfastError as error:
+            if not isinstance(error, Unavailable):
+                raise
+        # Also after a stream that ended in peace: a server that stops ends all of them at once.
+        failures += 1
+        await asyncio.sleep(FOLLOW_POLICY.pause(failures, 0, rng) / 1_000)
+
+
+async def _watch(
+    client: Reading,
+    cls: type[AnyObject],
+    namespace: str,
+    labels: str,
+    fields: str,
+    revision: int,
+) -> AsyncGenerator[News[AnyObject], None]:
+    """One watch until it ends. Raises Expired when the history is gone, else Unavailable."""
+    query = {
+        "watch": "true",
+        "resourceVersion": str(revision),
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": str(WATCH_S),
+    }
+    chosen = {"labelSelector": labels, "fieldSelector": fields}
+    query |= {key: value for key, value in chosen.items() if value}
+    path = paths.collection(kind_of_struct(cls), namespace)
+    response, server = await client.transport.stream(path, query, silence_s=SILENCE_S)
+    try:
+        if response.status != 200:
+            answer = Answer(response.status, await response.read())
+            raise answer.error(may_have_happened=False)
+        async for line in _lines(response):
+            yield _news(cls, line)
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        client.transport.fault(server)
+        raise Unavailable(f"{server}: the watch broke: {error}") from error
+    finally:
+        response.close()
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    rest = b""
+    async for piece in response.content.iter_any():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+        if len(rest) > LINE_BYTES_MAX:
+            raise Unavailable("the server sends a line without end")
+
+
+def _news(cls: type[AnyObject], line: bytes) -> News[AnyObject]:
+    try:
+        event = _EVENTS.decode(line)
+        body = bytes(event.object)
+        if event.type == "ERROR":
+            status = status_of(msgspec.json.decode(body))
+            raise error_of(status.code, status)
+        revision = int(_VERSIONS.decode(body).metadata.resource_version)
+        if event.type == "BOOKMARK":
+            return Reached(revision)
+        obj: Any = decode_trusted(cls, body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
+    if event.type == "DELETED":
+        return Departed(obj, revision)
+    return Present(obj, revision)

@@ -1,0 +1,138 @@
+"""Reading from any of a plane's servers: get, list in pages, and whatever lies behind a path.
+
+Writes stand on this (`writing`), and so does whoever looks for the trace of a lost answer
+(`looking`).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Generic, Self
+
+import msgspec
+
+from holdfast.host.client import paths
+from holdfast.host.client.access import Access
+from holdfast.host.client.performing import Performer, demand_good
+from holdfast.host.client.transport import Transport
+from holdfast.model.errors import Expired, Missing
+from holdfast.model.machine import Rng
+from holdfast.model.meta import AnyObject
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.wire import decode_trusted
+from holdfast.observe.retry import DEFAULT_POLICY, Nature, RetryPolicy, Send
+
+PAGE = 500
+# A list whose history was compacted away between two pages begins anew so often.
+LIST_TRIES_MAX = 3
+
+
+class Listing(msgspec.Struct, Generic[AnyObject], frozen=True):
+    """Objects, all as of one revision."""
+
+    objects: tuple[AnyObject, ...]
+    revision: str
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] = []
+
+
+_LISTS = msgspec.json.Decoder(_List)
+
+
+class Reading:
+    """The reading half of a client. Use as an async context manager."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        policy: RetryPolicy = DEFAULT_POLICY,
+        agent: str = "holdfast",
+        rng: Rng | None = None,
+    ) -> None:
+        self.access = access
+        self.transport = Transport(access, agent=agent)
+        self.performer = Performer(policy, rng)
+
+    async def close(self) -> None:
+        await self.transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def get(self, cls: type[AnyObject], name: str, namespace: str = "") -> AnyObject:
+        """One object as it is now. Raises Missing."""
+        path = paths.one(kind_of_struct(cls), namespace, name)
+        return decode_trusted(cls, await self.read(path))
+
+    async def find(self, cls: type[AnyObject], name: str, namespace: str = "") -> AnyObject | None:
+        """One object as it is now, or None."""
+        try:
+            return await self.get(cls, name, namespace)
+        except Missing:
+            return None
+
+    async def list(
+        self,
+        cls: type[AnyObject],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        page: int = PAGE,
+    ) -> Listing[AnyObject]:
+        """All objects of a kind, of one moment, fetched in pages; at once with `page` 0."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        query = {key: value for key, value in query.items() if value}
+        if page:
+            query["limit"] = str(page)
+        path = paths.collection(kind_of_struct(cls), namespace)
+        for _ in range(LIST_TRIES_MAX - 1):
+            try:
+                return await self._pages(cls, path, query)
+            except Expired:
+                continue
+        return await self._pages(cls, path, query)
+
+    async def _pages(
+        self, cls: type[AnyObject], path: str, query: dict[str, str]
+    ) -> Listing[AnyObject]:
+        objects: list[AnyObject] = []
+        token = ""
+        while True:
+            more = {**query, "continue": token} if token else query
+            found = _LISTS.decode(await self.read(path, more))
+            objects += [decode_trusted(cls, bytes(item)) for item in found.items]
+            token = found.metadata.continue_
+            if not token:
+                return Listing(tuple(objects), found.metadata.resource_version)
+
+    async def read(self, path: str, query: dict[str, str] | None = None) -> bytes:
+        """The body behind any path, read as often as it takes."""
+
+        async def send(effect: Send) -> bytes:
+            return await self.fetch(path, query, effect.timeout_ms / 1_000)
+
+        body: bytes = await self.performer.perform(Nature.READ, send)
+        return body
+
+    async def fetch(self, path: str, query: dict[str, str] | None, timeout_s: float) -> bytes:
+        """The body behind any path, tried once."""
+        answer = await self.transport.send("GET", path, query=query, timeout_s=timeout_s)
+        return demand_good(answer, is_write=False).body

@@ -1,0 +1,145 @@
+"""One try at one server: bytes out, bytes in, and an honest word on what a fault means.
+
+A connection that could not be made took nothing in. One that broke, or was silent for too long,
+may have; of a write nobody knows then what became of it. Several servers may be given: one is used
+until it fails, then the next, and one that has failed is left alone for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Mapping
+from types import TracebackType
+
+import aiohttp
+
+from holdfast.host.client.access import Access
+from holdfast.host.client.answers import REASON_HEADER, Answer
+from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+
+# A server that failed is asked last for so long.
+AVOID_S = 2.0
+CONNECT_S = 3.0
+CONNECTIONS_MAX = 256
+READS = ("GET", "HEAD")
+USER_AGENT = "holdfast"
+# Nothing was sent yet when one of these is raised.
+_BEFORE_SENDING = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ClientConnectorDNSError,
+    aiohttp.ConnectionTimeoutError,
+)
+
+
+class Transport:
+    """HTTP over TLS to any of several servers. Use as an async context manager."""
+
+    def __init__(self, access: Access, *, agent: str = USER_AGENT) -> None:
+        access.check()
+        self._servers = [server.rstrip("/") for server in access.servers]
+        self._failed_at: dict[str, float] = {}
+        self._current = 0
+        headers = {"User-Agent": agent, "Accept": "application/json"}
+        if access.token:
+            headers["Authorization"] = f"Bearer {access.token}"
+        self._session = _session(access.context(), headers)
+
+    @property
+    def server(self) -> str:
+        """The server that is asked next."""
+        now = time.monotonic()
+        count = len(self._servers)
+        turns = [self._servers[(self._current + turn) % count] for turn in range(count)]
+        rested = [s for s in turns if now - self._failed_at.get(s, -AVOID_S) >= AVOID_S]
+        return rested[0] if rested else min(turns, key=lambda s: self._failed_at.get(s, 0.0))
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+    ) -> Answer:
+        """The answer, whatever it says. Raises Unavailable, or OutcomeUnknown of a write."""
+        server = self.server
+        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_S, timeout_s))
+        try:
+            async with self._session.request(
+                method, server + path, params=query, data=body, headers=headers, timeout=timeout
+            ) as response:
+                return Answer(
+                    response.status,
+                    await response.read(),
+                    response.headers.get(REASON_HEADER, ""),
+                    _patience(response.headers.get("Retry-After", "")),
+                    server,
+                )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.fault(server)
+            raise self._meaning(method, server, error) from error
+
+    async def stream(
+        self, path: str, query: Mapping[str, str], *, silence_s: float
+    ) -> tuple[aiohttp.ClientResponse, str]:
+        """An answer whose body goes on and on, and the server it comes from. Raises Unavailable."""
+        server = self.server
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=silence_s)
+        try:
+            response = await self._session.get(server + path, params=query, timeout=timeout)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.fault(server)
+            raise self._meaning("GET", server, error) from error
+        return response, server
+
+    def fault(self, server: str) -> None:
+        """This server did not serve us: try another for a while."""
+        self._failed_at[server] = time.monotonic()
+        if self._servers[self._current] == server:
+            self._current = (self._current + 1) % len(self._servers)
+
+    async def close(self) -> None:
+        await self._session.close()
+        # The connections' own goodbyes need a turn of the loop, or each leaves a warning.
+        await asyncio.sleep(0)
+
+    async def __aenter__(self) -> Transport:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _meaning(self, method: str, server: str, error: BaseException) -> HoldfastError:
+        text = f"{server}: {_sentence(error)}"
+        if method in READS or isinstance(error, _BEFORE_SENDING):
+            return Unavailable(text)
+        return OutcomeUnknown(text)
+
+
+def _session(context: ssl.SSLContext, headers: dict[str, str]) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(ssl=context, limit=CONNECTIONS_MAX)
+    session = aiohttp.ClientSession(connector=connector, headers=headers)
+    # aiohttp sends PUT and DELETE a second time by itself when a kept connection broke. Whether a
+    # second try is safe is for the retry machine to say.
+    session._retry_connection = False
+    return session
+
+
+def _patience(text: str) -> int:
+    """Retry-After in milliseconds. Dates are not worth a parser: our servers send seconds."""
+    return int(text) * 1_000 if text.isascii() and text.isdigit() and len(text) < 6 else 0
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str(error) or type(error).__name__

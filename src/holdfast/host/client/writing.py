@@ -1,0 +1,270 @@
+"""Writing to any of a plane's servers, each intention once.
+
+Every write carries an operation id, the same for all its tries; the object remembers the accepted
+ones. When an answer is lost the object is read and asked whether it remembers, before anything is
+sent again. What happens after which outcome is decided by `observe/retry`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.requests import PatchType, Propagation
+from holdfast.host.client import paths
+from holdfast.host.client.looking import (
+    Vanished,
+    remembers,
+    trace_of_delete,
+    trace_of_generated,
+)
+from holdfast.host.client.performing import demand_good
+from holdfast.host.client.reading import Reading
+from holdfast.model.meta import AnyObject
+from holdfast.model.registry import Kind, kind_of, kind_of_struct
+from holdfast.model.wire import decode_trusted, encode
+from holdfast.observe.retry import Nature, Send
+
+OPERATION_HEADER = "X-Holdfast-Operation"
+JSON = "application/json"
+
+_JSON = msgspec.json.Encoder()
+
+
+class Gone(msgspec.Struct, frozen=True, gc=False):
+    """What is returned of an object that is not there any more."""
+
+
+class Writing(Reading):
+    """The writing half of a client."""
+
+    async def create(self, obj: AnyObject, *, operation: str = "", manager: str = "") -> AnyObject:
+        """A new object. Raises Conflict (AlreadyExists) when there is one."""
+        kind, metadata = kind_of(obj), obj.metadata
+        operation = operation or new_operation()
+        path, cls = paths.collection(kind, metadata.namespace), type(obj)
+
+        async def look(timeout_s: float) -> AnyObject | None:
+            if not metadata.name:
+                return await trace_of_generated(self, cls, path, operation, timeout_s)
+            where = paths.one(kind, metadata.namespace, metadata.name)
+            return await remembers(self, cls, where, operation, timeout_s)
+
+        async def send(effect: Send) -> AnyObject:
+            body = await self.put("POST", path, encode(obj), operation, effect, manager=manager)
+            return decode_trusted(cls, body)
+
+        made: AnyObject = await self.performer.perform(Nature.WRITE, send, look)
+        return made
+
+    async def update(
+        self,
+        obj: AnyObject,
+        *,
+        subresource: str = "",
+        operation: str = "",
+        manager: str = "",
+    ) -> AnyObject:
+        """Replace an object, or its status. Raises Conflict when it has changed since."""
+        path = paths.one(kind_of(obj), obj.namespace, obj.name, subresource)
+        return await self._write(
+            type(obj), "PUT", path, lambda: encode(obj), operation, manager=manager
+        )
+
+    async def update_status(self, obj: AnyObject, *, operation: str = "") -> AnyObject:
+        """Replace what was observed of an object."""
+        return await self.update(obj, subresource="status", operation=operation)
+
+    async def change(
+        self,
+        cls: type[AnyObject],
+        name: str,
+        namespace: str,
+        compute: Callable[[AnyObject], AnyObject],
+        *,
+        subresource: str = "",
+        operation: str = "",
+    ) -> AnyObject:
+        """Read an object, compute what it should be, and write that; again when it was stale.
+
+        An object that needs no change is returned as it is, without a write.
+        """
+        operation = operation or new_operation()
+        path = paths.one(kind_of_struct(cls), namespace, name)
+        where = f"{path}/{subresource}" if subresource else path
+        wanted: AnyObject | None = None
+
+        async def send(effect: Send) -> AnyObject:
+            nonlocal wanted
+            if effect.fresh or wanted is None:
+                timeout_s = effect.timeout_ms / 1_000
+                current = decode_trusted(cls, await self.fetch(path, None, timeout_s))
+                wanted = compute(current)
+                if wanted == current:
+                    return current
+            body = await self.put("PUT", where, encode(wanted), operation, effect)
+            return decode_trusted(cls, body)
+
+        async def look(timeout_s: float) -> AnyObject | None:
+            return await remembers(self, cls, path, operation, timeout_s)
+
+        changed: AnyObject = await self.performer.perform(Nature.CHANGE, send, look)
+        return changed
+
+    async def patch(
+        self,
+        cls: type[AnyObject],
+        name: str,
+        namespace: str,
+        body: Any,
+        *,
+        form: PatchType = PatchType.MERGE,
+        subresource: str = "",
+        operation: str = "",
+        manager: str = "",
+        force: bool = False,
+    ) -> AnyObject:
+        """Change an object by a patch, computed by the server on what is current."""
+        path = paths.one(kind_of_struct(cls), namespace, name, subresource)
+        data = _JSON.encode(body)
+        return await self._write(
+            cls, "PATCH", path, lambda: data, operation, str(form.value), manager, force
+        )
+
+    async def apply(
+        self, obj: AnyObject, *, manager: str, force: bool = False, operation: str = ""
+    ) -> AnyObject:
+        """Set the fields that this manager wants, on the server's side; create what is missing."""
+        path = paths.one(kind_of(obj), obj.namespace, obj.name)
+        form = str(PatchType.APPLY.value)
+        return await self._write(
+            type(obj), "PATCH", path, lambda: encode(obj), operation, form, manager, force
+        )
+
+    async def scale(self, cls: type[AnyObject], name: str, namespace: str, replicas: int) -> None:
+        """Set the wanted number of replicas, and nothing else."""
+        kind = kind_of_struct(cls)
+        path = paths.one(kind, namespace, name)
+        data = _JSON.encode({"spec": {"replicas": replicas}})
+        operation, form = new_operation(), str(PatchType.MERGE.value)
+
+        async def send(effect: Send) -> bool:
+            await self.put("PATCH", f"{path}/scale", data, operation, effect, form)
+            return True
+
+        async def look(timeout_s: float) -> bool | None:
+            found = await remembers(self, cls, path, operation, timeout_s)
+            return None if found is None else True
+
+        await self.performer.perform(Nature.WRITE, send, look)
+
+    async def delete(
+        self,
+        cls: type[AnyObject],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        propagation: Propagation = Propagation.BACKGROUND,
+        grace_seconds: int | None = None,
+        operation: str = "",
+    ) -> AnyObject | Gone:
+        """Ask for an object's deletion. Returns it as long as somebody has to agree first."""
+        kind = kind_of_struct(cls)
+        operation = operation or new_operation()
+        path = paths.one(kind, namespace, name)
+        data = _JSON.encode(_delete_options(uid, propagation, grace_seconds))
+
+        async def send(effect: Send) -> AnyObject | Gone:
+            body = await self.put("DELETE", path, data, operation, effect)
+            return _left_over(cls, kind, body)
+
+        async def look(timeout_s: float) -> AnyObject | Gone | None:
+            found = await trace_of_delete(self, cls, path, operation, uid, timeout_s)
+            return Gone() if isinstance(found, Vanished) else found
+
+        left: AnyObject | Gone = await self.performer.perform(Nature.WRITE, send, look)
+        return left
+
+    async def _write(
+        self,
+        cls: type[AnyObject],
+        method: str,
+        path: str,
+        body: Callable[[], bytes],
+        operation: str,
+        form: str = JSON,
+        manager: str = "",
+        force: bool = False,
+    ) -> AnyObject:
+        operation = operation or new_operation()
+        where = path.removesuffix("/status")
+
+        async def send(effect: Send) -> AnyObject:
+            data = await self.put(
+                method, path, body(), operation, effect, form, manager=manager, force=force
+            )
+            return decode_trusted(cls, data)
+
+        async def look(timeout_s: float) -> AnyObject | None:
+            return await remembers(self, cls, where, operation, timeout_s)
+
+        written: AnyObject = await self.performer.perform(Nature.WRITE, send, look)
+        return written
+
+    async def put(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        operation: str,
+        effect: Send,
+        form: str = JSON,
+        *,
+        manager: str = "",
+        force: bool = False,
+    ) -> bytes:
+        """One try of a write: the body of the answer."""
+        query = {"fieldManager": manager} if manager else {}
+        if force:
+            query["force"] = "true"
+        headers = {"Content-Type": form}
+        if operation:
+            headers[OPERATION_HEADER] = operation
+        answer = await self.transport.send(
+            method,
+            path,
+            query=query,
+            body=body,
+            headers=headers,
+            timeout_s=effect.timeout_ms / 1_000,
+        )
+        return demand_good(answer, is_write=True).body
+
+
+def new_operation() -> str:
+    """An id for an operation that nobody will want to repeat after a restart."""
+    return uuid.uuid4().hex
+
+
+def _delete_options(uid: str, propagation: Propagation, grace: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"propagationPolicy": propagation.value}
+    if uid:
+        options["preconditions"] = {"uid": uid}
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    return options
+
+
+def _left_over(cls: type[AnyObject], kind: Kind, body: bytes) -> AnyObject | Gone:
+    """A Status says that it is gone; an object that it is going."""
+    if msgspec.json.decode(body, type=_OnlyKind).kind == kind.name:
+        return decode_trusted(cls, body)
+    return Gone()
+
+
+class _OnlyKind(msgspec.Struct, frozen=True):
+    kind: str = ""
