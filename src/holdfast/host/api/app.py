@@ -1,0 +1,161 @@
+"""The HTTP server: limits, identities, routing, errors, and a stop that takes at most seconds.
+
+`host/plane.py` makes one from a store, the authority's shell and the hub, and gives it a way to
+authenticate callers. Whatever holds for all requests is in `_handle`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.api import status
+from holdfast.host.api.call import Call, Route, Services, parsed_query, reply
+from holdfast.host.api.freshness import Freshness
+from holdfast.host.api.routes import WATCH, Router, table
+from holdfast.host.shell import Shell
+from holdfast.model import wire
+from holdfast.model.errors import HoldfastError, Missing, Rejected
+from holdfast.model.identity import Identity
+from holdfast.model.registry import Kind
+from holdfast.observe.hub import Hub
+from holdfast.store.contract import Store
+
+Authenticate = Callable[[web.BaseRequest], Identity]
+# Paths with rules of their own, such as health and metrics.
+Extra = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+_NOTHING: tuple[Kind | None, str] = (None, "")
+
+
+class ApiLimits(msgspec.Struct, frozen=True):
+    """How much a client may send and how long a stop may take."""
+
+    # aiohttp bounds each body by this; it is the limit of every document as well.
+    body_bytes: int = 1 << 20
+    line_bytes: int = 16 << 10
+    header_bytes: int = 16 << 10
+    keepalive_s: float = 90.0
+    # A stop ends watches at once and waits so long for requests that are being served.
+    stop_s: float = 3.0
+
+
+DEFAULT_LIMITS = ApiLimits()
+
+
+class Api:
+    """One server. `start` returns the port that it listens on."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        authority: Shell,
+        hub: Hub,
+        hub_shell: Shell,
+        authenticate: Authenticate,
+        extras: Mapping[str, Extra] | None = None,
+        limits: ApiLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self._services = Services(
+            store, authority, hub, hub_shell, Freshness(store, hub, hub_shell), set()
+        )
+        self._authenticate = authenticate
+        self._extras = dict(extras or {})
+        self._limits = limits
+        self._router = Router(table())
+        self._runner: web.ServerRunner | None = None
+
+    @property
+    def services(self) -> Services:
+        """What requests are served with."""
+        return self._services
+
+    async def start(
+        self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> int:
+        """Listen."""
+        wire.prepare()
+        server = web.Server(
+            self._handle,
+            request_factory=self._request,
+            # A client that goes is noticed at once; otherwise an idle watch would stay for ever.
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=self._limits.keepalive_s,
+            max_line_size=self._limits.line_bytes,
+            max_field_size=self._limits.header_bytes,
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_s)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner, host, port, ssl_context=tls, backlog=1_024, reuse_address=True
+        )
+        await site.start()
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Take in nothing new, end all watches, let the rest finish, and be gone within seconds."""
+        for stream in list(self._services.streams):
+            stream.end(None)
+        if self._runner is not None:
+            try:
+                async with asyncio.timeout(self._limits.stop_s + 1.0):
+                    await self._runner.cleanup()
+            except TimeoutError:
+                # Connections that do not close by themselves are closed with the process.
+                return
+
+    def _request(
+        self, message: object, payload: object, protocol: object, writer: object, task: object
+    ) -> web.BaseRequest:
+        return web.BaseRequest(
+            message,  # type: ignore[arg-type]
+            payload,  # type: ignore[arg-type]
+            protocol,  # type: ignore[arg-type]
+            writer,  # type: ignore[arg-type]
+            task,  # type: ignore[arg-type]
+            asyncio.get_running_loop(),
+            client_max_size=self._limits.body_bytes,
+        )
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, _, query = request.raw_path.partition("?")
+        extra = self._extras.get(path)
+        if extra is not None:
+            return await extra(request)
+        about = _NOTHING
+        try:
+            identity = self._authenticate(request)
+            route, variables = self._found(request, path, query)
+            call = Call(request, route, variables, query, identity, self._services)
+            about = (route.kind, call.name)
+            return await route.handler(call)
+        except HoldfastError as error:
+            return reply(*status.of(error, *about))
+
+    def _found(
+        self, request: web.BaseRequest, path: str, query: str
+    ) -> tuple[Route, dict[str, str]]:
+        found = self._router.find(path)
+        if found is None:
+            raise Missing("the server could not find the requested resource")
+        routes, variables = found
+        method = request.method
+        if method == "GET" and "watch=" in query and WATCH in routes and _wants_watch(query):
+            method = WATCH
+        route = routes.get(method)
+        if route is None:
+            raise Rejected(
+                "the server does not allow this method on the requested resource",
+                code=status.METHOD_NOT_ALLOWED,
+            )
+        return route, variables
+
+
+def _wants_watch(query: str) -> bool:
+    return parsed_query(query).get("watch", "") in ("1", "true", "True")

@@ -1,0 +1,115 @@
+"""Many objects in one request: an array or a `List`, each created or refused by itself.
+
+The answer has one result for each object, in order, with the code that a request of its own would
+have got. They arrive at the authority together and so share its group commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from holdfast.commit.requests import Accepted, Create
+from holdfast.host.api import status
+from holdfast.host.api.bodies import decoded, is_dry, manager, validation
+from holdfast.host.api.call import TIMEOUT_S, Call, bad, reply
+from holdfast.model import wire
+from holdfast.model.errors import HoldfastError
+from holdfast.model.refusal import Refusal
+from holdfast.model.registry import Kind
+
+OBJECTS_MAX = 5_000
+
+
+class _Head(msgspec.Struct):
+    """As much of a list as tells it from an object."""
+
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def split(kind: Kind, body: bytes) -> list[bytes] | None:
+    """The objects of a body that brings many; None if it is one object, or nothing that is known.
+
+    Each is cut out as it is and goes through all the guards of a body by itself.
+    """
+    try:
+        if body[:64].lstrip()[:1] == b"[":
+            found = _ARRAY.decode(body)
+        elif b'"items"' in body:
+            head = _HEAD.decode(body)
+            if head.items is None or head.kind not in ("List", f"{kind.name}List"):
+                return None
+            found = head.items
+        else:
+            return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Whatever is wrong with it is explained by the decoder of objects.
+        return None
+    if len(found) > OBJECTS_MAX:
+        bad(f"a request may bring at most {OBJECTS_MAX} objects, not {len(found)}")
+    return [bytes(item) for item in found]
+
+
+async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse:
+    """Create all of them. `?results=names` leaves the objects out of the answer."""
+    wish, who, dry = validation(call), manager(call), is_dry(call)
+    brief = call.query.get("results") == "names"
+    waiting: list[Any] = []
+    names: list[str] = []
+    for index, body in enumerate(bodies):
+        try:
+            found = decoded(call, body, wish)
+        except HoldfastError as error:
+            waiting.append(error)
+            names.append("")
+            continue
+        operation = f"{call.operation}/{index}" if call.operation else ""
+        request = Create(found.object, who, dry, operation)
+        waiting.append(call.services.authority.submit(call.identity, request, TIMEOUT_S))
+        names.append(found.object.name)
+    results = []
+    for name, future in zip(names, waiting, strict=True):
+        verdict = future if isinstance(future, HoldfastError) else await future
+        results.append(result(verdict, call.kind, name, code=201, brief=brief))
+    return reply(200, results_body(results))
+
+
+def results_body(results: Sequence[bytes]) -> bytes:
+    """The answer to many requests in one."""
+    return b'{"kind":"ResultList","apiVersion":"holdfast.dev/v1","items":[%b]}' % b",".join(results)
+
+
+def result(
+    verdict: Accepted | Refusal | HoldfastError,
+    kind: Kind | None,
+    name: str,
+    *,
+    code: int,
+    brief: bool,
+) -> bytes:
+    """What became of one of many."""
+    if not isinstance(verdict, Accepted):
+        failed, body, _ = status.of(verdict, kind, name)
+        reason = verdict.reason if isinstance(verdict, Refusal) else verdict.code
+        return b'{"code":%d,"reason":"%b","status":%b}' % (failed, reason.encode(), body)
+    opening = b'{"code":%d,"revision":%d,"replayed":%b' % (
+        code,
+        verdict.revision,
+        b"true" if verdict.replayed else b"false",
+    )
+    if brief:
+        names = [
+            {"name": obj.name, "uid": obj.metadata.uid, "version": obj.metadata.resource_version}
+            for obj in verdict.objects
+        ]
+        return b'%b,"names":%b}' % (opening, msgspec.json.encode(names))
+    objects = b",".join([wire.encode(obj) for obj in verdict.objects])
+    return b'%b,"objects":[%b]}' % (opening, objects)

@@ -1,0 +1,179 @@
+"""One request on its way through the server: who asks for what, and what may serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl
+
+import msgspec
+from aiohttp import web
+
+from holdfast.commit.authorise import may
+from holdfast.commit.requests import Accepted
+from holdfast.host.api import facades, negotiation, status
+from holdfast.host.api.freshness import Freshness
+from holdfast.host.shell import Shell
+from holdfast.host.streams import Stream
+from holdfast.model.errors import Forbidden, Invalid, Rejected
+from holdfast.model.identity import ANONYMOUS, Identity, acts_as
+from holdfast.model.problems import CODE_TOO_LARGE
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import Kind
+from holdfast.observe.hub import Hub
+from holdfast.store.contract import Store
+
+QUERY_FIELDS_MAX = 64
+TIMEOUT_S = 10.0
+OPERATION_HEADER = "X-Holdfast-Operation"
+_TRUE = ("1", "true", "True", "t", "T", "TRUE")
+_FALSE = ("", "0", "false", "False", "f", "F", "FALSE")
+
+JSON_HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
+
+
+class Services(msgspec.Struct):
+    """What requests are served with. `authority` runs the commit machine, `hub_shell` the hub."""
+
+    store: Store
+    authority: Shell
+    hub: Hub
+    hub_shell: Shell
+    freshness: Freshness
+    # Open watches, so that a stop can end them.
+    streams: set[Stream]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One row of the routing table. `scope` says what `{namespace}` and `{name}` it has."""
+
+    path: str
+    method: str
+    verb: str
+    handler: Callable[[Call], Awaitable[web.StreamResponse]]
+    kind: Kind | None = None
+    subresource: str = ""
+    facade: str = facades.OURS
+
+
+class Call:
+    """See the module's docstring."""
+
+    __slots__ = ("_query", "_text", "identity", "name", "namespace", "request", "route", "services")
+
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        route: Route,
+        variables: dict[str, str],
+        query: str,
+        identity: Identity,
+        services: Services,
+    ) -> None:
+        self.request, self.route, self.services = request, route, services
+        self.identity = identity
+        self.namespace = variables.get("namespace", "")
+        self.name = variables.get("name", "")
+        self._text = query
+        self._query: dict[str, str] | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """The kind that the route is about."""
+        if self.route.kind is None:
+            raise Rejected("this path is about no kind", code=status.BAD_REQUEST)
+        return self.route.kind
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters of the query; of one that is given twice the last counts."""
+        if self._query is None:
+            self._query = parsed_query(self._text)
+        return self._query
+
+    def flag(self, name: str) -> bool:
+        """A parameter that is true or false."""
+        text = self.query.get(name, "")
+        if text not in _TRUE and text not in _FALSE:
+            bad(f"{name}: {text[:40]!r} must be true or false")
+        return text in _TRUE
+
+    def number(self, name: str, default: int | None = None) -> int | None:
+        """A parameter that is a number of at least zero."""
+        text = self.query.get(name, "")
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) <= 16):
+            bad(f"{name}: {text[:40]!r} must be a whole number")
+        return int(text)
+
+    @property
+    def shape(self) -> str:
+        """The shape of the answer that the client asks for."""
+        accept = self.request.headers.get("Accept", "")
+        return negotiation.shape_of(accept, self.query.get("includeObject", ""))
+
+    @property
+    def media_type(self) -> str:
+        """What the body is said to be."""
+        return self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+    async def body(self) -> bytes:
+        """The whole body, which the server has bounded."""
+        try:
+            return await self.request.read()
+        except web.HTTPRequestEntityTooLarge as error:
+            raise Invalid(
+                f"the body is larger than {error.text or '1 MiB'}", code=CODE_TOO_LARGE
+            ) from None
+
+    def demand(self, verb: str) -> None:
+        """Let only those through who may use this verb here. Raises Forbidden."""
+        identity = self.identity
+        if identity.name in ("", ANONYMOUS) or not acts_as(identity):
+            raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
+        kind = self.kind
+        if may(identity, verb, kind, self.namespace, self.route.subresource):
+            return
+        where = f' in the namespace "{self.namespace}"' if self.namespace else ""
+        raise Forbidden(
+            f'{kind.plural}.holdfast.dev is forbidden: User "{identity.name}" cannot {verb} '
+            f"resource {kind.plural!r}{where}",
+            code=Reason.NOT_ALLOWED,
+        )
+
+    @property
+    def operation(self) -> str:
+        """The caller's own id of what it wants done."""
+        return self.request.headers.get(OPERATION_HEADER, "")
+
+    async def ask(self, request: Any) -> Accepted | Refusal:
+        """The authority's verdict. Raises Unavailable or OutcomeUnknown."""
+        verdict: Accepted | Refusal = await self.services.authority.ask(
+            self.identity, request, TIMEOUT_S
+        )
+        return verdict
+
+    def refused(self, refusal: Refusal) -> web.Response:
+        """The answer to a request that the authority refused."""
+        return reply(*status.of(refusal, self.route.kind, self.name))
+
+
+def parsed_query(text: str) -> dict[str, str]:
+    if not text:
+        return {}
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX))
+    except ValueError:
+        bad("the query cannot be read")
+
+
+def bad(message: str) -> NoReturn:
+    """Refuse what no client of ours would send."""
+    raise Rejected(message, code=status.BAD_REQUEST)
+
+
+def reply(code: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:
+    """An answer in JSON."""
+    all_headers = {**JSON_HEADERS, **headers} if headers else JSON_HEADERS
+    return web.Response(body=body, status=code, headers=all_headers)

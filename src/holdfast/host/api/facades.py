@@ -1,0 +1,110 @@
+"""The core names that clients insist on, over kinds of ours: namespaces are tenants, events events.
+
+Both are read-only views. What a name means, and why these two and no others, is in
+docs/adr/0041-names-and-facades.md.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.host.api import tables
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.registry import Kind, kind_named
+from holdfast.model.wire import decode_trusted
+
+OURS = ""
+NAMESPACE = "namespace"
+EVENT = "event"
+
+TENANT_KIND = kind_named("Tenant")
+EVENT_KIND = kind_named("Event")
+
+_ENCODER = msgspec.json.Encoder()
+_OWN_VERSION = b',"apiVersion":"holdfast.dev/v1","involvedObject":'
+_CORE_VERSION = b',"apiVersion":"v1","involvedObject":'
+_NAMESPACE_COLUMNS = (
+    ("Name", "name", "the name of the namespace"),
+    ("Status", "", "Active, or Terminating while its objects go away"),
+    ("Age", "", "how long it has existed"),
+)
+
+
+class Names(msgspec.Struct, frozen=True):
+    """How a kind is called in answers."""
+
+    kind: str
+    api_version: str
+
+
+_NAMES = {NAMESPACE: Names("Namespace", "v1"), EVENT: Names("Event", "v1")}
+
+
+def names(facade: str, kind: Kind) -> Names:
+    """The kind and the version that answers bear."""
+    return _NAMES[facade] if facade else Names(kind.name, "holdfast.dev/v1")
+
+
+def shown(facade: str, data: bytes) -> bytes:
+    """An object as the facade shows it."""
+    if facade == NAMESPACE:
+        return _ENCODER.encode(_namespace(decode_trusted(Tenant, data)))
+    if facade == EVENT:
+        # The shape is the same, only the version has another name; it stands after the metadata,
+        # and no text inside an object has bare quotes.
+        return data.replace(_OWN_VERSION, _CORE_VERSION, 1)
+    return data
+
+
+def _namespace(tenant: Tenant) -> dict[str, Any]:
+    return {
+        "kind": "Namespace",
+        "apiVersion": "v1",
+        "metadata": _metadata(tenant),
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": _phase(tenant)},
+    }
+
+
+def _metadata(tenant: Tenant) -> Any:
+    # Without managed fields: they are about fields of a Tenant.
+    return msgspec.structs.replace(tenant.metadata, managed_fields=(), operations=())
+
+
+def _phase(tenant: Tenant) -> str:
+    leaving = tenant.metadata.deletion_timestamp is not None
+    return "Terminating" if leaving else str(tenant.status.phase.value)
+
+
+def namespace_table(
+    tenants: list[Tenant], *, now: datetime, revision: int, include: str, more_from: str = ""
+) -> bytes:
+    """What `kubectl get namespaces` prints."""
+    metadata = {"resourceVersion": str(revision)}
+    if more_from:
+        metadata["continue"] = more_from
+    return _ENCODER.encode(
+        {
+            "kind": "Table",
+            "apiVersion": tables.TABLE_API_VERSION,
+            "metadata": metadata,
+            "columnDefinitions": [
+                {"name": n, "type": "string", "format": f, "description": d, "priority": 0}
+                for n, f, d in _NAMESPACE_COLUMNS
+            ],
+            "rows": [_row(tenant, now, include) for tenant in tenants],
+        }
+    )
+
+
+def _row(tenant: Tenant, now: datetime, include: str) -> dict[str, Any]:
+    age = tables.age(tenant.metadata.creation_timestamp, now)
+    row: dict[str, Any] = {"cells": [tenant.name, _phase(tenant), age]}
+    if include == tables.OBJECT:
+        row["object"] = _namespace(tenant)
+    elif include == tables.METADATA:
+        row["object"] = tables.partial(tenant)
+    return row

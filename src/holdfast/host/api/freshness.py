@@ -1,0 +1,65 @@
+"""Reads that see every write acknowledged before they were sent, answered from memory.
+
+The store confirms its revision after the request has arrived; when the hub has seen that much, its
+bytes are the answer. Many readers share one confirmation: whoever arrives while one is on its way
+waits for the next, since that one may have been sent too early for him.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.host.shell import Shell
+from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.observe.hub import Hub, Reach
+from holdfast.store.contract import Store
+from holdfast.store.memory import MemoryStore
+from holdfast.store.sqlite import SqliteStore
+
+# The hub is a few milliseconds behind the store. When it is further behind, a list is read from the
+# store itself instead.
+BEHIND_MAX_S = 0.5
+_READER = "reader"
+
+
+class Freshness:
+    """Says when the hub is as new as the store was."""
+
+    def __init__(self, store: Store, hub: Hub, shell: Shell) -> None:
+        self._store, self._hub, self._shell = store, hub, shell
+        # These know their revision without asking anybody, so there is nothing to share.
+        self._is_local = isinstance(store, MemoryStore | SqliteStore)
+        self._sent: asyncio.Task[int] | None = None
+        self._next: asyncio.Task[int] | None = None
+
+    async def revision(self) -> int:
+        """The store's revision, confirmed after this call. Raises Unavailable."""
+        if self._is_local:
+            return await self._store.revision()
+        if self._next is None:
+            self._next = asyncio.create_task(self._confirm(self._sent))
+        # Others wait for the same; one of them that gives up must not end it.
+        return await asyncio.shield(self._next)
+
+    async def _confirm(self, before: asyncio.Task[int] | None) -> int:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        # From here on it is sent, and whoever comes now waits for another.
+        self._sent, self._next = self._next, None
+        return await self._store.revision()
+
+    async def is_hub_fresh(self, *, patience_s: float = BEHIND_MAX_S) -> bool:
+        """Whether the hub has, within some patience, all that was acknowledged before this call."""
+        wanted = await self.revision()
+        if self._hub.is_ready and self._hub.revision >= wanted:
+            return True
+        return patience_s > 0 and await self.reached(wanted, patience_s)
+
+    async def reached(self, revision: int, patience_s: float) -> bool:
+        """Whether the hub has, within some patience, everything up to a revision."""
+        if self._hub.is_ready and self._hub.revision >= revision:
+            return True
+        answer = await self._shell.submit(_READER, Reach(revision), patience_s)
+        if isinstance(answer, Unavailable):
+            return False
+        return not isinstance(answer, HoldfastError)

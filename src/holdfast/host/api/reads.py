@@ -1,0 +1,198 @@
+"""Get and list: from the hub's bytes, as new as the store was when the request arrived.
+
+A list without a limit is sent whole, in pieces, since some clients ignore `continue`. With a limit
+the first page comes from the hub and the others from the store at the very same revision, so that
+all pages together are one moment; when that is compacted the answer is 410.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.api import presentation, status
+from holdfast.host.api.call import JSON_HEADERS, Call, bad, reply
+from holdfast.host.api.negotiation import TABLE
+from holdfast.host.api.presentation import Listing
+from holdfast.host.api.scope import selection, visible
+from holdfast.model import keys
+from holdfast.model.errors import Missing, Unavailable
+from holdfast.observe.cabinet import parsed_key
+from holdfast.observe.entries import Entry, Reader
+from holdfast.observe.selection import Selection
+
+LIMIT_MAX = 500
+# Larger answers are sent in pieces of this size, between which others have their turn.
+PIECE_BYTES = 256 << 10
+# How long a client may be ahead of this server, having read from another one.
+AHEAD_S = 3.0
+TOKEN_MAX = 2_048
+
+
+class _Token(msgspec.Struct, frozen=True):
+    """Where the next page begins. Clients hand it back as it is."""
+
+    rv: int
+    start: str
+
+
+class _Found(msgspec.Struct, frozen=True):
+    entries: Sequence[Entry]
+    revision: int
+    more_from: str | None = None
+
+
+async def get(call: Call) -> web.StreamResponse:
+    """One object."""
+    call.demand("get")
+    entry = await current(call)
+    if entry is None:
+        raise Missing(f"{call.kind.plural} {call.name!r} not found")
+    shape = call.shape
+    if not shape and not call.route.facade:
+        return reply(200, entry.data)
+    return reply(200, presentation.one(call.route.facade, shape, call.kind, entry.data))
+
+
+async def current(call: Call) -> Entry | None:
+    """The object that the path names, as new as the caller demands, if he may see it."""
+    services, kind = call.services, call.kind
+    version = call.query.get("resourceVersion", "")
+    if not version:
+        if not await services.freshness.is_hub_fresh(patience_s=0):
+            # Reading one key costs less than waiting for the hub.
+            return await _one_from_store(call)
+    elif not await services.freshness.reached(call.number("resourceVersion") or 0, AHEAD_S):
+        raise too_new(version)
+    entry = services.hub.get(kind, call.namespace, call.name)
+    return entry if entry is not None and _may_see(call, entry) else None
+
+
+def _may_see(call: Call, entry: Entry) -> bool:
+    if call.identity.node is None:
+        return True
+    return Selection(call.kind, fields=visible(call.identity, call.kind)).matches(entry)
+
+
+async def _one_from_store(call: Call) -> Entry | None:
+    key = keys.object_key(call.kind, call.namespace, call.name)
+    page = await call.services.store.range(key, key + "\0", limit=1)
+    for record in page.records:
+        entry = Reader().read(call.kind, record.value, record.modified)
+        if _may_see(call, entry):
+            return entry
+    return None
+
+
+def too_new(version: str) -> Unavailable:
+    """What a client hears that has seen more than this server has."""
+    return Unavailable(f"Too large resource version: {version}", code=status.VERSION_TOO_LARGE)
+
+
+async def list_(call: Call) -> web.StreamResponse:
+    """Many objects."""
+    call.demand("list")
+    chosen, shape = selection(call), call.shape
+    limit = call.number("limit") or 0
+    limit = min(limit, LIMIT_MAX) if limit else 0
+    found = await _found(call, chosen, limit)
+    entries, more_from = found.entries, found.more_from
+    remaining = None
+    if more_from is None and limit and len(entries) > limit:
+        more_from = _key(chosen, entries[limit])
+        remaining = len(entries) - limit if chosen.is_everything else None
+        entries = entries[:limit]
+    token = _token(found.revision, more_from) if more_from is not None else ""
+    listing = Listing(found.revision, token, remaining)
+    data = [entry.data for entry in entries]
+    if shape.startswith(TABLE):
+        body = presentation.table(call.route.facade, shape, call.kind, data, listing)
+        return reply(200, body)
+    head = presentation.head(call.route.facade, shape, call.kind, listing)
+    return await _send(call, head, presentation.items(call.route.facade, shape, data))
+
+
+async def _found(call: Call, chosen: Selection, limit: int) -> _Found:
+    services, query = call.services, call.query
+    prefix = keys.kind_prefix(chosen.kind, chosen.namespace)
+    if query.get("continue"):
+        token = _parsed(query["continue"], prefix)
+        return await _from_store(call, chosen, token.start, token.rv, limit)
+    version = query.get("resourceVersion", "")
+    if version and version != "0" and query.get("resourceVersionMatch") == "Exact":
+        return await _from_store(call, chosen, prefix, call.number("resourceVersion"), limit)
+    if version:
+        wanted = call.number("resourceVersion") or 0
+        if not await services.freshness.reached(wanted, AHEAD_S):
+            raise too_new(version)
+    elif not await services.freshness.is_hub_fresh():
+        return await _from_store(call, chosen, prefix, None, limit)
+    return _Found(services.hub.select(chosen), services.hub.revision)
+
+
+async def _from_store(
+    call: Call, chosen: Selection, start: str, at: int | None, limit: int
+) -> _Found:
+    """The same from the store, at one revision, for pages and for when the hub is behind."""
+    end = keys.after_prefix(keys.kind_prefix(chosen.kind, chosen.namespace))
+    reader, place = Reader(), start
+    found: list[Entry] = []
+    while True:
+        # With a selector most of what is read may not be wanted; whole pages save round trips.
+        page = await call.services.store.range(place, end, limit=limit or LIMIT_MAX, at=at)
+        at = page.revision
+        for record in page.records:
+            if limit and len(found) == limit:
+                return _Found(found, at, record.key)
+            if parsed_key(record.key) is None:
+                continue
+            entry = reader.read(chosen.kind, record.value, record.modified)
+            if chosen.matches(entry):
+                found.append(entry)
+        if page.more_from is None:
+            return _Found(found, at)
+        place = page.more_from
+        if limit and len(found) == limit:
+            return _Found(found, at, place)
+
+
+def _key(chosen: Selection, entry: Entry) -> str:
+    return keys.object_key(chosen.kind, entry.namespace, entry.name)
+
+
+def _token(revision: int, start: str) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(_Token(revision, start))).decode()
+
+
+def _parsed(text: str, prefix: str) -> _Token:
+    """A token of ours, for this very list: it must not lead anywhere else."""
+    try:
+        token = msgspec.json.decode(urlsafe_b64decode(text[:TOKEN_MAX]), type=_Token)
+    except (ValueError, msgspec.DecodeError):
+        bad("continue: is not a token of this server")
+    if not token.start.startswith(prefix) or token.rv <= 0:
+        bad("continue: belongs to another list")
+    return token
+
+
+async def _send(call: Call, head: bytes, items: Sequence[bytes]) -> web.StreamResponse:
+    size = len(head) + sum(map(len, items)) + max(0, len(items) - 1) + 2
+    if size <= PIECE_BYTES:
+        return reply(200, b"%b%b]}" % (head, b",".join(items)))
+    response = web.StreamResponse(headers={**JSON_HEADERS, "Content-Length": str(size)})
+    await response.prepare(call.request)
+    piece, held = [head], len(head)
+    for index, item in enumerate(items):
+        if index:
+            piece.append(b",")
+        piece.append(item)
+        held += len(item)
+        if held >= PIECE_BYTES:
+            await response.write(b"".join(piece))
+            piece, held = [], 0
+    await response.write(b"".join([*piece, b"]}"]))
+    await response.write_eof()
+    return response

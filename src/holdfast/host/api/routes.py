@@ -1,0 +1,194 @@
+"""Every route as one table: path, method, verb, kind, handler.
+
+The server looks requests up here, and whatever must hold for all routes is generated from here: a
+route that is not in the table does not exist. Paths are cut at their slashes and followed through a
+tree, which takes the same time for the last row as for the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from holdfast.host.api import (
+    discovery,
+    facades,
+    openapi,
+    openapi_v2,
+    patches,
+    reads,
+    reviews,
+    scale,
+    typed,
+    watches,
+    writes,
+)
+from holdfast.host.api.call import Call, Route, bad, reply
+from holdfast.host.api.resources import VERSION, collection_path
+from holdfast.model.errors import Forbidden
+from holdfast.model.identity import ANONYMOUS, acts_as
+from holdfast.model.meta import API_GROUP
+from holdfast.model.refusal import Reason
+from holdfast.model.registry import KINDS, Kind
+
+# A watch is a GET of a collection that asks for one; the tree knows it by this name.
+WATCH = "WATCH"
+GROUP_PATH = f"/apis/{API_GROUP}/{VERSION}"
+PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_REVIEWS = {
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": "access",
+    "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews": "rules",
+    "/apis/authentication.k8s.io/v1/selfsubjectreviews": "whoami",
+}
+
+
+@cache
+def table() -> tuple[Route, ...]:
+    """All routes. Made once: the documents among them take a while."""
+    return (*(row for kind in KINDS for row in _of_kind(kind)), *_facades(), *_others())
+
+
+def _of_kind(kind: Kind) -> Iterator[Route]:
+    collection = collection_path(kind)
+    if kind.namespaced:
+        everywhere = f"{GROUP_PATH}/{kind.plural}"
+        yield Route(everywhere, "GET", "list", reads.list_, kind)
+        yield Route(everywhere, WATCH, "watch", watches.watch, kind)
+    yield Route(collection, "GET", "list", reads.list_, kind)
+    yield Route(collection, WATCH, "watch", watches.watch, kind)
+    yield Route(collection, "POST", "create", writes.create, kind)
+    yield Route(collection, "DELETE", "deletecollection", writes.delete_many, kind)
+    item = f"{collection}/{{name}}"
+    yield Route(item, "GET", "get", reads.get, kind)
+    yield Route(item, "PUT", "update", writes.update, kind)
+    yield Route(item, "PATCH", "patch", patches.patch, kind)
+    yield Route(item, "DELETE", "delete", writes.delete, kind)
+    if kind.status:
+        yield Route(f"{item}/status", "GET", "get", reads.get, kind, "status")
+        yield Route(f"{item}/status", "PUT", "update", writes.update, kind, "status")
+        yield Route(f"{item}/status", "PATCH", "patch", patches.patch, kind, "status")
+    if kind.scale:
+        yield Route(f"{item}/scale", "GET", "get", scale.get, kind, "scale")
+        yield Route(f"{item}/scale", "PUT", "update", scale.update, kind, "scale")
+        yield Route(f"{item}/scale", "PATCH", "patch", scale.patch, kind, "scale")
+    if kind.plural == "replicas":
+        yield Route(f"{item}/binding", "POST", "create", typed.binding, kind, "binding")
+
+
+def _facades() -> Iterator[Route]:
+    for path, kind, facade in (
+        ("/api/v1/namespaces", facades.TENANT_KIND, facades.NAMESPACE),
+        ("/api/v1/events", facades.EVENT_KIND, facades.EVENT),
+        ("/api/v1/namespaces/{namespace}/events", facades.EVENT_KIND, facades.EVENT),
+    ):
+        yield Route(path, "GET", "list", reads.list_, kind, facade=facade)
+        yield Route(path, WATCH, "watch", watches.watch, kind, facade=facade)
+        if path != "/api/v1/events":
+            yield Route(f"{path}/{{name}}", "GET", "get", reads.get, kind, facade=facade)
+
+
+def _others() -> Iterator[Route]:
+    yield Route(f"{GROUP_PATH}/requests", "POST", "request", typed.requests)
+    yield Route(f"{GROUP_PATH}/bindings", "POST", "request", typed.bindings)
+    for path, body in discovery.paths().items():
+        yield Route(path, "GET", "discover", _document(body, "application/json"))
+    for path, body in (
+        ("/openapi/v3", openapi.v3_root()),
+        (f"/openapi/v3/{openapi.GROUP_KEY}", openapi.v3_group()),
+    ):
+        yield Route(path, "GET", "discover", _document(body, "application/json"))
+    yield Route("/openapi/v2", "GET", "discover", _document(openapi_v2.v2(), PROTOBUF_V2))
+    for path in _REVIEWS:
+        yield Route(path, "POST", "review", _review)
+
+
+def demand_somebody(call: Call) -> None:
+    """Let only those through who are known. Raises Forbidden."""
+    if call.identity.name in ("", ANONYMOUS) or not acts_as(call.identity):
+        raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
+
+
+def _document(body: bytes, media_type: str) -> Any:
+    async def document(call: Call) -> web.StreamResponse:
+        demand_somebody(call)
+        return reply(200, body, {"Content-Type": media_type})
+
+    return document
+
+
+async def _review(call: Call) -> web.StreamResponse:
+    demand_somebody(call)
+    body, which = await call.body(), _REVIEWS[call.route.path]
+    if which == "whoami":
+        return reply(201, reviews.whoami(call.identity))
+    answer = reviews.access if which == "access" else reviews.rules
+    return reply(201, answer(call.identity, call.media_type, body))
+
+
+class _Branch:
+    """One step into the tree of paths: by a literal word, or by a variable."""
+
+    __slots__ = ("routes", "variable", "words")
+
+    def __init__(self) -> None:
+        self.words: dict[str, _Branch] = {}
+        self.variable: _Branch | None = None
+        self.routes: dict[str, Route] = {}
+
+
+class Router:
+    """Finds routes. What is found does not depend on the order of the table."""
+
+    def __init__(self, routes: tuple[Route, ...]) -> None:
+        self._root = _Branch()
+        for route in routes:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        branch = self._root
+        for word in route.path.strip("/").split("/"):
+            if word.startswith("{"):
+                if branch.variable is None:
+                    branch.variable = _Branch()
+                branch = branch.variable
+            else:
+                branch = branch.words.setdefault(word, _Branch())
+        branch.routes[route.method] = route
+
+    def find(self, path: str) -> tuple[dict[str, Route], dict[str, str]] | None:
+        """The routes of a path by method, and what its variables are."""
+        branch = self._root
+        values: list[str] = []
+        for word in path.strip("/").split("/"):
+            following = branch.words.get(word)
+            if following is None:
+                following = branch.variable
+                if following is None or not word:
+                    return None
+                values.append(_unquoted(word))
+            branch = following
+        if not branch.routes:
+            return None
+        if not values:
+            return branch.routes, {}
+        return branch.routes, _variables(branch.routes, values)
+
+
+def _variables(routes: dict[str, Route], values: list[str]) -> dict[str, str]:
+    """Names come from the route: two routes may call the same place differently."""
+    route = next(iter(routes.values()))
+    names = [word[1:-1] for word in route.path.split("/") if word.startswith("{")]
+    return dict(zip(names, values, strict=False))
+
+
+def _unquoted(word: str) -> str:
+    if "%" not in word:
+        return word
+    try:
+        return unquote(word, errors="strict")
+    except UnicodeDecodeError:
+        bad("the path is not UTF-8")

@@ -1,0 +1,49 @@
+"""What a request selects, and how much of it this caller may see.
+
+People and components see whatever the door lets them ask for. An agent sees its own node and what
+is bound to it: the rest is left out of its lists, and is not there when it asks for it by name.
+"""
+
+from __future__ import annotations
+
+from holdfast.host.api.call import Call
+from holdfast.model.errors import Forbidden
+from holdfast.model.field_selector import FieldSelector, parse_field_selector
+from holdfast.model.identity import Identity
+from holdfast.model.refusal import Reason
+from holdfast.model.registry import Kind
+from holdfast.model.selector_text import parse_label_selector
+from holdfast.observe.selection import Selection
+
+# The field of each kind that names the node it is of; None where all of them may be seen.
+_NODE_FIELDS: dict[str, str | None] = {
+    "nodes": "metadata.name",
+    "replicas": "status.binding.node",
+    "priorityclasses": None,
+    "regions": None,
+}
+
+
+def selection(call: Call, *, named: bool = False) -> Selection:
+    """The objects that a list or a watch is about; `named` adds the name of the path."""
+    query, kind = call.query, call.kind
+    labels = parse_label_selector(query.get("labelSelector", ""))
+    fields = parse_field_selector(query.get("fieldSelector", ""), kind.struct)
+    if named:
+        fields = (*fields, *parse_field_selector(f"metadata.name={call.name}", kind.struct))
+    fields = (*fields, *visible(call.identity, kind))
+    return Selection(kind, call.namespace if kind.namespaced else "", labels, fields)
+
+
+def visible(identity: Identity, kind: Kind) -> FieldSelector:
+    """Conditions on what this caller may see of a kind. Raises Forbidden when that is nothing."""
+    node = identity.node
+    if node is None:
+        return ()
+    if kind.plural not in _NODE_FIELDS:
+        raise Forbidden(
+            f"{identity.name} sees its own node and what is bound to it, no {kind.plural}",
+            code=Reason.NOT_ALLOWED,
+        )
+    field = _NODE_FIELDS[kind.plural]
+    return parse_field_selector(f"{field}={node}", kind.struct) if field is not None else ()

@@ -1,0 +1,110 @@
+"""Watches over HTTP: one stream of the hub each, as lines of JSON in a response without end.
+
+What is too old is answered with 410 before anything is sent, and with an ERROR event afterwards. A
+client that goes is noticed at once, one that does not read is dropped by the hub and cut off here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from holdfast.host.api import presentation, status
+from holdfast.host.api.call import JSON_HEADERS, Call
+from holdfast.host.api.reads import AHEAD_S
+from holdfast.host.api.scope import selection
+from holdfast.host.streams import Stream
+from holdfast.model.errors import Expired, HoldfastError, Unavailable
+from holdfast.observe.watchers import WatchRequest
+from holdfast.observe.window import line
+
+# Clients ask for less; whoever asks for nothing comes back after so long.
+TIMEOUT_S = 3_600
+# A reader that takes nothing for so long is gone, whatever its connection says.
+WRITE_TIMEOUT_S = 20.0
+
+
+async def watch(call: Call) -> web.StreamResponse:
+    """Changes, until somebody goes."""
+    call.demand("watch")
+    request = WatchRequest(
+        selection(call, named=bool(call.name)),
+        await _since(call),
+        presentation.form_of(call.route.facade, call.shape),
+        bookmarks=call.flag("allowWatchBookmarks"),
+        marks_list_end=call.flag("sendInitialEvents"),
+    )
+    lasts_s = call.number("timeoutSeconds") or TIMEOUT_S
+    stream = call.services.hub_shell.open(call.identity, request)
+    call.services.streams.add(stream)
+    try:
+        return await _follow(call, stream, min(lasts_s, TIMEOUT_S))
+    finally:
+        call.services.streams.discard(stream)
+        stream.leave()
+
+
+async def _since(call: Call) -> int | None:
+    """After which revision to begin; None to tell first what is there."""
+    freshness, version = call.services.freshness, call.number("resourceVersion") or 0
+    if not version:
+        if call.query.get("resourceVersion") != "0":
+            await freshness.is_hub_fresh()
+        starts_now = "sendInitialEvents" in call.query and not call.flag("sendInitialEvents")
+        return call.services.hub.revision if starts_now else None
+    if call.flag("sendInitialEvents"):
+        await freshness.reached(version, AHEAD_S)
+        return None
+    if version > call.services.hub.revision:
+        # Another server may have been faster. What the store has not reached never was.
+        if version > await freshness.revision():
+            raise Expired(f"resource version {version} was never reached; list again")
+        await freshness.reached(version, AHEAD_S)
+    return version
+
+
+async def _follow(call: Call, stream: Stream, lasts_s: float) -> web.StreamResponse:
+    first = await stream.read()
+    if first is None:
+        ending = stream.ending
+        raise ending if isinstance(ending, HoldfastError) else Unavailable("the server stops")
+    response = web.StreamResponse(headers=JSON_HEADERS)
+    response.enable_chunked_encoding()
+    await response.prepare(call.request)
+    try:
+        async with asyncio.timeout(lasts_s) as deadline:
+            await _pump(call, response, stream, first)
+    except TimeoutError:
+        if not deadline.expired():
+            _abort(call)
+            return response
+    except (ConnectionError, asyncio.CancelledError):
+        _abort(call)
+        raise
+    await response.write_eof()
+    return response
+
+
+async def _pump(
+    call: Call, response: web.StreamResponse, stream: Stream, piece: bytes | None
+) -> None:
+    while piece is not None:
+        if piece:
+            await _write(response, piece)
+        piece = await stream.read()
+    if isinstance(stream.ending, Expired):
+        _, body, _ = status.of(stream.ending)
+        await _write(response, line("ERROR", body))
+
+
+async def _write(response: web.StreamResponse, piece: bytes) -> None:
+    async with asyncio.timeout(WRITE_TIMEOUT_S):
+        await response.write(piece)
+
+
+def _abort(call: Call) -> None:
+    """Cut the connection: whoever does not read would not see a polite end either."""
+    transport = call.request.transport
+    if transport is not None:
+        transport.abort()

@@ -1,0 +1,174 @@
+"""Create, update, delete: from bytes to a request to the authority, and from its verdict back.
+
+Nothing is decided here; what an object may be and who may change it is said by the authority.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from holdfast.commit.requests import Accepted, Create, Propagation, Remove, Update
+from holdfast.host.api import batch, presentation, reads, status
+from holdfast.host.api.bodies import decoded, demand_json, is_dry, manager, validation
+from holdfast.host.api.call import Call, bad, reply
+from holdfast.host.api.scope import selection
+from holdfast.host.api.warnings import warned
+from holdfast.model import wire
+from holdfast.model.errors import Invalid
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Refusal
+
+
+async def create(call: Call) -> web.StreamResponse:
+    """A new object."""
+    demand_json(call)
+    wish, body = validation(call), await call.body()
+    many = batch.split(call.kind, body)
+    if many is not None:
+        return await batch.create_many(call, many)
+    found = decoded(call, body, wish)
+    request = Create(found.object, manager(call), is_dry(call), call.operation)
+    return await written(call, await call.ask(request), 201, found.warnings)
+
+
+async def update(call: Call) -> web.StreamResponse:
+    """Replace an object, or its status."""
+    demand_json(call)
+    found = decoded(call, await call.body(), validation(call))
+    request = Update(
+        found.object, call.route.subresource, manager(call), is_dry(call), call.operation
+    )
+    return await written(call, await call.ask(request), 200, found.warnings)
+
+
+async def written(
+    call: Call, verdict: Accepted | Refusal, code: int, warnings: tuple[str, ...] = ()
+) -> web.StreamResponse:
+    """The answer to a write: the object as it is now."""
+    if isinstance(verdict, Refusal):
+        return call.refused(verdict)
+    if not verdict.objects:
+        return await replayed(call)
+    obj = verdict.objects[0]
+    body = wire.encode(obj)
+    shape = call.shape
+    if shape:
+        body = presentation.one(call.route.facade, shape, call.kind, body)
+    return reply(code, body, warned((*warnings, *verdict.warnings)))
+
+
+async def replayed(call: Call) -> web.StreamResponse:
+    """This very operation was accepted before: the answer is how things are now."""
+    entry = await reads.current(call) if call.name else None
+    if entry is None:
+        return reply(200, status.success(call.kind, call.name, ""))
+    return reply(200, entry.data)
+
+
+# Deleting ------------------------------------------------------------------------------------
+
+
+class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _Options(msgspec.Struct, frozen=True, rename="camel"):
+    """DeleteOptions, as far as they mean something here."""
+
+    propagation_policy: str | None = None
+    grace_period_seconds: int | None = None
+    preconditions: _Preconditions | None = None
+    orphan_dependents: bool | None = None
+    dry_run: list[str] | None = None
+
+
+_OPTIONS = msgspec.json.Decoder(_Options)
+
+
+async def _options(call: Call) -> dict[str, Any]:
+    """The arguments of a Remove, from the body and from the query, which Kubernetes both allows."""
+    body = await call.body()
+    options = _Options()
+    if body:
+        demand_json(call)
+        try:
+            options = _OPTIONS.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            bad(f"the body must be DeleteOptions: {error}")
+    grace = call.number("gracePeriodSeconds", options.grace_period_seconds)
+    policy = call.query.get("propagationPolicy") or options.propagation_policy or "Background"
+    if options.orphan_dependents:
+        policy = Propagation.ORPHAN
+    if policy not in tuple(Propagation):
+        raise Invalid(f"propagationPolicy: {policy[:40]!r} is none")
+    before = options.preconditions or _Preconditions()
+    return {
+        "uid": before.uid or "",
+        "resource_version": before.resource_version or "",
+        "propagation": Propagation(policy),
+        "grace_seconds": grace,
+        # As in Kubernetes: no grace at all is the word of somebody who knows that it is gone.
+        "force": grace == 0,
+        "dry_run": is_dry(call) or bool(options.dry_run),
+    }
+
+
+async def delete(call: Call) -> web.StreamResponse:
+    """Ask for an object's deletion."""
+    request = Remove(
+        call.kind.plural,
+        call.namespace,
+        call.name,
+        operation=call.operation,
+        **await _options(call),
+    )
+    verdict = await call.ask(request)
+    if isinstance(verdict, Refusal):
+        return call.refused(verdict)
+    if not verdict.objects:
+        return await replayed(call)
+    obj = verdict.objects[0]
+    if is_gone(obj):
+        body = status.success(call.kind, call.name, obj.metadata.uid)
+        return reply(200, body, warned(verdict.warnings))
+    return reply(200, wire.encode(obj), warned(verdict.warnings))
+
+
+def is_gone(obj: Object) -> bool:
+    """Whether an object whose deletion was accepted waits for nobody."""
+    if isinstance(obj, Replica):
+        return obj.status.state is State.RELEASED
+    return not obj.metadata.finalizers
+
+
+async def delete_many(call: Call) -> web.StreamResponse:
+    """Ask for the deletion of everything that is selected, each decided by itself."""
+    call.demand("deletecollection")
+    await call.services.freshness.is_hub_fresh()
+    arguments = await _options(call)
+    kind, authority = call.kind, call.services.authority
+    entries = call.services.hub.select(selection(call))
+    futures = [
+        authority.submit(
+            call.identity, Remove(kind.plural, e.namespace, e.name, **arguments), reads.AHEAD_S
+        )
+        for e in entries
+    ]
+    objects = []
+    for entry, future in zip(entries, futures, strict=True):
+        verdict = await future
+        if isinstance(verdict, Accepted):
+            objects += [wire.encode(obj) for obj in verdict.objects]
+        elif isinstance(verdict, Refusal) and verdict.reason == "Missing":
+            continue
+        else:
+            return reply(*status.of(verdict, kind, entry.name))
+    listing = presentation.Listing(call.services.hub.revision)
+    head = presentation.head(call.route.facade, "", kind, listing)
+    return reply(200, b"%b%b]}" % (head, b",".join(objects)))
