@@ -34,7 +34,7 @@ from holdfast.commit.removal import (
 from holdfast.commit.replicas import birth_refusal, born
 from holdfast.commit.requests import Create, Update
 from holdfast.commit.shapes import shape_of, tree_of
-from holdfast.commit.writers import shared_with_people, status_refusal
+from holdfast.commit.writers import claim_refusal, shared_with_people, status_refusal
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import ManagedFields, Object, ObjectMeta
@@ -247,6 +247,8 @@ def rewrite(
             or finalizers_refusal(old, new)
             or _admit_change(draft, context, admission)
         )
+    if refusal is None and fields is not None and fields != old.metadata.managed_fields:
+        refusal = claim_refusal(context, old, status=subresource == STATUS)
     if refusal is not None:
         return refusal
     after = _counted(old, admission.object)

@@ -168,6 +168,19 @@ def spec_refusal(context: Context, obj: Object) -> Refusal | None:
     return None if context.is_actor(*owners) else _not_owner(context, obj, "spec", owners)
 
 
+def claim_refusal(context: Context, obj: Object, *, status: bool) -> Refusal | None:
+    """Whether the caller may be recorded as a manager of fields that it leaves as they are.
+
+    An apply that states what is there already changes nothing but who owns it, and whoever owns a
+    field is in the way of its writers.
+    """
+    writers = WRITERS[type(obj)]
+    if not status:
+        return spec_refusal(context, obj)
+    owners = tuple(dict.fromkeys((*writers.status.values(), *writers.conditions.values())))
+    return None if context.is_actor(*owners) else _not_owner(context, obj, "status", owners)
+
+
 def removal_refusal(context: Context, obj: Object) -> Refusal | None:
     """Whether the caller may ask for the object's deletion."""
     owners = (*WRITERS[type(obj)].spec, *WRITERS[type(obj)].removers)

@@ -1,0 +1,43 @@
+"""What the simulation of the authority found, each once more by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.commit.requests import Patch, PatchType
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.refusal import Reason
+from tests.furnished import ROLLOUTS, Furnished
+from tests.plane import ADMIN, refused
+
+
+def stated_as_it_is(workload: Workload, subresource: str = "") -> Patch:
+    """An apply that changes no value, and so only says who manages the fields it names."""
+    part = {"status": {"rollout": {"step": 0}}} if subresource else {"spec": {"replicas": 8}}
+    body = {"apiVersion": workload.api_version, "kind": "Workload", **part}
+    where = ("workloads", workload.namespace, workload.name)
+    return Patch(*where, PatchType.APPLY, body, subresource, manager="busybody", force=True)
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+@pytest.mark.parametrize("name", ["system:controller:nodes", "system:controller:garbage"])
+def test_nobody_becomes_the_manager_of_fields_that_he_may_not_write(
+    name: str, subresource: str
+) -> None:
+    """An apply of what is there already is a change of ownership, and needs the right to the
+    fields. [C6.7, A8]"""
+    it = Furnished()
+    before = it.get(it.web)
+    answer = it.ask(Identity(name=name), stated_as_it_is(it.web, subresource))
+    refused(answer, Reason.NOT_OWNER)
+    assert it.get(it.web) == before
+
+
+def test_a_writer_may_take_over_fields_without_changing_them() -> None:
+    """His apply is recorded, so that others learn who manages the field. [A8]"""
+    it = Furnished()
+    workload = it.yes(ADMIN, stated_as_it_is(it.web))
+    assert "busybody" in [entry.manager for entry in workload.metadata.managed_fields]
+    workload = it.yes(ROLLOUTS, stated_as_it_is(it.web, "status"))
+    assert "busybody" in [entry.manager for entry in workload.metadata.managed_fields]
