@@ -4,7 +4,7 @@ The servers are the product's own. The hands stand in for schedulers, controller
 people: they know only what may be asked, act on old news, repeat themselves and try what is
 forbidden, so that whatever holds here is held by the commit alone.
 
-    hands          how every hand sees, asks and repeats
+    hands, looks   how every hand sees, asks and repeats
     schedulers     binds, reservations, preemptions, and mistakes in all of them
     gangs          how they place what belongs together
     controllers    workloads and nodes
@@ -13,7 +13,9 @@ forbidden, so that whatever holds here is held by the commit alone.
     people         an operator with a script
     rogues         who may do nothing of what they try
     books          checkers: what the store holds, added up independently
+    claims         checkers: who took what was held or promised
     laws           checkers: who did what
+    fences         checkers: what was declared gone, and who came back
     witness        checkers: what was acknowledged, repeated and watched
     liveness       checkers: what must come about after the faults
     census         what really happened, for the tests of this world

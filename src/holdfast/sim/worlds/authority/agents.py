@@ -16,12 +16,16 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
-from holdfast.sim.worlds.authority.hands import Hand, Look, meant, target
+from holdfast.sim.worlds.authority.hands import Hand, meant, target
+from holdfast.sim.worlds.authority.looks import Look
 
 ENDS_ONE_IN = 40
 # One registration in so many comes from a machine that has lost its devices for the time being.
 BROKEN_ONE_IN = 8
-_BACK = (State.RUNNING, State.RUNNING, State.STOPPING, State.SUCCEEDED, State.FAILED)
+# What an agent's evidence begins with; the number of its life follows.
+LIFE = "life "
+# A stop takes some rounds, so that a node may go silent in the middle of it.
+STOPS_ONE_IN = 3
 
 
 class AgentHand(Hand):
@@ -85,15 +89,20 @@ class AgentHand(Hand):
                 yield self._move(replica, self.pick(list(ends)))
             case State.RUNNING if replica.status.stage is Stage.STARTING:
                 yield ReportStage(target(replica), Stage.READY, self.incarnation)
+            case State.STOPPING if not self.chance(STOPS_ONE_IN):
+                return
             case State.STOPPING | State.FAILED | State.SUCCEEDED:
                 yield self._move(replica, State.RELEASED)
             case State.UNKNOWN:
-                yield self._move(replica, self.pick(list(_BACK)))
+                told = replica.status.cause is not None and not self.whim(5)
+                on = State.STOPPING if told else State.RUNNING
+                yield self._move(replica, self.pick([on, on, State.SUCCEEDED, State.FAILED]))
 
     def _move(self, replica: Replica, to: State) -> Move:
         return Move(
             target(replica),
             to,
+            evidence=f"{LIFE}{self.incarnation}",
             incarnation=self.incarnation,
             operation=meant(replica, to.value, self.identity),
         )

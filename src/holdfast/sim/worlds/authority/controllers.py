@@ -24,7 +24,8 @@ from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
-from holdfast.sim.worlds.authority.hands import Hand, Look, meant, target
+from holdfast.sim.worlds.authority.hands import Hand, meant, target
+from holdfast.sim.worlds.authority.looks import Look
 
 _ENDED = (State.FAILED, State.SUCCEEDED, State.RELEASED)
 FENCE_MS = 12_000

@@ -18,7 +18,8 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
-from holdfast.sim.worlds.authority.hands import Hand, Look, meant, target
+from holdfast.sim.worlds.authority.hands import Hand, meant, target
+from holdfast.sim.worlds.authority.looks import Look
 
 _OPEN = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 

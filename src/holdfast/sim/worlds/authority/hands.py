@@ -8,12 +8,11 @@ then it thinks on an old look on purpose, as a stale cache would make it do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from holdfast.commit.leases import lease_name
-from holdfast.commit.records import decode
 from holdfast.commit.requests import (
     Accepted,
     AcquireLease,
@@ -23,16 +22,15 @@ from holdfast.commit.requests import (
     Term,
 )
 from holdfast.model import keys
-from holdfast.model.errors import invariant
+from holdfast.model.errors import Unavailable, invariant
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answered, Ask, Range, Started, Wake, Woken
-from holdfast.model.meta import Object
 from holdfast.model.refusal import Refusal
-from holdfast.model.registry import kind_of_struct
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Prompted
+from holdfast.sim.worlds.authority.looks import Look, value_of
 
 SERVERS = "api"
 ASK_TIMEOUT_MS = 3_000
@@ -44,30 +42,7 @@ STALE_ONE_IN = 5
 RELEASE_ONE_IN = 60
 # What the script tells everybody after the faults: start nothing new, finish what there is.
 REST = {"do": "rest"}
-
-Kindly = TypeVar("Kindly", bound=Object)
-
-
-class Look:
-    """What a hand saw as of one revision, by kind and key."""
-
-    def __init__(self, revision: int, values: Iterable[tuple[str, Any]]) -> None:
-        self.revision = revision
-        self._values: dict[type[Any], dict[str, Any]] = {}
-        for key, value in values:
-            self._values.setdefault(type(value), {})[key] = value
-
-    def all(self, struct: type[Kindly]) -> Iterable[Kindly]:
-        """Everything of a kind, by key."""
-        return self._values.get(struct, {}).values()
-
-    def keyed(self, struct: type[Any]) -> dict[str, Any]:
-        """The same with its keys, for records that do not carry their own."""
-        return self._values.get(struct, {})
-
-    def get(self, struct: type[Kindly], namespace: str, name: str) -> Kindly | None:
-        found = self.keyed(struct)
-        return found.get(keys.object_key(kind_of_struct(struct), namespace, name))
+FIRST_LIFE = 1
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -83,25 +58,25 @@ class Acknowledged(msgspec.Struct, frozen=True):
         return f"{self.who}: {what} at {answer.revision}{' again' if answer.replayed else ''}"
 
 
+class Denied(msgspec.Struct, frozen=True):
+    """Ground truth for the checkers: a server said that this is not so, or did not happen.
+
+    `once` says that the request was sent only this once, so that nothing else can have done it.
+    """
+
+    who: str
+    request: Any
+    answer: Refusal | Unavailable
+    once: bool
+
+    def __repr__(self) -> str:
+        return f"{self.who}: {type(self.request).__name__} denied"
+
+
 class Tell(msgspec.Struct, frozen=True):
     """An effect of this world alone: state a fact."""
 
     fact: Any
-
-
-# Objects are immutable and a record's revision names its content, so all hands share one decoding.
-_DECODED_MAX = 20_000
-_decoded: dict[tuple[str, int, bytes], Any] = {}
-
-
-def _value(key: str, modified: int, value: bytes) -> Any:
-    name = (key, modified, value)
-    found = _decoded.get(name)
-    if found is None:
-        if len(_decoded) >= _DECODED_MAX:
-            _decoded.clear()
-        found = _decoded[name] = decode(key, value)
-    return found
 
 
 def target(replica: Replica) -> Target:
@@ -136,6 +111,8 @@ class Hand:
         self._calls = 0
         self._looking: int | None = None
         self._asked: dict[int, Any] = {}
+        self._first_life = seat.life == FIRST_LIFE
+        self._sent: dict[str, int] = {}
         self._lease_seen: tuple[int, int, int] | None = None
 
     # For subclasses ------------------------------------------------------------------------------
@@ -195,7 +172,7 @@ class Hand:
         records = getattr(page, "records", None)
         if records is None:
             return []
-        seen = ((r.key, _value(r.key, r.modified, r.value)) for r in records)
+        seen = ((r.key, value_of(r.key, r.modified, r.value)) for r in records)
         self.look = Look(page.revision, seen)
         return self._ask(self._thoughts(self.look, now))
 
@@ -213,6 +190,9 @@ class Hand:
                 break
             call = self._call()
             self._asked[call] = request
+            operation = getattr(request, "operation", "")
+            if operation:
+                self._sent[operation] = self._sent.get(operation, 0) + 1
             effects.append(Ask(call, SERVERS, request, ASK_TIMEOUT_MS))
         return effects
 
@@ -224,6 +204,10 @@ class Hand:
         self.heard(request, answer)
         if isinstance(answer, Accepted):
             return [Tell(Acknowledged(self.identity, request, answer))]
+        operation = getattr(request, "operation", "")
+        if operation and isinstance(answer, Refusal | Unavailable):
+            once = self._first_life and self._sent.get(operation) == 1
+            return [Tell(Denied(self.identity, request, answer, once))]
         return []
 
     def _call(self) -> int:

@@ -1,4 +1,4 @@
-"""Who did what: the lifecycle's law, epochs, places, fences, fields and budgets, at every commit.
+"""Who did what: the lifecycle's law, epochs, places, fields and budgets, at every commit.
 
 Many requests are committed at once. Where a commit changes both a decision and what it rested on,
 the decision may have come first; it is wrong only if neither version allows it.
@@ -10,12 +10,11 @@ from holdfast.commit.records import Epoch
 from holdfast.model import keys
 from holdfast.model.disruption import BUDGETED
 from holdfast.model.identity import ADMINS, Identity, acts_as
-from holdfast.model.kinds.node import Mark, Node, NodePhase
+from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Binding, Replica, TransitionRecord
-from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.kinds.workload import Workload, WorkloadStatus
 from holdfast.model.ledger import DisruptionLedger
-from holdfast.model.lifecycle import Actor, Cause, State, transition
+from holdfast.model.lifecycle import Cause, State, transition
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import ACTIVE, Books
@@ -116,70 +115,6 @@ class Lawful(Checker):
         return not residency or (region is not None and residency in region.spec.jurisdictions)
 
 
-class Marked(Checker):
-    """INV2 as far as the store knows it, and INV7 for marks: nothing is declared gone that may
-    still run, and nobody is fenced under a mark that was cleared."""
-
-    invariants = ("INV2", "INV7")
-
-    def __init__(self, books: Books) -> None:
-        self.books = books
-
-    def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self.books.changed("objects/replicas/"):
-            if same(old, new):
-                self._repaired(old, new)
-        for _, old, new in self.books.changed("objects/nodes/"):
-            if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
-                self._judged(old, new)
-
-    def _repaired(self, old: Replica, new: Replica) -> None:
-        binding = new.status.binding
-        for record in steps_of(old, new):
-            if Actor.REPAIR not in acts_as(Identity(name=record.by)) or binding is None:
-                continue
-            nodes: list[Node] = self.books.versions(f"objects/nodes/{binding.node}")
-            keeps = new.spec.template.on_disconnect is OnDisconnect.KEEP
-            if nodes and not any(_gone(n, binding, keeps, record.to) for n in nodes):
-                where = f"on {nodes[-1].status.phase.value}"
-                self.violated("INV2", f"{record.by} made {new.name} {record.to} {where}")
-
-    def _judged(self, old: Node, new: Node) -> None:
-        before, mark = old.status.mark, new.status.mark
-        if mark is not None and mark != before:
-            self._under(new, mark)
-        self._about_the_mark(old, new)
-        lives = new.status.incarnation - old.status.incarnation
-        if lives not in (0, 1) or (lives and old.status.phase not in _OUT):
-            self.violated("INV2", f"{new.name} began {lives} lives from {old.status.phase}")
-
-    def _about_the_mark(self, old: Node, new: Node) -> None:
-        """A fence or a clearing is about the very mark that it names, in this world by its id."""
-        marks = [n.status.mark.number for n in (old, new) if n.status.mark is not None]
-        for operation in new.metadata.operations:
-            what, _, number = operation.id.rpartition("/")[2].partition("-")
-            if operation in old.metadata.operations or what not in ("Fence", "Clear"):
-                continue
-            if int(number) not in marks:
-                self.violated("INV2", f"{new.name}: {what} of mark {number}, it had {marks}")
-
-    def _under(self, node: Node, mark: Mark) -> None:
-        epochs: list[Epoch] = self.books.versions(keys.epoch("controller:nodes"))
-        if not any((e.epoch, e.holder) == (mark.epoch, mark.by) for e in epochs):
-            self.violated("INV7", f"{mark.by} marked {node.name} under {mark.epoch}, {epochs}")
-
-
-_OUT = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
-
-
-def _gone(node: Node, binding: Binding, keeps: bool, to: State) -> bool:
-    """Whether repair may take this work for gone on what it knows of the node."""
-    later = node.status.incarnation > binding.node_incarnation
-    if keeps:
-        return later and to is State.FAILED
-    return later or node.status.phase in (NodePhase.FENCED, NodePhase.LOST)
-
-
 class Owned(Checker):
     """INV6 beyond replicas, the one budget of each workload, and one reservation per intent."""
 
@@ -191,8 +126,10 @@ class Owned(Checker):
     def on_commit(self, world: World, commit: Commit) -> None:
         for _, old, new in self.books.changed("objects/nodes/"):
             self._node(old, new)
-        for _, _old, new in self.books.changed("objects/workloads/"):
+        for _, old, new in self.books.changed("objects/workloads/"):
             self._workload(new)
+            if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+                self._orphans(old)
         for key, old, new in self.books.changed("ledgers/disruption/"):
             if old is not None and new is not None:
                 self._budget(key, old, new)
@@ -214,6 +151,12 @@ class Owned(Checker):
         """No controller of this world owns a part of it, so whoever writes there trespasses."""
         if workload is not None and workload.status != WorkloadStatus():
             self.violated("INV6", f"{workload.name} has status {workload.status}")
+
+    def _orphans(self, workload: Workload) -> None:
+        """Nothing outlives its owner."""
+        for replica in self.books.all("objects/replicas/"):
+            if replica.spec.workload_uid == workload.metadata.uid:
+                self.violated("INV6", f"{workload.name} is gone, and {replica.name} is there")
 
     def _budget(self, key: str, old: DisruptionLedger, new: DisruptionLedger) -> None:
         added = [u for u, c in new.out.items() if u not in old.out and c in BUDGETED]

@@ -30,7 +30,8 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import DisruptionLedger
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.time import Instant, timestamp
-from holdfast.sim.worlds.authority.hands import Hand, Look, meant, target
+from holdfast.sim.worlds.authority.hands import Hand, meant, target
+from holdfast.sim.worlds.authority.looks import Look
 
 _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 _MISSING = (State.UNKNOWN, State.FAILED)

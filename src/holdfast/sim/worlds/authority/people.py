@@ -31,7 +31,8 @@ from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Act
 from holdfast.sim.randomness import between, pick
-from holdfast.sim.worlds.authority.hands import REST, Hand, Look
+from holdfast.sim.worlds.authority.hands import REST, Hand
+from holdfast.sim.worlds.authority.looks import Look
 
 TENANTS = ("ada", "bob")
 NODES = 5

@@ -41,7 +41,8 @@ from holdfast.model.kinds.workload import AutoscaleStatus, RolloutStatus, Worklo
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.time import Instant, timestamp
-from holdfast.sim.worlds.authority.hands import Hand, Look, Tell, target
+from holdfast.sim.worlds.authority.hands import Hand, Tell, target
+from holdfast.sim.worlds.authority.looks import Look
 
 # What every operation of theirs has in its id.
 MISCHIEF = "/mischief/"
@@ -99,7 +100,6 @@ class Rogue(Hand):
         yield RenewLease(term)
         yield SettleDisruption(replica.namespace, replica.spec.workload, (), (), term)
         yield ForgetOperations(("some",), Term("controller:garbage", 1))
-        # Only a server may speak for others, whatever identity it claims for them.
         yield Forward(ADMIN, Remove("nodes", "", node.name))
         yield Forward(Identity(name=term.scope), Bind(mine, node.name, uid, term))
         yield from self._on_objects(look, replica, deadline, term)
@@ -120,7 +120,10 @@ class Rogue(Hand):
             yield from self._on_workload(workload)
         for quota in look.all(Quota):
             spec = msgspec.structs.replace(quota.spec, hard={"cpu": "1000"})
-            yield Update(msgspec.structs.replace(quota, spec=spec))
+            richer = Update(msgspec.structs.replace(quota, spec=spec))
+            yield richer
+            # Only a server may speak for others, whatever identity it claims for them.
+            yield Forward(ADMIN, richer)
 
     @staticmethod
     def _on_workload(workload: Workload) -> Iterator[Any]:

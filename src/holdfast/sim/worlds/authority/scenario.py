@@ -29,9 +29,11 @@ from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.agents import AgentHand
 from holdfast.sim.worlds.authority.books import Books, Held
 from holdfast.sim.worlds.authority.census import Census, CountedServer
+from holdfast.sim.worlds.authority.claims import Claimed
 from holdfast.sim.worlds.authority.controllers import NodesHand, WorkloadHand
+from holdfast.sim.worlds.authority.fences import Marked
 from holdfast.sim.worlds.authority.hands import Hand, Tell
-from holdfast.sim.worlds.authority.laws import Lawful, Marked, Owned
+from holdfast.sim.worlds.authority.laws import Lawful, Owned
 from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue, unsettled
 from holdfast.sim.worlds.authority.menders import (
     DisruptionHand,
@@ -46,6 +48,7 @@ from holdfast.sim.worlds.authority.schedulers import SchedulerHand
 from holdfast.sim.worlds.authority.witness import (
     FOLLOWER,
     Audited,
+    Candid,
     Follower,
     Kept,
     Once,
@@ -130,8 +133,8 @@ def _add_checkers(world: World, keyspace: Keyspace) -> None:
     books = Books()
     books.learn(records)
     # The books are first: the others read in them what the commit has changed.
-    world.check(books, Held(books), Lawful(books), Marked(books), Owned(books))
-    world.check(Kept(books, records), Once(books), Ordered(records), Audited())
+    world.check(books, Held(books), Claimed(books), Lawful(books), Marked(books), Owned(books))
+    world.check(Kept(books, records), Once(books), Candid(books), Ordered(records), Audited())
     world.check(Quiet(), Census(books))
     placeable = Placeable(books)
     world.check(

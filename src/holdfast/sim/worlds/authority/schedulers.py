@@ -32,7 +32,8 @@ from holdfast.model.lifecycle import State
 from holdfast.model.time import Instant, timestamp
 from holdfast.sim.cell import Seat
 from holdfast.sim.worlds.authority.gangs import gangs
-from holdfast.sim.worlds.authority.hands import Hand, Look, meant, target
+from holdfast.sim.worlds.authority.hands import Hand, meant, target
+from holdfast.sim.worlds.authority.looks import Look
 
 HOLD_S = 20
 BINDS_PER_ROUND = 6
@@ -184,7 +185,7 @@ class SchedulerHand(Hand):
 
     def _clumsy(self, look: Look, bind: Bind) -> Bind:
         """A bind with one thing wrong about it."""
-        others = [r.name for r in look.all(Reservation) if r.namespace == bind.target.namespace]
+        held = [r for r in look.all(Reservation) if r.namespace == bind.target.namespace]
         mistakes: list[dict[str, Any]] = [
             {"snapshot_age_ms": 60_000},
             {"policy": "none-such"},
@@ -193,7 +194,12 @@ class SchedulerHand(Hand):
             {"devices": (DeviceShare(device="gpu-0", device_class="gpu", milli=WHOLE),)},
             {"devices": ()},
             {"term": msgspec.structs.replace(bind.term, epoch=max(0, bind.term.epoch - 1))},
-            *({"reservation": name} for name in others),
+            *(
+                {"reservation": r.name, "node": claim.node, "node_uid": node.metadata.uid}
+                for r in held
+                for claim in r.status.claims
+                if (node := look.get(Node, "", claim.node)) is not None
+            ),
         ]
         changed = self.pick(mistakes)
         return msgspec.structs.replace(bind, operation=f"{bind.operation}-wrong", **changed)

@@ -10,16 +10,19 @@ import msgspec
 from holdfast.commit.audit import recount
 from holdfast.commit.requests import Accepted, Bind
 from holdfast.model import keys
+from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answered, Changed, Range, Started, Wake, Watch, Woken
+from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Change, Record
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import Books
-from holdfast.sim.worlds.authority.hands import Acknowledged, Tell
+from holdfast.sim.worlds.authority.census import SETTINGS
+from holdfast.sim.worlds.authority.hands import Acknowledged, Denied, Tell
 from holdfast.sim.worlds.authority.rogues import MISCHIEF, Trespass
 from holdfast.store.contract import Batch
 
@@ -95,6 +98,56 @@ class Once(Checker):
                 first = self._seen.setdefault(operation.id, (operation.digest, commit.revision))
                 if first != (operation.digest, commit.revision):
                     self.violated("INV3", f"{operation.id} took effect twice, on {key}")
+
+
+class Candid(Checker):
+    """What was denied is not so: "it did not happen" is said of nothing that did, a repetition of
+    what was accepted is no refusal, and nobody is refused on older news than his own."""
+
+    invariants = ("INV3", "INV11")
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self._done: dict[str, None] = {}
+        self._accepted: dict[str, Any] = {}
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for key, _old, _new in self.books.changed(keys.OBJECTS):
+            new = self.books.now.get(key)
+            for operation in new.metadata.operations if new is not None else ():
+                self._done[operation.id] = None
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        if isinstance(fact, Acknowledged):
+            operation = getattr(fact.request, "operation", "")
+            if operation:
+                self._accepted[operation] = fact.request
+        elif isinstance(fact, Denied):
+            # Where requests are doubled, one of the two may fail and the other be done.
+            alone = fact.once and not world.injected.get("duplicate")
+            self._denied(fact, alone=alone)
+
+    def _denied(self, fact: Denied, *, alone: bool) -> None:
+        request, answer = fact.request, fact.answer
+        operation = request.operation
+        if isinstance(answer, Unavailable):
+            if alone and operation in self._done:
+                self.violated("INV11", f"{operation} happened, and was said not to have")
+            return
+        target = getattr(request, "target", None)
+        if target is None:
+            return
+        replica = self.books.now.get(f"objects/replicas/{target.namespace}/{target.name}")
+        if replica is None or replica.metadata.uid != target.uid:
+            return
+        if answer.reason is Reason.MISSING and str(target.name) in answer.message:
+            self.violated("INV11", f"{target.name} was said to be missing, and is there")
+        number = answer.details.get("number", "")
+        if answer.reason is Reason.STALE_REPLICA and number and int(number) < target.number:
+            self.violated("INV11", f"{operation} was refused on older news than its own")
+        kept = len(replica.metadata.operations) < SETTINGS.operations_kept
+        if kept and self._accepted.get(operation) == request:
+            self.violated("INV3", f"{operation} was accepted, and refused when it was repeated")
 
 
 class Followed(msgspec.Struct, frozen=True):
