@@ -7,6 +7,7 @@ authenticated is tested elsewhere.
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 from collections.abc import Coroutine
 from pathlib import Path
@@ -104,7 +105,11 @@ class ApiRig:
         if data is not None:
             headers.setdefault("Content-Type", "application/json")
         async with self.http.request(
-            method, self.url + path, data=data, headers=headers, params=query
+            method,
+            self.url + path,
+            data=io.BytesIO(data) if data else data,
+            headers=headers,
+            params=query,
         ) as response:
             return Answer(response.status, response.headers, await response.read())
 

@@ -1,0 +1,228 @@
+"""Who is let in, what is told about errors, and what routes there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.commit.records import encode as stored
+from holdfast.host.api.routes import WATCH, Router, table
+from holdfast.model import keys
+from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
+from holdfast.model.kinds.template import Template
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.registry import KINDS
+from holdfast.model.transaction import Put, Transaction
+from tests.unit.host.api.api_rig import (
+    APPLY,
+    GROUP,
+    TABLE,
+    WEB,
+    ApiRig,
+    named,
+    play,
+    store_of,
+    workloads,
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    async def played(story: Any) -> None:
+        async with ApiRig(await store_of("memory", tmp_path)) as rig:
+            await rig.tenant()
+            await story(rig)
+
+    return lambda story: play(played(story))
+
+
+def replica(name: str, node: str) -> Replica:
+    meta = ObjectMeta(name=name, namespace="acme", uid=f"uid-{name}")
+    spec = ReplicaSpec(
+        workload="web", workload_uid="u", ordinal=0, template=Template(command=("sleep",))
+    )
+    return Replica(meta, spec=spec, status=ReplicaStatus(binding=Binding(node=node, node_uid="n")))
+
+
+def test_nobody_in_particular_reads_and_writes_nothing(run: Any) -> None:
+    """Not even which kinds there are. [B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        for path in (workloads(), workloads(name="web"), "/apis", "/api/v1/namespaces"):
+            answer = await rig.send("GET", path, user="system:anonymous")
+            assert (answer.code, answer.body["reason"]) == (401, "Unauthorized"), path
+        assert (await rig.create(WEB, user="system:anonymous")).code == 401
+
+    run(story)
+
+
+def test_a_tenant_sees_and_changes_its_own_namespace_only(run: Any) -> None:
+    """Reads go through the same door as writes. [C6.8]"""
+
+    async def story(rig: ApiRig) -> None:
+        await rig.tenant("other")
+        assert (await rig.create(WEB, user="ada")).code == 201
+        assert (await rig.send("GET", workloads(), user="ada")).code == 200
+        for path in (workloads("other"), f"{GROUP}/workloads", f"{GROUP}/nodes"):
+            answer = await rig.send("GET", path, user="ada")
+            assert (answer.code, answer.body["reason"]) == (403, "Forbidden"), path
+            async with rig.watch(path, user="ada") as watch:
+                assert watch.status == 403
+        assert (await rig.create(named("x", "other"), user="ada")).code == 403
+        assert (await rig.send("DELETE", workloads("other"), user="ada")).code == 403
+
+    run(story)
+
+
+def test_an_agent_sees_what_is_bound_to_its_node_only(run: Any) -> None:
+    """In lists, by name and in watches; and of other kinds nothing. [C6.8]"""
+
+    async def story(rig: ApiRig) -> None:
+        for found in (replica("mine", "n1"), replica("yours", "n2")):
+            write = Put(keys.key_of(found), stored(found))
+            await rig.store.txn(Transaction((), (write,)))
+        path, agent = f"{GROUP}/namespaces/acme/replicas", "system:node:n1"
+        listed = (await rig.send("GET", path, user=agent)).body["items"]
+        assert [o["metadata"]["name"] for o in listed] == ["mine"]
+        assert (await rig.send("GET", f"{path}/mine", user=agent)).code == 200
+        assert (await rig.send("GET", f"{path}/yours", user=agent)).code == 404
+        wider = await rig.send("GET", path, user=agent, fieldSelector="status.binding.node=n2")
+        assert wider.body["items"] == []
+        assert (await rig.send("GET", workloads(), user=agent)).code == 403
+        secrets = f"{GROUP}/namespaces/acme/secrets"
+        assert (await rig.send("GET", secrets, user=agent)).code == 403
+
+    run(story)
+
+
+def test_bodies_are_bounded_and_errors_are_statuses(run: Any) -> None:
+    """Each mistake has its code, and none is our own failure. [E5]"""
+
+    async def story(rig: ApiRig) -> None:
+        async def code(method: str, path: str, body: Any = None, **more: Any) -> int:
+            answer = await rig.send(method, path, body, **more)
+            assert answer.body["kind"] == "Status", answer.raw
+            assert answer.body["code"] == answer.code
+            return answer.code
+
+        assert await code("POST", workloads(), b'{"a":"' + b"x" * (1 << 20) + b'"}') == 413
+        assert await code("POST", workloads(), b"{") == 400
+        assert await code("POST", workloads(), b"[" * 5_000) == 400
+        assert await code("POST", workloads(), {**WEB, "spec": {}}) == 422
+        assert await code("POST", workloads(), named("web", "other")) == 400
+        assert await code("PUT", workloads(name="db"), WEB) == 400
+        assert await code("PUT", workloads(name="web"), WEB) == 404
+        assert await code("POST", workloads(), WEB, headers={"Content-Type": "text/xml"}) == 415
+        assert await code("GET", workloads(), headers={"Accept": "text/html"}) == 406
+        assert await code("GET", workloads(), limit="many") == 400
+        assert await code("GET", workloads(), **{"continue": "x"}) == 400
+        assert await code("GET", workloads(), labelSelector="a=(") == 422
+        assert await code("POST", workloads(name="web"), WEB) == 405
+        assert await code("GET", f"{GROUP}/nothing") == 404
+        assert await code("GET", workloads(name="%ff")) in (400, 404)
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"a: &a [x]\nb: *a",
+        b"!!python/object:os.system x",
+        b"a: 1\na: 2",
+        b"? [x]\n: y",
+        b"a: 1\n---\nb: 2",
+        b"a: [" * 60,
+        b"a: " + b"[x, " * 9_000,
+        b"- x\n" * 60_000,
+        b"\xff\xfe",
+        b"",
+        b"just text",
+    ],
+)
+def test_hostile_yaml_is_refused_before_it_is_built(run: Any, text: bytes) -> None:
+    """Neither aliases nor tags, nor too much of anything. [E5]"""
+
+    async def story(rig: ApiRig) -> None:
+        headers = {"Content-Type": APPLY}
+        answer = await rig.send(
+            "PATCH", workloads(name="web"), text, headers=headers, fieldManager="m"
+        )
+        assert answer.code in (400, 413, 422), answer.body
+
+    run(story)
+
+
+def test_typed_requests_are_decided_one_by_one_with_reasons_for_machines(run: Any) -> None:
+    """One or many; a refusal names its stable reason. [C4]"""
+
+    async def story(rig: ApiRig) -> None:
+        path, scheduler = f"{GROUP}/requests", "system:scheduler:one"
+        lease = {"type": "AcquireLease", "scope": "scheduler:one", "duration_ms": 10000}
+        taken = await rig.send("POST", path, lease, user=scheduler)
+        assert taken.code == 200, taken.body
+        epoch = taken.body["objects"][0]["spec"]["epoch"]
+        bind = {
+            "target": {"namespace": "acme", "name": "web-0-0", "uid": "u", "number": 1},
+            "node": "n1",
+            "node_uid": "n",
+            "term": {"scope": "scheduler:one", "epoch": epoch},
+        }
+        for where, body in (
+            (path, [{"type": "Bind", **bind}, {"type": "RenewLease", "term": bind["term"]}]),
+            (f"{GROUP}/bindings", [bind]),
+        ):
+            answer = await rig.send("POST", where, body, user=scheduler)
+            assert answer.code == 200, answer.body
+            assert answer.body["items"][0]["code"] == 404, answer.body
+            assert answer.body["items"][0]["reason"] == "Missing"
+        one = f"{GROUP}/namespaces/acme/replicas/web-0-0/binding"
+        assert (await rig.send("POST", one, bind, user=scheduler)).code == 404
+        other = one.replace("web-0-0", "web-1-0")
+        assert (await rig.send("POST", other, bind, user=scheduler)).code == 400
+        assert (await rig.send("POST", path, {"type": "Nonsense"}, user=scheduler)).code == 400
+
+    run(story)
+
+
+def test_answers_take_the_shape_that_is_asked_for(run: Any) -> None:
+    """Tables for people, metadata for informers, JSON for the rest. [M1]"""
+
+    async def story(rig: ApiRig) -> None:
+        await rig.create(WEB)
+        table_answer = (await rig.send("GET", workloads(), headers={"Accept": TABLE})).body
+        assert table_answer["kind"] == "Table"
+        assert table_answer["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+        accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+        partial = (await rig.send("GET", workloads(), headers={"Accept": accept})).body
+        assert partial["kind"] == "PartialObjectMetadataList"
+        assert set(partial["items"][0]) == {"kind", "apiVersion", "metadata"}
+
+    run(story)
+
+
+def test_every_kind_has_its_routes_and_each_is_found() -> None:
+    """The table is the router: nothing is reachable that has no row. [A1]"""
+    router = Router(table())
+    for route in table():
+        path = route.path.replace("{namespace}", "acme").replace("{name}", "web")
+        found = router.find(path)
+        assert found is not None
+        assert found[0][route.method] is route
+        wanted = {"namespace": "acme", "name": "web"}
+        assert found[1] == {k: v for k, v in wanted.items() if f"{{{k}}}" in route.path}
+    for kind in KINDS:
+        verbs = {r.verb for r in table() if r.kind is kind and not r.facade and not r.subresource}
+        assert verbs == {
+            "create",
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "update",
+            "watch",
+        }
+    assert WATCH not in {r.method for r in table() if r.verb == "list"}
