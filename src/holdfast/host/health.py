@@ -1,0 +1,83 @@
+"""Whether this server is alive, and whether it is of use right now: /livez, /readyz, /healthz.
+
+Load balancers and operators ask without a certificate, so nothing is told but names of checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from holdfast.host.api.freshness import Freshness
+from holdfast.model.errors import HoldfastError
+from holdfast.store.contract import Store
+
+CHECK_S = 2.0
+# The hub may be this far behind the store and the server is still of use.
+BEHIND_S = 1.0
+
+Check = Callable[[], Awaitable[bool]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+async def _ping() -> bool:
+    return True
+
+
+class Health:
+    """The checks of one server."""
+
+    def __init__(self, store: Store, freshness: Freshness) -> None:
+        self._store, self._freshness = store, freshness
+        self.is_stopping = False
+
+    def handlers(self) -> dict[str, Handler]:
+        """The paths and what answers there."""
+        alive: dict[str, Check] = {"ping": _ping}
+        ready: dict[str, Check] = {
+            **alive,
+            "store": self._reaches_store,
+            "hub": self._follows_store,
+            "shutdown": self._is_staying,
+        }
+        return {
+            "/livez": _answering("livez", alive),
+            "/readyz": _answering("readyz", ready),
+            "/healthz": _answering("healthz", ready),
+        }
+
+    async def _reaches_store(self) -> bool:
+        return await self._store.revision() >= 0
+
+    async def _follows_store(self) -> bool:
+        return await self._freshness.is_hub_fresh(patience_s=BEHIND_S)
+
+    async def _is_staying(self) -> bool:
+        return not self.is_stopping
+
+
+def _answering(name: str, checks: Mapping[str, Check]) -> Handler:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        outcomes = {check: await _is_good(perform) for check, perform in checks.items()}
+        good = all(outcomes.values())
+        code = 200 if good else 503
+        if good and "verbose" not in request.rel_url.query:
+            return web.Response(text="ok", status=code)
+        lines = [
+            f"[{'+' if it else '-'}]{check} {'ok' if it else 'failed'}"
+            for check, it in outcomes.items()
+        ]
+        lines.append(f"{name} check {'passed' if good else 'failed'}")
+        return web.Response(text="\n".join(lines) + "\n", status=code)
+
+    return answer
+
+
+async def _is_good(check: Check) -> bool:
+    try:
+        async with asyncio.timeout(CHECK_S):
+            return await check()
+    except (HoldfastError, TimeoutError):
+        return False

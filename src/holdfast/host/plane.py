@@ -1,0 +1,195 @@
+"""One server process, put together: store, authority, hub, HTTP over TLS, and what keeps them well.
+
+`python -m holdfast.host serve` runs one; the `holdfast` command and tests use the same class. Parts
+are started from the store upwards and stopped from the socket downwards, so that nobody ever speaks
+to a part that is not there. A stop takes at most `STOP_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.commit.requests import Create, ReleaseLease
+from holdfast.commit.server import Server
+from holdfast.host.api.freshness import Freshness
+from holdfast.host.api.presentation import Forms
+from holdfast.host.door import Door
+from holdfast.host.health import Health
+from holdfast.host.metered import MeteredApi, MeteredStore
+from holdfast.host.metrics import Metrics
+from holdfast.host.opening import limits_for, open_store
+from holdfast.host.settings import Settings
+from holdfast.host.shell import Shell
+from holdfast.host.showing import handlers
+from holdfast.host.trust import Trust, establish, write_kubeconfig
+from holdfast.host.upkeep import Horizon, compact_for_ever
+from holdfast.model import identity as who
+from holdfast.model.errors import HoldfastError, Unavailable, invariant
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of_struct
+from holdfast.observe.hub import Hub, Reach
+from holdfast.store.contract import Store
+
+DEFAULT_TENANT = "default"
+# How long the first list of the store may take before the server says that it cannot start.
+LOAD_S = 300.0
+# A stop in order: the HTTP server takes the most of it, for requests that are being served.
+STOP_S = 4.5
+RELEASE_S = 0.5
+DRAIN_S = 0.5
+
+Say = Callable[[str], None]
+
+
+class Plane:
+    """One server. `start`, then `wait`, then `stop`."""
+
+    def __init__(self, settings: Settings, say: Say = lambda text: None) -> None:
+        """`say` gets sentences that an operator should read."""
+        settings.check()
+        self.settings = settings
+        self.url = ""
+        self.kubeconfig: Path | None = None
+        self.metrics = Metrics()
+        self._say = say
+        self._identity = who.server(settings.server_name)
+        self._failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._stack = contextlib.AsyncExitStack()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._health: Health | None = None
+
+    # The life of a server ------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, read it, listen. Raises with a sentence when it cannot."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def wait(self) -> str:
+        """Until something has failed for good: the sentence that says what."""
+        return await asyncio.shield(self._failed)
+
+    async def stop(self) -> None:
+        """Stop in order, within seconds."""
+        if self._health is not None:
+            self._health.is_stopping = True
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._stack.aclose()
+        except TimeoutError:
+            self._say("Some connections did not end in time and were cut.")
+
+    async def _start(self) -> None:
+        settings = self.settings
+        trust = await asyncio.to_thread(establish, settings)
+        store = await open_store(settings, self._fail, self._say)
+        self._stack.push_async_callback(store.close)
+        metered = MeteredStore(store, self.metrics)
+        machine = Server(
+            settings.server_name, random.SystemRandom(), metered, limits=limits_for(store)
+        )
+        authority = Shell(machine, self._identity, store=metered)
+        hub = Hub(Forms())
+        hub_shell = Shell(hub, self._identity, store=metered)
+        await self._run(authority, "the authority")
+        self._stack.push_async_callback(self._release, authority, machine)
+        await self._run(hub_shell, "the watch hub")
+        await hub_shell.ask(self._identity, Reach(0), LOAD_S)
+        if not hub.count(kind_of_struct(Tenant)):
+            await self._furnish(authority)
+        await self._listen(store, authority, hub, hub_shell, trust)
+        self._keep(compact_for_ever(store, lambda: _is_ours(store, machine), Horizon()))
+
+    async def _run(self, shell: Shell, name: str) -> None:
+        await shell.start()
+        self._stack.push_async_callback(self._end, shell)
+        self._keep(self._mourn(shell, name))
+
+    async def _end(self, shell: Shell) -> None:
+        # What broke it was said when it broke.
+        with contextlib.suppress(Exception):
+            await shell.stop(DRAIN_S)
+
+    async def _mourn(self, shell: Shell, name: str) -> None:
+        """A machine that ends by itself has found a bug of ours; the server must not go on."""
+        try:
+            await shell.wait()
+        except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the server
+            self._fail(f"{name} has stopped on a bug: {type(bug).__name__}: {bug}")
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._stack.callback(task.cancel)
+
+    def _fail(self, sentence: str) -> None:
+        if not self._failed.done():
+            self._failed.set_result(sentence)
+
+    # Parts ---------------------------------------------------------------------------------------
+
+    async def _listen(
+        self, store: Store, authority: Shell, hub: Hub, hub_shell: Shell, trust: Trust
+    ) -> None:
+        door, freshness = Door(hub), Freshness(store, hub, hub_shell)
+        self._health = Health(store, freshness)
+        api = MeteredApi(
+            store=store,
+            authority=authority,
+            hub=hub,
+            hub_shell=hub_shell,
+            authenticate=door,
+            extras={**self._health.handlers(), **handlers(self.metrics, door)},
+        )
+        api.metrics = self.metrics
+        self._count(hub)
+        listen = self.settings.listen
+        try:
+            port = await api.start(listen.host, listen.port, trust.context())
+        except OSError as error:
+            raise Unavailable(
+                f"cannot listen on {listen.host}:{listen.port}: {error.strerror or error}"
+            ) from error
+        self._stack.push_async_callback(api.stop)
+        self.url = self.settings.advertise or listen.url(port)
+        self.kubeconfig = await asyncio.to_thread(
+            write_kubeconfig, self.settings, trust, listen.url(port)
+        )
+
+    def _count(self, hub: Hub) -> None:
+        gauge = self.metrics.gauge
+        gauge("watchers", "Open watches.", lambda: hub.watchers)
+        gauge("hub_revision", "Revision up to which the hub has read.", lambda: hub.revision)
+
+    async def _furnish(self, authority: Shell) -> None:
+        """What a new plane needs so that somebody can work in it: one tenant."""
+        tenant = Tenant(metadata=ObjectMeta(name=DEFAULT_TENANT))
+        # Servers have no tenants to give; this is an operator's doing, at the first start.
+        operator = Identity(name="bootstrap", groups=(who.ADMINS,))
+        verdict = await authority.ask(operator, Create(tenant, manager="holdfast"), 30.0)
+        if isinstance(verdict, Refusal):
+            invariant(verdict.reason is Reason.EXISTS, f"no first tenant: {verdict.message}")
+
+    async def _release(self, authority: Shell, machine: Server) -> None:
+        """Let another server be the usual one at once, instead of after the lease."""
+        if machine.term is None:
+            return
+        with contextlib.suppress(HoldfastError):
+            await authority.ask(self._identity, ReleaseLease(machine.term), RELEASE_S)
+
+
+def _is_ours(store: Store, machine: Server) -> bool:
+    """Whether this server looks after the store: the only one, or the usual one of several."""
+    return not hasattr(store, "max_ops") or machine.term is not None

@@ -1,0 +1,112 @@
+"""What one server process is started with, and what its parts mean."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model.errors import Invalid
+
+MEMORY = "memory:"
+ETCD = "etcd://"
+SQLITE = "sqlite:"
+# As `store.etcd.config` has it, which is there only where etcd's client is installed.
+ETCD_PREFIX = "/holdfast/"
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+
+
+class EtcdAccess(msgspec.Struct, frozen=True):
+    """How to prove who we are to etcd, beside its endpoints."""
+
+    prefix: str = ETCD_PREFIX
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+
+
+class Listen(msgspec.Struct, frozen=True):
+    """An address to listen on; port 0 takes any that is free."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Listen:
+        """From `HOST:PORT`, with an IPv6 address in brackets."""
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+            raise Invalid(f"{text!r} is no address; it reads like 127.0.0.1:6443")
+        return cls(host, int(port))
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it is all addresses of this computer, and so none that a client could use."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
+    def url(self, port: int) -> str:
+        """The address for clients on this computer."""
+        host = "127.0.0.1" if self.is_everywhere else self.host
+        return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One server.
+
+    data: the directory of everything that it keeps.
+    store: `sqlite:PATH`, `memory:`, or `etcd://HOST:PORT,HOST:PORT`; empty means DATA/store.db.
+    name: what it is called among its peers; two servers of a plane never share one.
+    pki: where the authority and the certificates are; empty means DATA/pki.
+    advertise: the address under which others reach it, when that is not the one it listens on.
+    names: further names for its certificate.
+    """
+
+    data: Path
+    listen: Listen = Listen("127.0.0.1", 6443)
+    store: str = ""
+    name: str = ""
+    pki: Path | None = None
+    advertise: str = ""
+    names: tuple[str, ...] = ()
+    etcd: EtcdAccess = EtcdAccess()
+
+    def check(self) -> None:
+        """Refuse what cannot work, in one sentence."""
+        if not _NAME.fullmatch(self.server_name):
+            raise Invalid(
+                f"{self.server_name!r} is no name for a server: lower-case letters, digits and -"
+            )
+        if self.store and not self.store.startswith((SQLITE, MEMORY, ETCD)):
+            raise Invalid(
+                f"--store {self.store!r} is none of sqlite:PATH, memory: and etcd://HOST:PORT,…"
+            )
+        if self.advertise and not self.advertise.startswith("https://"):
+            raise Invalid(f"--advertise {self.advertise!r} must begin with https://")
+
+    @property
+    def pki_directory(self) -> Path:
+        return self.pki if self.pki is not None else self.data / "pki"
+
+    @property
+    def server_name(self) -> str:
+        """The given name, or this computer's."""
+        return self.name or socket.gethostname().lower().partition(".")[0] or "server"
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """Every name under which a client may rightly know this server."""
+        hostname = socket.gethostname().lower()
+        advertised = self.advertise.removeprefix("https://").rpartition(":")[0].strip("[]")
+        names = ["localhost", "127.0.0.1", "::1", hostname, advertised, *self.names]
+        if not self.listen.is_everywhere:
+            names.append(self.listen.host)
+        return tuple(dict.fromkeys(name for name in names if name))

@@ -1,0 +1,39 @@
+"""/metrics: for administrators, and for whoever is in the group of those who watch over a plane."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from holdfast.host.api import status
+from holdfast.host.api.call import reply
+from holdfast.host.metrics import CONTENT_TYPE, Metrics
+from holdfast.model.errors import Forbidden, HoldfastError
+from holdfast.model.identity import Identity
+from holdfast.model.refusal import Reason
+
+# The organization in the certificate of a Prometheus, or the group of its token.
+MONITORS = "system:monitoring"
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+def handlers(
+    metrics: Metrics, authenticate: Callable[[web.BaseRequest], Identity]
+) -> dict[str, Handler]:
+    """The paths and what answers there."""
+
+    async def show(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            identity = authenticate(request)
+            if not (identity.is_admin or MONITORS in identity.groups):
+                raise Forbidden(
+                    f"/metrics is for administrators and for the group {MONITORS}",
+                    code=Reason.NOT_ALLOWED,
+                )
+        except HoldfastError as error:
+            return reply(*status.of(error))
+        return web.Response(body=metrics.text().encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    return {"/metrics": show}

@@ -1,0 +1,100 @@
+"""What a first start makes so that all can trust each other: authority, certificates, a way in.
+
+The next starts find it all there. Files are for this user alone. `certificates` says what a
+certificate is, `docs/adr/0042-certificates.md` why it is so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from holdfast.host.certificates import CLIENT, Authority, Issued, Purpose
+from holdfast.host.files import private_directory, write_private
+from holdfast.host.kubeconfig import kubeconfig
+from holdfast.host.settings import Settings
+from holdfast.model import identity as who
+
+ADMIN = "admin"
+PEER = "peer"
+SERVER = "server"
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """The authority, and what it has issued to this server and to its administrator.
+
+    `peer` is who this server is to other servers.
+    """
+
+    authority: Authority
+    server: tuple[Path, Path]
+    admin: Issued
+    peer: Issued
+
+    def context(self) -> ssl.SSLContext:
+        """The TLS of the server's socket. Whoever has a certificate of ours may show it."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(*self.server)
+        # Our own authority only: a certificate of anybody else says nothing about who may do what.
+        context.load_verify_locations(cadata=self.authority.pem.decode())
+        context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+
+def establish(settings: Settings) -> Trust:
+    """Find or make everything. Raises Invalid when what is there cannot be used."""
+    private_directory(settings.data)
+    directory = private_directory(settings.pki_directory)
+    with _alone(directory):
+        return _establish(settings, directory)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Servers that share a directory and start together must not make two authorities in it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _establish(settings: Settings, directory: Path) -> Trust:
+    name = who.server(settings.server_name).name
+    # Servers that share a directory of certificates have files of their own in it.
+    suffix = f"-{settings.server_name}" if settings.pki is not None else ""
+    authority = Authority.open(directory)
+    purpose = Purpose(server_names=settings.certificate_names)
+    return Trust(
+        authority,
+        authority.keep(directory, SERVER + suffix, name, purpose),
+        _issued(authority.keep(directory, ADMIN, ADMIN, CLIENT, (who.ADMINS,))),
+        _issued(authority.keep(directory, PEER + suffix, name, CLIENT)),
+    )
+
+
+def write_kubeconfig(settings: Settings, trust: Trust, url: str) -> Path:
+    """The administrator's way in, in the data directory. It is left alone while it is right."""
+    path = settings.data / "kubeconfig"
+    content = kubeconfig(url, trust.authority.pem, trust.admin, user=ADMIN)
+    try:
+        if path.read_bytes() == content:
+            return path
+    except OSError:
+        # There is none yet.
+        pass
+    write_private(path, content)
+    return path
+
+
+def _issued(files: tuple[Path, Path]) -> Issued:
+    certificate, key = files
+    return Issued(certificate.read_bytes(), key.read_bytes())
