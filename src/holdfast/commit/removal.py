@@ -104,10 +104,13 @@ def finalizers_refusal(old: Object | None, new: Object) -> Refusal | None:
 
 
 def still_held(context: Context, old: Object, new: Object) -> Object:
-    """The object with the system's own finalizers that its writer left out and may not take away.
+    """The object with the system's own finalizers that a person left out and may not take away.
 
-    Who writes a whole object from a file does not know of them, and means nothing by it.
+    Who writes a whole object from a file does not know of them, and means nothing by it. A
+    component knows what it does.
     """
+    if not context.is_actor(Actor.USER):
+        return new
     named = new.metadata.finalizers
     mine = [n for n, actors in _REMOVERS.items() if context.is_actor(*actors)]
     left = [n for n in old.metadata.finalizers if n in _REMOVERS and n not in (*named, *mine)]

@@ -363,12 +363,15 @@ def test_a_change_of_the_gate_later_in_the_same_group_is_seen() -> None:
     one, two = it.pending(), it.pending()
     node = it.get(it.node)
     cordoned = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, cordoned=True))
+    it.plane.authority = it.plane.new_authority()
     first, second, third = it.plane.ask_all(
         (SCHEDULER, it.bind(one)), (ADMIN, Update(cordoned)), (SCHEDULER, it.bind(two))
     )
     accepted(first)
     accepted(second)
-    refused(third, Reason.NODE_CORDONED)
+    assert first.revision == second.revision
+    refusal = refused(third, Reason.NODE_CORDONED)
+    assert refusal.details["nodeRevision"] == "uncommitted"
 
 
 def test_a_status_write_never_gets_in_the_way_of_a_bind() -> None:
