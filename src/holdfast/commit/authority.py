@@ -58,7 +58,7 @@ DEFAULT_SETTINGS = Settings()
 DEFAULT_LIMITS = Limits()
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class Waiting(msgspec.Struct, frozen=True, gc=False):
     """A request in line."""
 
     call: int

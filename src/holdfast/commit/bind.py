@@ -97,21 +97,21 @@ def place_refusal(
     pool = next((pool.protected_for for pool in pools if pool.name == gate.pool), None)
     if tenant is not None and tenant.spec.suspended:
         return Refusal(Reason.TENANT_SUSPENDED, f"tenant {tenant.name} accepts no new work")
-    for refusal in (
-        gate_refusal(gate),
-        taint_refusal(gate, template.placement),
-        site_refusal(gate, template.placement),
-        residency_refusal(template.placement, tenant, gate.region, region),
-        protection_refusal(gate.protected_for, work.namespace, template.priority_class),
-        protection_refusal(pool, work.namespace, template.priority_class),
-    ):
-        if refusal is not None:
-            return msgspec.structs.replace(
-                refusal,
-                message=f"node {node}: {refusal.message}",
-                details={**refusal.details, "node": node},
-            )
-    return None
+    refusal = (
+        gate_refusal(gate)
+        or taint_refusal(gate, template.placement)
+        or site_refusal(gate, template.placement)
+        or residency_refusal(template.placement, tenant, gate.region, region)
+        or protection_refusal(gate.protected_for, work.namespace, template.priority_class)
+        or protection_refusal(pool, work.namespace, template.priority_class)
+    )
+    if refusal is None:
+        return None
+    return msgspec.structs.replace(
+        refusal,
+        message=f"node {node}: {refusal.message}",
+        details={**refusal.details, "node": node},
+    )
 
 
 def fit_on(
@@ -223,7 +223,7 @@ def life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
     return None
 
 
-class _Taken(msgspec.Struct, frozen=True):
+class _Taken(msgspec.Struct, frozen=True, gc=False):
     """What a bind takes, and of whose quota."""
 
     held: Held

@@ -32,7 +32,7 @@ from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
 
 
-class Decided(msgspec.Struct, frozen=True):
+class Decided(msgspec.Struct, frozen=True, gc=False):
     """A yes, before it is committed.
 
     `revisions` say since when each object is as it is; UNCOMMITTED means by this very commit.

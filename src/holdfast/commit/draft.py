@@ -40,7 +40,7 @@ class NotLoaded(Exception):
         self.missing = missing
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """A key as it was last seen. `value` is None when it was absent."""
 
     modified: int

@@ -75,14 +75,21 @@ def remembered(
     """
     if not operation:
         return metadata
-    kept = list(metadata.operations)
+    made = Operation(id=operation, digest=mark, at=at)
+    kept = metadata.operations
+    if len(kept) >= settings.operations_kept:
+        kept = _young(kept, at, settings)
+    return msgspec.structs.replace(metadata, operations=(*kept, made))
+
+
+def _young(kept: tuple[Operation, ...], at: datetime, settings: Settings) -> tuple[Operation, ...]:
+    """Those that have to be kept beside a new one."""
     since = at - timedelta(milliseconds=settings.operations_kept_ms)
     while len(kept) >= settings.operations_kept and (
         kept[0].at < since or len(kept) >= settings.operations_max
     ):
-        del kept[0]
-    kept.append(Operation(id=operation, digest=mark, at=at))
-    return msgspec.structs.replace(metadata, operations=tuple(kept))
+        kept = kept[1:]
+    return kept
 
 
 def past_key(context: Context, operation: str) -> str:

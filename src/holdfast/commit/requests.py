@@ -345,7 +345,7 @@ class Forward(msgspec.Struct, frozen=True):
     request: Any
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True, gc=False):
     """It is so, as of this revision, and these objects are now as given.
 
     `replayed` says that it was so before this request; then the objects are for the caller to read.

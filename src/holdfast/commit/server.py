@@ -107,7 +107,7 @@ class Server:
             return self._through(Asked(asked.call, asked.body.identity, asked.body.request), now)
         holder = self._holder(now)
         if holder is None:
-            return self._through(Asked(asked.call, identity, asked.body), now)
+            return self._through(asked, now)
         call = self._authority.next_call()
         self._forwarded[call] = Asked(asked.call, identity, asked.body)
         return [Ask(call, holder, Forward(identity, asked.body), FORWARD_TIMEOUT_MS)]

@@ -46,7 +46,7 @@ class Demand(msgspec.Struct, frozen=True):
     ports: tuple[str, ...] = ()
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """What exactly is taken: sums, devices and ports.
 
     A binding and a claim of a reservation carry it.
