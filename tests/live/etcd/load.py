@@ -36,12 +36,13 @@ class Told:
     committed_at: list[float] = field(default_factory=list)
     unknown: int = 0
     unknown_applied: int = 0
+    sent_again: int = 0
     unavailable: int = 0
 
     def __str__(self) -> str:
         return (
             f"{len(self.applied)} applied; {self.unknown} unknown, of which {self.unknown_applied}"
-            f" had applied; {self.unavailable} certainly not"
+            f" had applied and {self.sent_again} were sent again; {self.unavailable} certainly not"
         )
 
 
@@ -138,12 +139,9 @@ class Load:
             return None
         except OutcomeUnknown:
             self.told.unknown += 1
-            fate = await self._fate(store, token)
-            if fate == NotApplied():
+            revision = await self._find_out(store, transaction, token)
+            if revision is None:
                 return None
-            assert isinstance(fate, Applied), f"{token} was forgotten"
-            self.told.unknown_applied += 1
-            revision = fate.revision
         else:
             if isinstance(outcome, Refused):
                 # Only this writer writes the key, and it knows what it wrote.
@@ -153,6 +151,24 @@ class Load:
             self.told.committed_at.append(time.monotonic())
         self.told.applied.add((revision, key, value))
         return revision
+
+    async def _find_out(self, store: EtcdStore, transaction: Transaction, token: str) -> int | None:
+        """Ask, or send the same once more under the same token: both must lead to the truth."""
+        if self.told.unknown % 2:
+            try:
+                again = await store.txn(transaction, token=token, timeout_s=TXN_TIMEOUT_S)
+            except (OutcomeUnknown, Unavailable):
+                pass
+            else:
+                assert isinstance(again, Committed), f"{token} was refused: {again}"
+                self.told.sent_again += 1
+                return again.revision
+        fate = await self._fate(store, token)
+        if fate == NotApplied():
+            return None
+        assert isinstance(fate, Applied), f"{token} was forgotten"
+        self.told.unknown_applied += 1
+        return fate.revision
 
     async def _fate(self, store: EtcdStore, token: str) -> Fate:
         async with asyncio.timeout(FATE_TIMEOUT_S):

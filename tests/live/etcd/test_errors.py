@@ -42,7 +42,7 @@ def test_nobody_there_is_unavailable_and_said_so() -> None:
 
 
 def test_a_dead_cluster_certainly_did_nothing_and_a_dying_one_perhaps(tmp_path: Path) -> None:
-    """Only what was given to a standing connection is in doubt [N1, F6]."""
+    """Only what was given to a standing connection is in doubt [N1.1, F6]."""
     with EtcdCluster(tmp_path) as cluster:
 
         async def story(store: EtcdStore) -> None:
@@ -138,7 +138,7 @@ def test_as_much_as_is_promised_fits(tmp_path: Path) -> None:
 
 
 def test_a_full_database_leaves_no_lie_behind(tmp_path: Path) -> None:
-    """ "Space exceeded" may come with or without effect: the token tells which [N1, INV11]."""
+    """ "Space exceeded" may come with or without effect: the token tells which [N1.1, INV11]."""
     with EtcdCluster(tmp_path, flags=["--quota-backend-bytes=3000000"]) as cluster:
 
         async def story(store: EtcdStore) -> None:

@@ -100,7 +100,7 @@ def test_the_whole_cluster_is_killed(tmp_path: Path) -> None:
 
 
 def test_the_leader_is_paused(tmp_path: Path) -> None:
-    """A stopped leader holds requests and then goes on; none of them counts twice [INV3, N1]."""
+    """A stopped leader holds requests and then goes on; none of them counts twice [INV3, N1.1]."""
 
     async def faults(cluster: EtcdCluster, load: Load) -> None:
         leader = await leader_of(cluster)

@@ -87,7 +87,7 @@ async def sent_under(
 
 
 def test_a_stopped_member_applies_nothing_that_was_given_up(tmp_path: Path) -> None:
-    """It takes up old requests when it wakes; their slots have moved on [INV3, F6, N1]."""
+    """It takes up old requests when it wakes; their slots have moved on [INV3, F6, N1.1]."""
     with EtcdCluster(tmp_path, size=3) as cluster:
 
         async def story() -> None:
@@ -128,7 +128,7 @@ def test_a_stopped_member_applies_nothing_that_was_given_up(tmp_path: Path) -> N
 def test_a_straggler_does_not_apply_after_its_fate_was_asked(
     cluster: EtcdCluster, who: str
 ) -> None:
-    """Whoever asks, NotApplied is a promise [INV3, F6, N1]."""
+    """Whoever asks, NotApplied is a promise [INV3, F6, N1.1]."""
 
     async def story(store: EtcdStore, other: EtcdStore) -> None:
         await store.txn(PUT, token=store.new_token())
@@ -147,7 +147,7 @@ def test_a_straggler_does_not_apply_after_its_fate_was_asked(
 
 
 def test_a_lost_answer_is_found_again_by_any_client(cluster: EtcdCluster) -> None:
-    """Applied after all: the sender, another client and a second sending all learn it [N1, F6]."""
+    """Applied after all: the sender, another client and a second sending learn it [N1.1, F6]."""
 
     async def story(store: EtcdStore, other: EtcdStore) -> None:
         await store.txn(PUT, token=store.new_token())
@@ -199,7 +199,7 @@ def test_a_refusal_of_the_second_sending_rules_out_the_first(cluster: EtcdCluste
 
 
 def test_a_straggler_that_arrives_during_the_second_sending_is_found(cluster: EtcdCluster) -> None:
-    """The second is refused by what the first one wrote: the answer is Committed [N1]."""
+    """The second is refused by what the first one wrote: the answer is Committed [N1.1]."""
 
     async def story(store: EtcdStore, other: EtcdStore) -> None:
         await store.txn(Transaction((), (Put("x", b""),)), token=store.new_token())
@@ -211,6 +211,24 @@ def test_a_straggler_that_arrives_during_the_second_sending_is_found(cluster: Et
         assert outcome == Committed((await store.range("a", "b")).records[0].modified)
 
     play(cluster, "/during/", story)
+
+
+def test_tasks_that_send_one_token_at_once_write_once(cluster: EtcdCluster) -> None:
+    """Also when some of them had to wait for the slot that others already used [INV3]."""
+
+    async def story(store: EtcdStore, other: EtcdStore) -> None:
+        for i in range(10):
+            # A client of its own each time: its first token has to wait for its slot.
+            config = EtcdConfig(endpoints=cluster.endpoints, prefix=f"/at-once/{i}/")
+            fresh = await EtcdStore.open(config)
+            token = fresh.new_token()
+            blind = [Transaction((), (Put(f"k{n}", b""),)) for n in range(20)]
+            outcomes = await asyncio.gather(*(fresh.txn(t, token=token) for t in blind))
+            assert len(set(outcomes)) == 1
+            assert len(await keys(fresh)) == 1
+            await fresh.close()
+
+    play(cluster, "/at-once/", story)
 
 
 def test_a_token_of_another_client_can_be_used_and_counts_once(cluster: EtcdCluster) -> None:

@@ -35,7 +35,9 @@ from holdfast.store.etcd.watching import Buffer
 PATIENCE_S = 30.0
 # Between two attempts to open a stream when members refuse it.
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 1.0
-# A process that was stopped for longer than this does not trust its streams.
+# A process looks up at least this often, and one that was stopped for longer than the other does
+# not trust its streams.
+LOOK_EVERY_S = 1.0
 STALL_MAX_S = 2.0
 # How long a bookmark may take to be written, and then to come back.
 BOOKMARK_TIMEOUT_S = 3.0
@@ -163,12 +165,11 @@ class Follower:
         self, reading: asyncio.Future[Any], probing: asyncio.Future[Any] | None
     ) -> None:
         began = _now()
+        timeout_s = LOOK_EVERY_S
         if self._awaited:
-            timeout_s = max(self._awaited_until - began, 0.0)
-        elif probing is not None:
-            timeout_s = PATIENCE_S
-        else:
-            timeout_s = max(self._due - began, 0.0)
+            timeout_s = min(timeout_s, max(self._awaited_until - began, 0.0))
+        elif probing is None:
+            timeout_s = min(timeout_s, max(self._due - began, 0.0))
         tasks = [reading] if probing is None else [reading, probing]
         await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if _now() - began > timeout_s + STALL_MAX_S:

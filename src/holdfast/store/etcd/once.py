@@ -23,7 +23,7 @@ from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster
 from holdfast.store.etcd.layout import Layout
-from holdfast.store.etcd.ring import SLOTS_AT_ONCE, Ring, Token, parse
+from holdfast.store.etcd.ring import SLOTS_AT_ONCE, SLOTS_MAX, Ring, Token, parse
 from holdfast.store.etcd.slots import SEEN_EVERY_S, Slot, Slots, slot_in
 
 # When more outcomes than this are unknown and nobody asks, we ask ourselves.
@@ -80,7 +80,7 @@ class Once:
         known = ring.known_fate(token) if ring else None
         if known is not None:
             return known
-        if ring is not None and ring.holds(token) and ring.modified(token) == ABSENT:
+        if ring is not None and ring.lacks_slot(token):
             await self._make_slots(ring)
         try:
             fate, modified = await self._settle(token)
@@ -111,16 +111,20 @@ class Once:
         if ring is None or not ring.holds(token):
             slot = await self._slots.read(token)
             return (Forgotten(), ABSENT) if slot is None else (slot.fate(token), slot.modified)
-        if ring.modified(token) == ABSENT:
+        if ring.lacks_slot(token):
             await self._make_slots(ring)
         doubt = ring.oldest_doubt(DOUBTS_MAX)
         if doubt is not None and doubt != token:
             await self.fate(str(doubt))
         # Until a connection stands nothing is sent and the token stays unused.
         await self._cluster.ready(self._timeout_s)
-        if ring.modified(token) == ABSENT:
+        # While we waited the same token may have been sent by another task, and settled. What its
+        # slot holds now must not be taken for what it was before: that would apply it twice.
+        fate = ring.known_fate(token)
+        modified = ring.usable(token, SLOTS_MAX)
+        if fate is None and modified == ABSENT:
             raise Unavailable(f"nothing was written: token {token} has no slot, try again")
-        return None, ring.modified(token)
+        return fate, modified
 
     async def _send(
         self,

@@ -90,9 +90,9 @@ class Ring:
             return ABSENT
         return self._modified[token.slot]
 
-    def modified(self, token: Token) -> int:
-        """When the token's slot was last written, as far as we know."""
-        return self._modified[token.slot]
+    def lacks_slot(self, token: Token) -> bool:
+        """Whether the token waits for a slot that etcd does not have yet."""
+        return self.holds(token) and self._modified[token.slot] == ABSENT
 
     def was_sent(self, token: Token) -> bool:
         """Whether a transaction with this token may be under way or may have arrived."""

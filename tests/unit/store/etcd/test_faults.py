@@ -47,7 +47,7 @@ CERTAIN = {
 
 @pytest.mark.parametrize("code, text", DOUBTFUL)
 def test_what_may_have_been_applied_is_an_unknown_outcome(code: str, text: str) -> None:
-    """A lost answer is never reported as "did not happen" [N1, F6]."""
+    """A lost answer is never reported as "did not happen" [N1.1, F6]."""
     kind = classify(code, text)
     assert kind is Kind.DOUBT
     assert isinstance(error_for(kind, text, writes=True), OutcomeUnknown)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.model.errors import Invalid, Unavailable
+from holdfast.model.transaction import ABSENT
 from holdfast.store.contract import Applied, Forgotten, NotApplied
 from holdfast.store.etcd.ring import FATES_MAX, SLOTS_AT_ONCE, SLOTS_MAX, Ring, Token, parse
 from holdfast.store.etcd.slots import Slot
@@ -106,7 +107,7 @@ class Rings(RuleBasedStateMachine):
         if how == "refused":
             self.ring.refused(token, self.revision)
             self.open[token] = "held"
-            assert self.ring.modified(token) == self.revision
+            assert self.ring.usable(token, SLOTS_MAX) == self.revision
         elif how == "lost":
             self.ring.lost(token)
             self.open[token] = "doubt"
@@ -125,6 +126,8 @@ class Rings(RuleBasedStateMachine):
         self.ring.lost(token)
         self.ring.refused(token, 0)
         assert not self.ring.holds(token)
+        # What its slot holds now belongs to another: taking it would let the token apply again.
+        assert self.ring.usable(token, SLOTS_MAX) == ABSENT
 
     @invariant()
     def open_tokens_keep_their_slots(self) -> None:
