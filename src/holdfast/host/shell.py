@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +162,12 @@ class Shell:
                     self._arrived.clear()
                     await self._arrived.wait()
                 for _ in range(min(STEPS_PER_TURN, len(self._line))):
-                    await self._step()
+                    stimulus = self._next()
+                    if stimulus is None or self._stopping:
+                        continue
+                    effects = self._machine.step(stimulus, clock.now())
+                    if effects:
+                        await self._perform(effects)
                 if self._bug is not None:
                     raise self._bug
                 await asyncio.sleep(0)
@@ -179,11 +184,9 @@ class Shell:
         self._streams.drop()
         self._line.clear()
 
-    async def _step(self) -> None:
-        stimulus = self._next()
-        if stimulus is None or self._stopping:
-            return
-        for effect in self._machine.step(stimulus, clock.now()):
+    async def _perform(self, effects: Sequence[Any]) -> None:
+        """Perform the effects of one step, strictly in order."""
+        for effect in effects:
             performer = self._performers.get(type(effect))
             if performer is not None:
                 performer(effect)
