@@ -23,6 +23,7 @@ from holdfast.host.client.looking import (
 )
 from holdfast.host.client.performing import demand_good
 from holdfast.host.client.reading import Reading
+from holdfast.model.errors import OutcomeUnknown
 from holdfast.model.meta import AnyObject
 from holdfast.model.registry import Kind, kind_of, kind_of_struct
 from holdfast.model.wire import decode_trusted, encode
@@ -55,7 +56,7 @@ class Writing(Reading):
 
         async def send(effect: Send) -> AnyObject:
             body = await self.put("POST", path, encode(obj), operation, effect, manager=manager)
-            return decode_trusted(cls, body)
+            return _written(cls, body)
 
         made: AnyObject = await self.performer.perform(Nature.WRITE, send, look)
         return made
@@ -106,7 +107,7 @@ class Writing(Reading):
                 if wanted == current:
                     return current
             body = await self.put("PUT", where, encode(wanted), operation, effect)
-            return decode_trusted(cls, body)
+            return _written(cls, body)
 
         async def look(timeout_s: float) -> AnyObject | None:
             return await remembers(self, cls, path, operation, timeout_s)
@@ -207,7 +208,7 @@ class Writing(Reading):
             data = await self.put(
                 method, path, body(), operation, effect, form, manager=manager, force=force
             )
-            return decode_trusted(cls, data)
+            return _written(cls, data)
 
         async def look(timeout_s: float) -> AnyObject | None:
             return await remembers(self, cls, where, operation, timeout_s)
@@ -257,6 +258,13 @@ def _delete_options(uid: str, propagation: Propagation, grace: int | None) -> di
     if grace is not None:
         options["gracePeriodSeconds"] = grace
     return options
+
+
+def _written(cls: type[AnyObject], body: bytes) -> AnyObject:
+    """The object in an answer. A bare Status says only that it was accepted before."""
+    if msgspec.json.decode(body, type=_OnlyKind).kind != kind_of_struct(cls).name:
+        raise OutcomeUnknown("it was accepted before; the object tells what became of it")
+    return decode_trusted(cls, body)
 
 
 def _left_over(cls: type[AnyObject], kind: Kind, body: bytes) -> AnyObject | Gone:
