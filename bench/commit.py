@@ -121,7 +121,7 @@ class Core:
 
 
 async def on_memory(count: int) -> tuple[float, float]:
-    """Binds a second of CPU, decided and bare: nothing waits here, and what others do is no cost."""
+    """Binds a second of CPU, decided and bare: nothing waits here, and others are no cost."""
     core = Core()
     binds = await prepare(core.ask, core.ask_all, count)
     bare, core.transactions = core.keyspace.copy(), []
