@@ -19,7 +19,7 @@ from holdfast.commit.authorise import identity_refusal, verb_refusal
 from holdfast.commit.charges import QUOTA_NAME, capacity_class
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.policy import policy
+from holdfast.commit.policy import policy, signed
 from holdfast.commit.writers import spec_refusal
 from holdfast.model.allowance import never_fits
 from holdfast.model.defaults import defaulted
@@ -74,8 +74,9 @@ def _authorise(draft: Draft, context: Context, admission: Admission) -> Refusal 
 
 
 def _default(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    admission.object, sentences = defaulted(admission.object)
-    admission.changes.extend(sentences)
+    shaped = signed(context, admission.object, admission.old)
+    admission.object, sentences = defaulted(shaped.object)
+    admission.changes.extend((*shaped.changes, *sentences))
     return None
 
 
@@ -106,7 +107,7 @@ def _tenant(draft: Draft, context: Context, admission: Admission) -> Refusal | N
 
 
 def _policy(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    outcome = policy(draft, context, admission.object, admission.old)
+    outcome = policy(draft, context, admission.object)
     if isinstance(outcome, Refusal):
         return outcome
     admission.object = outcome.object

@@ -43,18 +43,19 @@ def _no(field: str, value: str, rule: str, scope: str, reason: Reason) -> Refusa
     )
 
 
-def policy(draft: Draft, context: Context, obj: Object, old: Object | None) -> Shaped | Refusal:
+def policy(draft: Draft, context: Context, obj: Object) -> Shaped | Refusal:
     """Judge one object. Kinds without a policy pass."""
-    match obj:
-        case Workload():
-            return _workload(draft, context, obj)
-        case Override():
-            return _override(context, obj, old)
-    return Shaped(obj)
+    return _workload(draft, context, obj) if isinstance(obj, Workload) else Shaped(obj)
 
 
-def _override(context: Context, obj: Override, old: Object | None) -> Shaped:
-    """Who asked for an override is who is authenticated, whatever the file says."""
+def signed(context: Context, obj: Object, old: Object | None) -> Shaped:
+    """The object with the name of who asked for it, where that is part of it.
+
+    Who asked for an override is who was authenticated then, whatever the file says or leaves out.
+    This comes before validation, which lets nobody change that name.
+    """
+    if not isinstance(obj, Override):
+        return Shaped(obj)
     asked = old.spec.requester if isinstance(old, Override) else context.identity.name
     if obj.spec.requester == asked:
         return Shaped(obj)

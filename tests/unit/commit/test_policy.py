@@ -1,0 +1,194 @@
+"""Admission policy: what a well-formed object may not ask for, and what it is given unasked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commit.admission import CHANGES_ANNOTATION
+from holdfast.commit.requests import Create, Update
+from holdfast.model import identity as who
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.node import Protection
+from holdfast.model.kinds.override import Override, OverrideScope, OverrideSpec, OverrideType
+from holdfast.model.kinds.placement import Placement
+from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
+from holdfast.model.kinds.region import Pool
+from holdfast.model.kinds.template import DeviceRequest
+from holdfast.model.kinds.workload import Recovery, Workload, WorkloadSpec
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason
+from tests.furnished import ANN, BOB, Furnished
+from tests.plane import ADMIN, SCHEDULER, WORKLOADS, accepted, refused, template
+
+
+def workload(name: str = "api", namespace: str = "acme", **spec: Any) -> Workload:
+    spec = {"template": template(), **spec}
+    return Workload(ObjectMeta(name=name, namespace=namespace), spec=WorkloadSpec(**spec))
+
+
+def test_recovery_work_is_marked_critical_and_that_is_recorded() -> None:
+    """[B1, B4]"""
+    it = Furnished()
+    critical = PriorityClass(ObjectMeta(name="critical"), spec=PriorityClassSpec(value=1000))
+    it.plane.create(critical)
+    made = it.yes(ANN, Create(workload(recovery=Recovery(regions=("eu-west",)))))
+    assert made.spec.template.priority_class == "critical"
+    assert (
+        "because spec.recovery asks for recovery" in (made.metadata.annotations[CHANGES_ANNOTATION])
+    )
+    named = it.yes(
+        ANN,
+        Create(
+            workload(
+                "named", template=template(priority_class="high"), recovery=Recovery(regions=())
+            )
+        ),
+    )
+    assert named.spec.template.priority_class == "high"
+    never = it.yes(ANN, Create(workload("never", recovery=Recovery(eligible=False))))
+    assert never.spec.template.priority_class == ""
+    assert accepted(it.ask(WORKLOADS, it.birth(made))).spec.priority == 1000
+
+
+def test_recovery_without_a_class_for_it_is_let_in_with_a_warning() -> None:
+    """A hint fails open, and says so. [B5]"""
+    it = Furnished()
+    answer = it.ask(ANN, Create(workload(recovery=Recovery(regions=("eu-west",)))))
+    assert accepted(answer).spec.template.priority_class == ""
+    assert any("there is no priority class 'critical'" in line for line in answer.warnings)
+
+
+def test_a_priority_class_is_for_those_whom_it_names() -> None:
+    """Also when admission itself would choose it. [B6, B1]"""
+    it = Furnished()
+    spec = PriorityClassSpec(value=1000, allowed_tenants=("globex",))
+    it.plane.create(PriorityClass(ObjectMeta(name="critical"), spec=spec))
+    wanted = template(priority_class="critical")
+    refusal = refused(it.ask(ANN, Create(workload(template=wanted))), Reason.NOT_ALLOWED)
+    assert refusal.details == {
+        "field": "spec.template.priorityClass",
+        "value": "critical",
+        "scope": "PriorityClass critical",
+    }
+    refused(it.ask(ANN, Create(workload(recovery=Recovery(regions=())))), Reason.NOT_ALLOWED)
+    it.yes(BOB, Create(workload(namespace="globex", template=wanted)))
+    refused(it.ask(ANN, Create(workload(template=template(priority_class="none")))), Reason.MISSING)
+
+
+def test_a_protected_pool_cannot_be_selected_by_others() -> None:
+    """In any region that the work names, and in all of them when it names none. [B6, C6.8]"""
+    it = Furnished()
+    region = it.plane.read("objects/regions/eu-west")
+    guarded = Protection(tenants=("globex",))
+    it.updated(region, pools=(Pool(name="vault", protected_for=guarded),))
+    it.plane.region("us-east", "us")
+
+    def asks_for(*regions: str, namespace: str = "acme") -> Workload:
+        placement = Placement(pool="vault", regions=regions)
+        return workload(namespace=namespace, template=template(placement=placement))
+
+    for regions in ((), ("eu-west",), ("us-east", "eu-west")):
+        refusal = refused(it.ask(ANN, Create(asks_for(*regions))), Reason.PROTECTED_CAPACITY)
+        assert refusal.details["scope"] == "Region eu-west"
+        assert refusal.details["field"] == "spec.template.placement.pool"
+    it.yes(ANN, Create(asks_for("us-east")))
+    it.yes(BOB, Create(asks_for("eu-west", namespace="globex")))
+
+
+def test_a_protected_pool_takes_nobody_elses_work_even_unasked() -> None:
+    """Work that names no pool must not land there either. [C6.8]"""
+    it = Furnished()
+    region = it.plane.read("objects/regions/eu-west")
+    node = it.plane.node("node-v", pool="vault")
+    replica = it.pending()
+    it.updated(region, pools=(Pool(name="vault", protected_for=Protection(tenants=("globex",))),))
+    refused(it.ask(SCHEDULER, it.bind(replica, node)), Reason.TENANCY_FORBIDDEN)
+    theirs = it.pending(it.plane.workload("w", "globex"))
+    it.yes(SCHEDULER, it.bind(theirs, node))
+
+
+@pytest.mark.parametrize(
+    "request_, allowed",
+    [
+        (DeviceRequest(device_class="gpu"), False),
+        (DeviceRequest(device_class="gpu", memory="0"), False),
+        (DeviceRequest(device_class="gpu", memory="16Gi"), True),
+        (DeviceRequest(device_class="gpu", models=("A100",)), True),
+        (DeviceRequest(device_class="fpga"), True),
+    ],
+)
+def test_gpu_work_says_what_it_needs(request_: DeviceRequest, allowed: bool) -> None:
+    """[B6]"""
+    it = Furnished()
+    answer = it.ask(ANN, Create(workload(template=template(devices=(request_,)))))
+    if allowed:
+        accepted(answer)
+    else:
+        refusal = refused(answer, Reason.NOT_ALLOWED)
+        assert refusal.details["field"] == "spec.template.devices[0]"
+
+
+def test_work_for_regions_that_its_tenant_may_not_use_is_refused() -> None:
+    """[C6.2, B5]"""
+    it = Furnished()
+    it.updated(it.plane.read("objects/tenants/acme"), regions=("eu-west",))
+    it.plane.region("us-east", "us")
+    away = template(placement=Placement(regions=("us-east",)))
+    refused(it.ask(ANN, Create(workload(template=away))), Reason.RESIDENCY_FORBIDDEN)
+    either = template(placement=Placement(regions=("us-east", "eu-west")))
+    it.yes(ANN, Create(workload(template=either)))
+
+
+def test_many_regions_that_are_not_there_yet_are_warnings_and_no_harm() -> None:
+    """They are looked up together: a long list must not stop the server. [B5, C7.4]"""
+    it = Furnished()
+    regions = tuple(f"r{number}" for number in range(40))
+    made = template(placement=Placement(regions=regions))
+    answer = it.ask(ANN, Create(workload(template=made)))
+    accepted(answer)
+    assert len([line for line in answer.warnings if "there is no region" in line]) == 40
+
+
+def test_a_grace_that_a_cut_off_node_will_not_give_is_a_warning() -> None:
+    """[B5]"""
+    it = Furnished()
+    answer = it.ask(ANN, Create(workload(template=template(grace_seconds=60))))
+    assert any("spec.template.graceSeconds" in line for line in answer.warnings)
+    short = it.ask(ANN, Create(workload("short", template=template(grace_seconds=10))))
+    assert short.warnings == ()
+
+
+def test_who_asked_for_an_override_is_who_is_authenticated() -> None:
+    """[L1]"""
+    it = Furnished()
+    spec = OverrideSpec(
+        type=OverrideType.PAUSE,
+        scope=OverrideScope(workloads=("web",)),
+        reason="maintenance",
+        expires=it.plane.at(600),
+        requester="somebody else",
+    )
+    made = it.yes(ANN, Create(Override(ObjectMeta(name="o", namespace="acme"), spec=spec)))
+    assert made.spec.requester == "ann"
+    later = msgspec.structs.replace(made.spec, expires=it.plane.at(900), requester="admin")
+    after = it.yes(ADMIN, Update(msgspec.structs.replace(made, spec=later)))
+    assert after.spec.requester == "ann"
+
+
+def test_policy_is_asked_again_when_work_changes() -> None:
+    """[B6]"""
+    it = Furnished()
+    made = it.yes(ANN, Create(workload()))
+    devices = (DeviceRequest(device_class="gpu"),)
+    spec = msgspec.structs.replace(made.spec, template=template(devices=devices))
+    refused(it.ask(ANN, Update(msgspec.structs.replace(made, spec=spec))), Reason.NOT_ALLOWED)
+
+
+@pytest.mark.parametrize("identity", [SCHEDULER, who.controller("rollout"), who.server("a")])
+def test_components_do_not_write_what_people_want(identity: Identity) -> None:
+    """[A9, C6.7]"""
+    it = Furnished()
+    refused(it.ask(identity, Create(workload())), Reason.NOT_OWNER)
