@@ -7,9 +7,16 @@ BIN     := $(VENV)/bin
 WORKERS ?= 2
 # Further arguments to pytest: make test ARGS="-k fits"
 ARGS    ?=
+# Where `make up` keeps everything, and where it listens.
+DATA    ?= data
+LISTEN  ?= 127.0.0.1:6443
+STORE   ?=
+
+# So many seeds are simulated by sim-authority.
+SEEDS   ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page help install system check format test test-quick crash-long failover-long bench requirements lock clean
+.PHONY: authority-page help install up system check format test test-quick crash-long failover-long sim-authority bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +32,9 @@ system: $(VENV)/.system ## Install the system packages that live tests use (etcd
 # The stamp is written only when nothing is missing: a machine that lacks a package is told so each time.
 $(VENV)/.system: tools/system-packages | $(VENV)/.installed
 	@if tools/system-packages; then touch $@; fi
+
+up: $(VENV)/.installed ## Start a server here (DATA=data LISTEN=127.0.0.1:6443 STORE=); Ctrl-C stops it, the data stays
+	@$(BIN)/python -m holdfast.host serve --data "$(DATA)" --listen "$(LISTEN)" --store "$(STORE)"
 
 check: $(VENV)/.installed ## Lint, format, types, import layers, purity of the pure rooms; changes nothing
 	$(BIN)/ruff check .
@@ -48,6 +58,10 @@ crash-long: $(VENV)/.installed ## Fail the power at 200,000 moments of the embed
 
 failover-long: $(VENV)/.installed $(VENV)/.system ## Kill and stop etcd members at random under load (SECONDS=600)
 	HOLDFAST_FAILOVER_S=$(or $(SECONDS),600) $(BIN)/pytest tests/live/etcd/test_failover.py -k long_time -s $(ARGS)
+
+sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS of them (1,000 take about ten minutes of CPU)
+	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO \
+		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
 
 bench: $(VENV)/.installed ## Run a benchmark: make bench NAME=model; without NAME list them
 	@$(BIN)/python -m bench $(NAME)

@@ -252,7 +252,7 @@ def test_a_watch_goes_on_over_a_restart_without_a_hole(tmp_path: Path) -> None:
             if isinstance(news, Listed):
                 listed += 1
                 # A list after 410 replaces what is known, so it tells what was missed.
-                known = {name for name in told}
+                known = set(told)
                 told.extend(w.name for w in news.objects if w.name not in known)
             elif isinstance(news, Present) and news.object.metadata.generation == 1:
                 told.append(news.object.name)
