@@ -90,6 +90,25 @@ def test_a_call_on_a_broken_channel_is_known_not_to_have_been_sent(tmp_path: Pat
         play(EtcdConfig(endpoints=cluster.endpoints), story)
 
 
+def test_closing_leaves_nobody_waiting_and_lies_to_nobody(tmp_path: Path) -> None:
+    """What was under way may have happened, and is not reported as cancelled [F6]."""
+    with EtcdCluster(tmp_path) as cluster:
+
+        async def story(store: EtcdStore) -> None:
+            await store.txn(PUT, token=store.new_token())
+            cluster.pause(0)
+            writing = asyncio.create_task(store.txn(PUT, token=store.new_token(), timeout_s=30.0))
+            reading = asyncio.create_task(store.range("a", "b"))
+            await asyncio.sleep(0.1)
+            async with asyncio.timeout(5):
+                await store.close()
+                outcomes = await asyncio.gather(writing, reading, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, Unavailable]
+            cluster.resume(0)
+
+        play(EtcdConfig(endpoints=cluster.endpoints), story)
+
+
 def test_limits_of_the_server_are_refused_before_and_by_the_server(tmp_path: Path) -> None:
     """A cluster with smaller limits than configured refuses for certain, with the same code."""
     flags = ["--max-txn-ops=8", "--max-request-bytes=10000"]

@@ -233,6 +233,28 @@ def test_the_streams_member_dies_and_another_takes_over(tmp_path: Path) -> None:
         play(cluster, "/", story)
 
 
+def test_a_stream_of_a_stopped_member_is_given_up(tmp_path: Path) -> None:
+    """The connection looks alive for nine seconds; a missing bookmark tells sooner [C7.6]."""
+    with EtcdCluster(tmp_path, size=3) as cluster:
+
+        async def story(store: EtcdStore) -> None:
+            writer = await EtcdStore.open(EtcdConfig(endpoints=cluster.endpoints, prefix="/"))
+            stopped = (await asyncio.to_thread(cluster.wait_leader) + 1) % 3
+            store._cluster._at = stopped
+            writer._cluster._at = (stopped + 1) % 3
+            batches = store.watch("", after=await store.revision())
+            await read_to(batches, await write(writer, 1))
+            cluster.pause(stopped)
+            last = await write(writer, 10)
+            began = time.monotonic()
+            assert len(await read_to(batches, last)) == 10
+            assert time.monotonic() - began < 7.0
+            cluster.resume(stopped)
+            await writer.close()
+
+        play(cluster, "/", story)
+
+
 async def _until_writable(store: EtcdStore) -> None:
     while True:
         try:
