@@ -27,7 +27,7 @@ from holdfast.commit.form import form_refusal
 from holdfast.commit.objects import Written
 from holdfast.commit.operations import Replayed
 from holdfast.model import keys
-from holdfast.model.errors import Invalid, Missing
+from holdfast.model.errors import Conflict, Invalid, Missing, Rejected
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
 
@@ -86,15 +86,26 @@ def decide(draft: Draft, context: Context, request: Any) -> Decided | Refusal:
         return refusal
     try:
         outcome = handler(draft, context, request)
-    except Invalid as error:
-        return Refusal(Reason.INVALID, error.message, causes=error.errors)
-    except Missing as error:
-        return Refusal(Reason.MISSING, error.message)
+    except Rejected as error:
+        return _refusal_of(error)
     if isinstance(outcome, Refusal):
         return outcome
     # A dry run leaves the objects at the revisions they have.
     since = draft.base if getattr(request, "dry_run", False) else draft.revision
     return _decided(outcome, since)
+
+
+def _refusal_of(error: Rejected) -> Refusal:
+    """What a rule below raised, as the refusal that it is: no request may stop the authority."""
+    match error:
+        case Invalid():
+            return Refusal(Reason.INVALID, error.message, causes=error.errors)
+        case Missing():
+            return Refusal(Reason.MISSING, error.message)
+        case Conflict():
+            return Refusal(Reason.STALE_OBJECT, error.message, {"code": error.code})
+        case _:
+            return Refusal(Reason.NOT_ALLOWED, error.message, {"code": error.code})
 
 
 def _decided(outcome: Any, since: Callable[[str], int]) -> Decided:

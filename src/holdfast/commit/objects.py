@@ -12,6 +12,7 @@ import msgspec
 from holdfast.commit.admission import Admission, admit, invalid
 from holdfast.commit.apply import updated
 from holdfast.commit.authorise import identity_refusal, verb_refusal
+from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft
 from holdfast.commit.mirrors import reflect
@@ -36,10 +37,14 @@ from holdfast.commit.requests import Create, Update
 from holdfast.commit.shapes import shape_of, tree_of
 from holdfast.commit.writers import claim_refusal, shared_with_people, status_refusal
 from holdfast.model import keys
+from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ManagedFields, Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import Kind, kind_of
+from holdfast.model.registry import Kind, kind_of, kind_of_struct
 from holdfast.model.validation import validate_status, validate_update
 
 STATUS = "status"
@@ -70,10 +75,35 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
     if past is not None:
         return past
     named = _named(context, request.object)
+    _load_for_birth(draft, named)
     there: Object | None = draft.read(keys.key_of(named))
     if there is not None:
         return recall(there.metadata, request.operation, mark) or _exists(there)
     return create_named(draft, context, named, request, mark)
+
+
+def _load_for_birth(draft: Draft, obj: Object) -> None:
+    """Ask at once for what admission and the ledgers will read.
+
+    A decision that is interrupted for each record in turn is made, and validated, once for each.
+    """
+    kind, tenant = kind_of(obj), obj.namespace
+    wanted = [keys.key_of(obj)]
+    if kind.namespaced:
+        wanted += [
+            keys.object_key(kind_of_struct(Tenant), "", tenant),
+            keys.object_key(kind_of_struct(Quota), tenant, QUOTA_NAME),
+            keys.objects_ledger(tenant),
+        ]
+    if isinstance(obj, Workload | Replica):
+        workload = obj.spec.workload if isinstance(obj, Replica) else obj.name
+        priority = obj.spec.template.priority_class or PRIORITY_NAME
+        wanted += [
+            keys.object_key(kind_of_struct(Workload), tenant, workload),
+            keys.disruption_ledger(tenant, workload),
+            keys.object_key(kind_of_struct(PriorityClass), "", priority),
+        ]
+    draft.load(*wanted)
 
 
 def door(

@@ -56,8 +56,10 @@ class OwnerReference(Part, frozen=True):
     block_owner_deletion: bool = False
 
 
-class ManagedFields(Part, frozen=True):
+class ManagedFields(Part, frozen=True, omit_defaults=False):
     """Who last set which fields, for server-side apply.
+
+    All of it is always written: clients look for the operation and the version by name.
 
     manager: the name the client gave itself.
     operation: Apply for server-side apply, Update for everything else.
