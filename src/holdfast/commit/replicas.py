@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME
+from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME, cohort_of
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
@@ -17,10 +17,12 @@ from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus, TransitionRecord
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import DisruptionLedger
+from holdfast.model.ledger import ObjectsLedger, QuotaLedger, TenantUse
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import API_VERSION, OwnerReference
+from holdfast.model.quantity import Resource
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of
 
 # Every replica carries the name of its workload, for selectors.
 WORKLOAD_LABEL = "holdfast.dev/workload"
@@ -41,21 +43,26 @@ def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
 
 
 def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:
-    """The cap on waiting replicas, judged per workload:
-    the rest of them waits in the workload itself.
+    """The cap on waiting replicas of a tenant; the rest of them waits in the workloads themselves.
+
+    Who has a place is charged one replica, so those that wait are the others. One that is released
+    counts as waiting until its object is gone, which is soon.
     """
-    quota = draft.object(Quota, replica.namespace, QUOTA_NAME)
+    tenant = replica.namespace
+    quota = draft.object(Quota, tenant, QUOTA_NAME)
     cap = quota.spec.objects.pending if quota is not None else None
     if cap is None:
         return None
-    key = keys.disruption_ledger(replica.namespace, replica.spec.workload)
-    ledger = draft.ledger(DisruptionLedger, key) or DisruptionLedger()
-    if ledger.replicas < cap:
+    objects = draft.ledger(ObjectsLedger, keys.objects_ledger(tenant)) or ObjectsLedger()
+    ledger = draft.ledger(QuotaLedger, keys.quota_ledger(cohort_of(draft, tenant))) or QuotaLedger()
+    use = ledger.used.get(tenant, TenantUse())
+    placed = sum(sums.get(Resource.REPLICAS, 0) for sums in (use.hard, use.reclaimable))
+    if objects.counts.get(kind_of(replica).plural, 0) - placed < cap:
         return None
     return Refusal(
         Reason.OBJECT_CAP,
-        f"workload {replica.spec.workload} has reached the cap of {cap} replicas in waiting",
-        {"limit": str(cap)},
+        f"tenant {tenant} has reached its cap of {cap} replicas in waiting",
+        {"tenant": tenant, "resource": "pending", "limit": str(cap)},
     )
 
 

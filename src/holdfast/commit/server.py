@@ -11,7 +11,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.authority import DEFAULT_LIMITS, DEFAULT_SETTINGS, Authority, Limits
+from holdfast.commit.authority import (
+    DEFAULT_LIMITS,
+    DEFAULT_SETTINGS,
+    QUEUE_MAX,
+    Authority,
+    Limits,
+)
 from holdfast.commit.context import Settings
 from holdfast.commit.leases import lease_name
 from holdfast.commit.records import decode
@@ -108,6 +114,9 @@ class Server:
         holder = self._holder(now)
         if holder is None:
             return self._through(asked, now)
+        if len(self._forwarded) >= QUEUE_MAX:
+            full = Unavailable(f"{QUEUE_MAX} requests wait for {holder} already")
+            return [Answer(asked.call, full)]
         call = self._authority.next_call()
         self._forwarded[call] = Asked(asked.call, identity, asked.body)
         return [Ask(call, holder, Forward(identity, asked.body), FORWARD_TIMEOUT_MS)]
