@@ -31,7 +31,7 @@ class Nobody:
         raise Unavailable(f"there is no way to {to}")
 
 
-class Asked(Protocol):
+class Askable(Protocol):
     """Whoever can be asked: a shell, or something that stands for one."""
 
     async def ask(self, sender: Identity, body: Any, timeout_s: float) -> Any: ...
@@ -41,9 +41,9 @@ class Table:
     """All machines of this process by name. The asker's identity is known, so it is not proven."""
 
     def __init__(self) -> None:
-        self._shells: dict[str, Asked] = {}
+        self._shells: dict[str, Askable] = {}
 
-    def add(self, name: str, shell: Asked) -> None:
+    def add(self, name: str, shell: Askable) -> None:
         """Let a machine be reached; a later one of that name takes its place."""
         self._shells[name] = shell
 
