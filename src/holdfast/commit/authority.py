@@ -59,12 +59,17 @@ DEFAULT_LIMITS = Limits()
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """A request in line."""
+    """A request in line.
+
+    `sent_before` says that it was part of a transaction whose answer was lost. What fails after
+    that may have been done the first time.
+    """
 
     call: int
     identity: Identity
     request: Any
     luck: Luck
+    sent_before: bool = False
 
 
 class Doubt(msgspec.Struct, frozen=True):
@@ -247,7 +252,7 @@ class Authority:
         line, self._line = self._line, deque()
         self._passes = 0
         error = Unavailable("the store cannot be read right now")
-        return [Answer(waiting.call, error) for waiting in line]
+        return [_failure(waiting, error) for waiting in line]
 
     def _committed(self, flight: _Flight, revision: int) -> list[Any]:
         self._flight = None
@@ -281,7 +286,7 @@ class Authority:
     def _fail(self, flight: _Flight, error: Exception) -> list[Any]:
         for key in flight.group.compares:
             self._view.forget(key)
-        return [Answer(waiting.call, error) for waiting, _ in flight.members]
+        return [_failure(waiting, error) for waiting, _ in flight.members]
 
     def _answers(self, members: Iterable[tuple[Waiting, Ruling]], revision: int) -> list[Any]:
         return [Answer(waiting.call, _verdict(outcome, revision)) for waiting, outcome in members]
@@ -311,8 +316,17 @@ class Authority:
         self._flight = None
         for key in flight.group.compares:
             self._view.forget(key)
-        self._line.extendleft(waiting for waiting, _ in reversed(flight.members))
+        for waiting, _ in reversed(flight.members):
+            self._line.appendleft(msgspec.structs.replace(waiting, sent_before=True))
         return []
+
+
+def _failure(waiting: Waiting, error: Exception) -> Answer:
+    """The answer to a request that came to nothing, as far as is known: "it did not happen" is
+    said only of what cannot have happened the first time either."""
+    if waiting.sent_before and isinstance(error, Unavailable):
+        error = OutcomeUnknown(f"sent before, with an unknown outcome; then: {error.message}")
+    return Answer(waiting.call, error)
 
 
 def _verdict(outcome: Ruling, revision: int) -> Verdict:

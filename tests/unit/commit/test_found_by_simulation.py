@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.commit.requests import Patch, PatchType
+from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import State
+from holdfast.model.machine import FateOf, Txn
 from holdfast.model.refusal import Reason
+from holdfast.store.contract import Forgotten
 from tests.furnished import ROLLOUTS, Furnished
-from tests.plane import ADMIN, refused
+from tests.plane import ADMIN, SCHEDULER, bind, refused
 
 
 def stated_as_it_is(workload: Workload, subresource: str = "") -> Patch:
@@ -41,3 +47,27 @@ def test_a_writer_may_take_over_fields_without_changing_them() -> None:
     assert "busybody" in [entry.manager for entry in workload.metadata.managed_fields]
     workload = it.yes(ROLLOUTS, stated_as_it_is(it.web, "status"))
     assert "busybody" in [entry.manager for entry in workload.metadata.managed_fields]
+
+
+def test_what_was_sent_before_is_never_said_not_to_have_happened() -> None:
+    """The answer is lost, the store has forgotten the fate, and cannot be read when all is to be
+    decided anew: the bind may have been done, and it was. [C6.5, N1.7]"""
+    it = Furnished()
+    replica, lost = it.pending(), []
+
+    def spoil(effect: Txn | FateOf) -> Any:
+        if isinstance(effect, FateOf):
+            return Forgotten()
+        if lost:
+            return Unavailable("the store cannot be reached")
+        if effect.transaction.writes:
+            lost.append(effect)
+            it.plane.store.txn(effect.transaction, token=effect.token)
+            return OutcomeUnknown("the answer was lost")
+        return None
+
+    term = it.term(SCHEDULER)
+    it.plane.spoil = spoil
+    answer = it.ask(SCHEDULER, bind(replica, it.node, term))
+    assert isinstance(answer, OutcomeUnknown)
+    assert it.get(replica).status.state is State.BOUND
