@@ -56,6 +56,9 @@ class Findings:
         else:
             self._left_out += 1
 
+    def count(self) -> int:
+        return len(self._errors) + self._left_out
+
     def errors(self) -> tuple[FieldError, ...]:
         """All findings; when there were too many, the last one says how many are left out."""
         if not self._left_out:
@@ -95,6 +98,11 @@ class Place:
         if not before or self._step.startswith("["):
             return before + self._step
         return f"{before}.{self._step}"
+
+    @property
+    def found(self) -> int:
+        """How much is wrong so far, in the whole document."""
+        return self._findings.count()
 
     def wrong(self, value: object, rule: str) -> None:
         """This value breaks this rule. A value of None is not shown: it is absent, or a secret."""
