@@ -99,10 +99,12 @@ class AgentHand(Hand):
                 yield self._move(replica, self.pick([on, on, State.SUCCEEDED, State.FAILED]))
 
     def _move(self, replica: Replica, to: State) -> Move:
+        # Now and then it has forgotten which of its lives it is in.
+        life = self.incarnation + (self.pick([-1, 1]) if self.whim(20) else 0)
         return Move(
             target(replica),
             to,
-            evidence=f"{LIFE}{self.incarnation}",
-            incarnation=self.incarnation,
+            evidence=f"{LIFE}{life}",
+            incarnation=life,
             operation=meant(replica, to.value, self.identity),
         )

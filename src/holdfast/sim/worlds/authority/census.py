@@ -93,6 +93,8 @@ class Census(Checker):
                 continue
             for record in steps_of(old if same(old, new) else None, new):
                 self._count(f"move {record.from_state} -> {record.to}")
+                if record.reason == "OperatorsWord":
+                    self._count(record.evidence)
         for _, old, new in self.books.changed("epochs/"):
             if old is not None and old.holder != new.holder:
                 self._count("takeover")

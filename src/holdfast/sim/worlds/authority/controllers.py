@@ -50,7 +50,9 @@ class WorkloadHand(Hand):
                 yield from self._tend(replica, surplus=surplus, dying=dying)
             if dying and not mine:
                 yield self._let_go(workload)
-            yield from self._births(workload, mine, wanted)
+            # Children of the dying are refused, and must be.
+            born = workload.spec.replicas if self.whim(6) else wanted
+            yield from self._births(workload, mine, born)
 
     def _births(self, workload: Workload, mine: list[Replica], wanted: int) -> Iterator[Any]:
         alive = {r.spec.ordinal for r in mine if r.status.state not in _ENDED}

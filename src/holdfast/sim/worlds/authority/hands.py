@@ -33,7 +33,8 @@ from holdfast.sim.plan import Prompted
 from holdfast.sim.worlds.authority.looks import Look, value_of
 
 SERVERS = "api"
-ASK_TIMEOUT_MS = 3_000
+# The impatient never hear what became of a transaction whose answer was lost; the patient do.
+IMPATIENT_MS, PATIENT_MS = 3_000, 20_000
 # So many requests of one hand are on their way at once.
 ASKS_MAX = 12
 # One look in so many is skipped, and the hand thinks on what it saw before.
@@ -193,7 +194,8 @@ class Hand:
             operation = getattr(request, "operation", "")
             if operation:
                 self._sent[operation] = self._sent.get(operation, 0) + 1
-            effects.append(Ask(call, SERVERS, request, ASK_TIMEOUT_MS))
+            timeout_ms = PATIENT_MS if self.chance(2) else IMPATIENT_MS
+            effects.append(Ask(call, SERVERS, request, timeout_ms))
         return effects
 
     def _answered(self, request: Any, answer: Any) -> list[Any]:

@@ -15,9 +15,11 @@ from holdfast.commit.requests import (
     Reserve,
     StopAndReserve,
     Target,
+    Term,
     Unreserve,
 )
 from holdfast.model.fit import demand_of
+from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import DeviceShare, Pending, Replica
 from holdfast.model.kinds.reservation import (
@@ -79,7 +81,7 @@ class SchedulerHand(Hand):
         place = (target(replica), node.name, node.metadata.uid, self.term)
         if self.whim(6):
             return Reserve(*place, deadline, operation=meant(replica, "reserve", self.identity))
-        if replica.spec.priority > 0 and self.whim(4):
+        if replica.spec.priority > 0 and self.whim(2):
             victims = self._victims(look, replica, node)
             if victims:
                 return self._preemption(replica, node, victims, deadline)
@@ -87,7 +89,7 @@ class SchedulerHand(Hand):
             why = Pending(reasons={"NodeFull": 1}, message=f"{node.name} is full")
             return ReportPending(target(replica), why)
         bind = self._held(look, replica) or self._plain(look, replica, node)
-        return self._clumsy(look, bind) if self.whim(12) else bind
+        return self._clumsy(look, bind) if self.whim(8) else bind
 
     def _plain(self, look: Look, replica: Replica, node: Node) -> Bind:
         # The operation names the node, since another node is another intention; now and then it is
@@ -116,7 +118,8 @@ class SchedulerHand(Hand):
                 continue
             claim = next((c for c in held.status.claims if not c.consumed), None)
             node = look.get(Node, "", claim.node) if claim is not None else None
-            if node is not None:
+            # What is promised must wait for its owner, also for one that takes his time.
+            if node is not None and not self.whim(2):
                 return self._bind(look, replica, node, f"bind-{held.metadata.uid}", name)
         return None
 
@@ -185,21 +188,40 @@ class SchedulerHand(Hand):
 
     def _clumsy(self, look: Look, bind: Bind) -> Bind:
         """A bind with one thing wrong about it."""
-        held = [r for r in look.all(Reservation) if r.namespace == bind.target.namespace]
+        gpu = DeviceShare(device="gpu-0", device_class="gpu", milli=WHOLE)
+        earlier = Term(bind.term.scope, max(0, bind.term.epoch - 1))
         mistakes: list[dict[str, Any]] = [
             {"snapshot_age_ms": 60_000},
             {"policy": "none-such"},
             {"node_uid": "another"},
             {"node": "node-9"},
-            {"devices": (DeviceShare(device="gpu-0", device_class="gpu", milli=WHOLE),)},
+            {"devices": (gpu,)},
             {"devices": ()},
-            {"term": msgspec.structs.replace(bind.term, epoch=max(0, bind.term.epoch - 1))},
+            {"term": earlier},
+            {"term": earlier},
+            *self._foreign_terms(look),
+        ]
+        changed = self.pick(self._strange_claims(look, bind) if self.chance(4) else mistakes)
+        return msgspec.structs.replace(bind, operation=f"{bind.operation}-wrong", **changed)
+
+    def _foreign_terms(self, look: Look) -> list[dict[str, Any]]:
+        """Leases that somebody else holds."""
+        return [
+            {"term": Term(lease.spec.scope, lease.spec.epoch)}
+            for lease in look.all(Lease)
+            if lease.spec.scope.startswith("scheduler:") and lease.spec.holder != self.identity
+        ]
+
+    @staticmethod
+    def _strange_claims(look: Look, bind: Bind) -> list[dict[str, Any]]:
+        """What is held for others in the same namespace, or a reservation that is not there."""
+        return [
+            {"reservation": "none-such"},
             *(
-                {"reservation": r.name, "node": claim.node, "node_uid": node.metadata.uid}
-                for r in held
-                for claim in r.status.claims
+                {"reservation": held.name, "node": claim.node, "node_uid": node.metadata.uid}
+                for held in look.all(Reservation)
+                if held.namespace == bind.target.namespace
+                for claim in held.status.claims
                 if (node := look.get(Node, "", claim.node)) is not None
             ),
         ]
-        changed = self.pick(mistakes)
-        return msgspec.structs.replace(bind, operation=f"{bind.operation}-wrong", **changed)
