@@ -39,15 +39,15 @@ def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
     key = keys.object_key(kind, request.namespace, request.name)
     old: Object | None = draft.read(key)
     mark = digest(request)
+    if old is None and (request.type is not PatchType.APPLY or request.subresource):
+        return missing(kind, request.namespace, request.name)
     if old is not None:
         past = recall(old.metadata, request.operation, mark)
         if past is not None:
             return past
     try:
-        if request.type is PatchType.APPLY:
+        if old is None or request.type is PatchType.APPLY:
             return _apply(draft, context, request, kind, old, mark)
-        if old is None:
-            return missing(kind, request.namespace, request.name)
         change = merge_patch if request.type is PatchType.MERGE else json_patch
         decoded = conform(kind.struct, change(tree_of(old), request.body), strict=request.strict)
     except Invalid as error:
@@ -88,8 +88,6 @@ def _identity_refusal(old: Object, given: Object) -> Refusal | None:
 
 def _naming_refusal(request: Patch, kind: Kind, given: Object) -> Refusal | None:
     """Whether what is to be created is what the request names, and not another object."""
-    if request.subresource:
-        return missing(kind, request.namespace, request.name)
     namespace = request.namespace if kind.namespaced else ""
     if (given.name, given.namespace) == (request.name, namespace):
         return None

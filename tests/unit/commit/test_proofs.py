@@ -1,0 +1,139 @@
+"""What a move has to prove besides who makes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.commit.requests import Accepted, Move, NodeWord
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.lifecycle import State
+from holdfast.model.refusal import Reason
+from tests.furnished import AGENT, Furnished
+from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, refused, target, template
+
+
+def kept(it: Furnished, replace_after_s: int | None = None) -> Any:
+    """A running replica of work that goes on when its node is cut off."""
+    workload = it.plane.workload(
+        "kept",
+        template=template(on_disconnect=OnDisconnect.KEEP, replace_after_seconds=replace_after_s),
+        replicas=4,
+    )
+    return it.running(workload)
+
+
+def test_running_work_is_stopped_by_evict_and_by_nothing_else() -> None:
+    """A bare move names no cause and asks no budget. [A9, G4]"""
+    it = Furnished()
+    running = it.running()
+    for identity in (WORKLOADS, REPAIR, SCHEDULER, ADMIN):
+        term = it.term(identity) if identity != ADMIN else None
+        move = Move(target(running), State.STOPPING, term=term)
+        refused(it.ask(identity, move), Reason.NOT_ALLOWED)
+
+
+def test_places_are_taken_and_given_back_by_requests_of_their_own() -> None:
+    """[A9]"""
+    it = Furnished()
+    pending, reserved = it.pending(), it.reserved()
+    for replica, to in (
+        (pending, State.RESERVED),
+        (pending, State.BOUND),
+        (reserved, State.PENDING),
+        (reserved, State.BOUND),
+    ):
+        move = Move(target(replica), to, term=it.term(SCHEDULER))
+        refused(it.ask(SCHEDULER, move), Reason.NOT_ALLOWED)
+
+
+@pytest.mark.parametrize("word", [NodeWord.CLEAR, NodeWord.FENCE])
+def test_what_its_node_is_at_the_commit_decides_and_not_what_was_seen(word: NodeWord) -> None:
+    """An agent's and a repairer's word about the same replica never both count. [C6.4, C3]"""
+    it = Furnished()
+    unknown = it.unknown()
+    back = Move(target(unknown), State.RUNNING, incarnation=1)
+    fail = it.repaired(unknown, State.FAILED)
+    stale, it.plane.authority = it.plane.authority, it.plane.new_authority()
+    it.yes(NODES, it.judge(word, mark=it.mark_of()))
+    it.plane.authority = stale
+    agents, repairs = it.plane.ask_all((AGENT, back), (REPAIR, fail))
+    assert isinstance(agents, Accepted) == (word is NodeWord.CLEAR)
+    assert isinstance(repairs, Accepted) == (word is NodeWord.FENCE)
+    it.check()
+
+
+def test_a_lost_node_is_as_good_as_a_fenced_one() -> None:
+    """[H5]"""
+    it = Furnished()
+    unknown = it.unknown()
+    it.fenced()
+    it.yes(NODES, it.judge(NodeWord.LOSE))
+    failed = it.yes(REPAIR, it.repaired(unknown, State.FAILED))
+    it.yes(REPAIR, it.repaired(failed, State.RELEASED))
+
+
+def test_repair_ends_nothing_on_a_node_that_is_well() -> None:
+    """Work that has failed or is stopping there ends by its agent's proof. [C6.4]"""
+    it = Furnished()
+    for replica in (it.stopping(), it.moved(it.running(), State.FAILED)):
+        refused(it.ask(REPAIR, it.repaired(replica, State.RELEASED)), Reason.NOT_FENCED)
+        it.moved(replica, State.RELEASED)
+
+
+def test_repair_clears_away_what_was_never_bound() -> None:
+    """[I4]"""
+    it = Furnished()
+    failed = it.yes(WORKLOADS, Move(target(it.pending()), State.FAILED, "JobDeadline"))
+    refused(it.ask(AGENT, Move(target(failed), State.RELEASED, incarnation=1)), Reason.NOT_OWNER)
+    it.yes(REPAIR, it.repaired(failed, State.RELEASED))
+
+
+@pytest.mark.parametrize("phase", [NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST])
+def test_keep_work_without_a_wait_is_given_up_only_by_proof_or_word(phase: NodePhase) -> None:
+    """No fence ends it, so nobody may replace it unasked. [C6.4, I3]"""
+    it = Furnished()
+    unknown = it.unknown(kept(it))
+    if phase is not NodePhase.UNKNOWN:
+        it.fenced()
+    if phase is NodePhase.LOST:
+        it.yes(NODES, it.judge(NodeWord.LOSE))
+    it.plane.elapsed_ms += 10_000_000
+    refused(it.ask(REPAIR, it.repaired(unknown, State.FAILED)), Reason.NOT_FENCED)
+    it.yes(ADMIN, Move(target(unknown), State.FAILED, word="it is under the river"))
+    refused(it.ask(REPAIR, it.repaired(it.get(unknown), State.RELEASED)), Reason.NOT_FENCED)
+
+
+def test_keep_work_of_an_earlier_life_is_failed_and_freed_when_its_agent_proves_its_end() -> None:
+    """[C7.6, C6.4]"""
+    it = Furnished()
+    unknown = it.unknown(kept(it))
+    it.fenced()
+    it.registered()
+    failed = it.yes(REPAIR, it.repaired(unknown, State.FAILED))
+    refused(it.ask(REPAIR, it.repaired(failed, State.RELEASED)), Reason.NOT_FENCED)
+    it.moved(failed, State.RELEASED, incarnation=2)
+    assert it.plane.ledger("node-a").used == {}
+
+
+def test_the_wait_for_keep_work_starts_when_it_was_given_up_and_not_before() -> None:
+    """[C6.4]"""
+    it = Furnished()
+    running = kept(it, replace_after_s=60)
+    it.plane.elapsed_ms += 1_000_000
+    unknown = it.unknown(running)
+    it.plane.elapsed_ms += 60_000
+    refused(it.ask(REPAIR, it.repaired(unknown, State.FAILED)), Reason.NOT_FENCED)
+    it.plane.elapsed_ms += it.plane.settings.skew_ms
+    it.yes(REPAIR, it.repaired(unknown, State.FAILED))
+
+
+def test_only_unknown_work_is_failed_by_an_operators_word() -> None:
+    """[A9]"""
+    it = Furnished()
+    for replica in (it.pending(), it.bound(), it.running(), it.stopping()):
+        move = Move(target(replica), State.FAILED, word="because I say so")
+        answer = it.ask(ADMIN, move)
+        assert answer.reason in (Reason.NOT_OWNER, Reason.WRONG_STATE)
