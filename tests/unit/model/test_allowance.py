@@ -119,7 +119,7 @@ def test_refunding_what_was_never_charged_is_our_own_bug(
         refunded(ledger, "risk", of, amounts)
     assert refunded(ledger, "risk", HARD, {"cpu": 1000}) == COHORT
     with pytest.raises(InvariantBroken):
-        charged(ledger, "risk", HARD, {"cpu": -1})
+        charged(ledger, "risk", HARD, {"cpu": 1, "gpu": -1})
 
 
 def test_what_never_fits_is_told_from_what_waits() -> None:

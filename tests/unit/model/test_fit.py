@@ -263,6 +263,25 @@ def test_a_proposal_that_does_not_answer_the_demand_is_refused(
     assert wrong.details == {"device": "g3"}
 
 
+@pytest.mark.parametrize(
+    "requests, proposed",
+    [
+        ((whole(1, "A"), whole(1, "B")), _shares("g0", "g1")),
+        ((whole(1, "B"), whole(1, "A")), _shares("g2", "g3")),
+        ((whole(2, same_numa=True),), _shares("g0", "g1")),
+        ((whole(2, "A"), whole(1)), _shares("g0", "g2", "g3")),
+    ],
+)
+def test_devices_that_suit_one_by_one_must_also_serve_together(
+    requests: tuple[DeviceDemand, ...], proposed: tuple[DeviceShare, ...]
+) -> None:
+    """Each answers some request, yet one request goes without. [C4, D4]"""
+    ledger = gpus(g0=gpu(), g1=gpu(numa=1), g2=gpu("B"), g3=gpu("B", numa=1))
+    refusal = judge_devices(ledger, wants(*requests), proposed)
+    assert refusal is not None
+    assert refusal.reason is Reason.DEVICE_MISSING
+
+
 def test_nobody_is_put_on_a_device_that_its_node_no_longer_lists() -> None:
     """Its last owner is charged until it stops; the free rest is no device any more. [C6.5]"""
     ledger = gpus(g0=msgspec.structs.replace(gpu(x=500), absent=True))
@@ -282,6 +301,7 @@ GPU = Held({"gpu": 1000}, (DeviceShare("g0", "gpu", 1000),))
         (NodeLedger(gate=GATE, ports={"TCP/80": "x"}), Held({}, ports=("TCP/80",))),
         (NodeLedger(gate=GATE, ports={"TCP/80": "a"}), Held({}, ports=("TCP/80",))),
         (NodeLedger(gate=GATE), Held({"cpu": -1})),
+        (NodeLedger(gate=GATE), Held({"cpu": 1, "memory": -1})),
     ],
 )
 def test_taking_what_is_not_free_is_our_own_bug(ledger: NodeLedger, held: Held) -> None:

@@ -192,6 +192,8 @@ def test_data_stays_where_tenant_and_work_both_allow(
     """The stricter rule wins, and what cannot be checked is refused. [B2, C6.2, INV5, J1]"""
     refusal = residency_refusal(Placement(residency=residency), owner, "eu-west", region)
     assert reason(refusal) is expected
+    if refusal is not None and owner is not None:
+        assert "region eu-west" in refusal.message
 
 
 def test_a_node_of_no_region_holds_no_data_that_must_stay_somewhere() -> None:
