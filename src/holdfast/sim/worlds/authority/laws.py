@@ -159,7 +159,9 @@ class Owned(Checker):
                 self.violated("INV6", f"{workload.name} is gone, and {replica.name} is there")
 
     def _budget(self, key: str, old: DisruptionLedger, new: DisruptionLedger) -> None:
-        added = [u for u, c in new.out.items() if u not in old.out and c in BUDGETED]
+        # One that is missing already costs nothing more.
+        gone = {*old.out, *old.missing, *new.missing}
+        added = [u for u, c in new.out.items() if u not in gone and c in BUDGETED]
         allowed = [a for a in (old.allowed, new.allowed) if a is not None]
         if not added or len(allowed) < len((old, new)):
             return

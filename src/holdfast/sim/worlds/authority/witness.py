@@ -142,8 +142,9 @@ class Candid(Checker):
             return
         if answer.reason is Reason.MISSING and str(target.name) in answer.message:
             self.violated("INV11", f"{target.name} was said to be missing, and is there")
-        number = answer.details.get("number", "")
-        if answer.reason is Reason.STALE_REPLICA and number and int(number) < target.number:
+        # The refusal may be about a victim, so it says itself what was expected of whom.
+        number, expected = (int(answer.details.get(part, 0)) for part in ("number", "expected"))
+        if answer.reason is Reason.STALE_REPLICA and number < expected:
             self.violated("INV11", f"{operation} was refused on older news than its own")
         kept = len(replica.metadata.operations) < SETTINGS.operations_kept
         if kept and self._accepted.get(operation) == request:
