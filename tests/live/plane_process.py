@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from tests.etcd_cluster import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 30.0
+# Whatever becomes of the test, no server outlives it.
+DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 READY = re.compile(r"Holdfast is ready at (\S+)")
 # Patient enough for a server that is killed and started again on a busy machine.
 PATIENT = RetryPolicy(tries_max=60, looks_max=60, deadline_ms=60_000, try_ms=5_000)
@@ -50,10 +54,10 @@ class PlaneProcess:
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start it, without waiting for it to be ready."""
         log = self.data.with_suffix(".log").open("wb")
-        command = [sys.executable, "-m", "holdfast.host", "serve", "--data", str(self.data)]
+        server = [sys.executable, "-m", "holdfast.host", "serve", "--data", str(self.data)]
         with log:
             self._process = subprocess.Popen(
-                [*command, "--listen", f"127.0.0.1:{self.port}", *self._options],
+                [*DIE_WITH_PARENT, *server, "--listen", f"127.0.0.1:{self.port}", *self._options],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
                 stdin=subprocess.DEVNULL,
@@ -122,6 +126,14 @@ class PlaneProcess:
             session.get(self.url + path) as response,
         ):
             return response.status, await response.text()
+
+
+async def until(condition: Callable[[], bool], timeout_s: float) -> None:
+    """Wait for what other tasks bring about."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not come true in {timeout_s} s"
+        await asyncio.sleep(0.01)
 
 
 def workload(name: str, **spec: Any) -> Workload:

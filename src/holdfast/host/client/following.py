@@ -79,6 +79,39 @@ _EVENTS = msgspec.json.Decoder(_Event)
 _VERSIONS = msgspec.json.Decoder(_Versioned)
 
 
+class Place:
+    """How far a story was told.
+
+    One revision may change many objects, and a stream may break between two of them. So a new
+    stream begins after the last revision that is known to be told whole, and what it repeats is
+    left out.
+    """
+
+    def __init__(self, revision: int) -> None:
+        self.complete = revision
+        self._current = revision
+        self._told: set[tuple[str, str]] = set()
+
+    def is_new(self, news: Listed[Any] | Present[Any] | Departed[Any] | Reached) -> bool:
+        """Take a piece of news in; whether it was not told before."""
+        if news.revision < self._current or isinstance(news, Listed):
+            return False
+        if isinstance(news, Reached):
+            self.complete = self._current = news.revision
+            self._told.clear()
+            return True
+        if news.revision > self._current:
+            self.complete, self._current = self._current, news.revision
+            self._told.clear()
+        elif news.revision == self.complete:
+            return False
+        key = (news.object.namespace, news.object.name)
+        if key in self._told:
+            return False
+        self._told.add(key)
+        return True
+
+
 async def follow(
     client: Reading,
     cls: type[AnyObject],
@@ -90,23 +123,21 @@ async def follow(
     """The story of a kind, for ever. See the module's docstring."""
     rng = client.performer.rng
     failures = 0
-    revision: int | None = None
+    place: Place | None = None
     while True:
         try:
-            if revision is None:
+            if place is None:
                 found = await client.list(cls, namespace, labels=labels, fields=fields, page=0)
-                revision = int(found.revision)
-                yield Listed(found.objects, revision)
-            watch = _watch(client, cls, namespace, labels, fields, revision)
+                place = Place(int(found.revision))
+                yield Listed(found.objects, place.complete)
+            watch = _watch(client, cls, namespace, labels, fields, place.complete)
             async with contextlib.aclosing(watch):
                 async for news in watch:
                     failures = 0
-                    # A stream may repeat itself; what is not newer was told before.
-                    if news.revision > revision or isinstance(news, Reached):
-                        revision = max(revision, news.revision)
+                    if place.is_new(news):
                         yield news
         except Expired:
-            revision = None
+            place = None
         except HoldfastError as error:
             if not isinstance(error, Unavailable):
                 raise
