@@ -10,6 +10,7 @@ from holdfast.commit import requests as ask
 from holdfast.commit.decide import HANDLERS
 from holdfast.commit.requests import Accepted, Create, Patch, PatchType, Remove, Update
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
+from holdfast.model.machine import Answer, Answered, Asked, Txn
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from tests.furnished import Furnished
@@ -115,6 +116,27 @@ def test_a_dry_run_is_seen_by_nobody_else_in_its_group() -> None:
     dry, real = it.plane.ask_all((ADMIN, Create(tenant(), dry_run=True)), (ADMIN, Create(tenant())))
     accepted(dry)
     accepted(real)
+
+
+def test_newcomers_do_not_keep_the_first_from_being_decided() -> None:
+    """Each has something new to read, and one arrives with every reading. [V5, C7.4]"""
+    it = Furnished()
+    authority = it.plane.new_authority()
+    work: list[Any] = []
+    answers: dict[int, Any] = {}
+    for call in range(1, 200):
+        asked = Asked(call, ADMIN, Create(tenant(f"t{call}")))
+        stimuli, work = [asked, *work], []
+        for stimulus in stimuli:
+            for effect in authority.step(stimulus, it.plane.now):
+                if isinstance(effect, Txn):
+                    outcome = it.plane.store.txn(effect.transaction, token=effect.token)
+                    work.append(Answered(effect.call, outcome))
+                elif isinstance(effect, Answer):
+                    answers[effect.call] = effect.body
+        assert not answers or 1 in answers
+    assert isinstance(answers[1], Accepted)
+    assert len(answers) > 150
 
 
 def test_a_decision_that_names_many_records_reads_them_together() -> None:

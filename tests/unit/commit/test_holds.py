@@ -126,11 +126,19 @@ def test_what_is_dropped_is_dropped_once() -> None:
     for key in (keys.grant_ledger("acme"), "objects/quotas/acme/default"):
         group.view.learn(key, None)
     draft = Draft(group)
+    # One of a workload that only has the same name gets nothing out of it.
+    stranger = msgspec.structs.replace(it.pending(), spec=strange(it.pending().spec))
+    assert drop_claims(draft, context(it.plane), "acme", held.name, stranger, "no") is None
+    assert draft.writes == {}
     first = drop_claims(draft, context(it.plane), "acme", held.name, None, "over")
     assert first is not None
     assert (first.status.phase, first.status.claims) == (ReservationPhase.RELEASED, ())
     assert drop_claims(draft, context(it.plane), "acme", held.name, None, "over") is None
     assert draft.read(keys.node_ledger("node-a")).used == {}
+
+
+def strange(spec: Any) -> Any:
+    return msgspec.structs.replace(spec, workload_uid="another")
 
 
 def test_every_way_out_of_a_reservation_gives_everything_back() -> None:

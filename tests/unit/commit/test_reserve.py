@@ -480,6 +480,21 @@ def test_a_member_that_leaves_gives_back_its_own_place_only() -> None:
     assert used(it) == {}
 
 
+def test_what_is_left_of_a_gang_is_given_back_and_what_is_bound_stays() -> None:
+    """[G5, C6.5]"""
+    it = Furnished()
+    gang = Gang(it, least=2)
+    accepted(gang.join())
+    accepted(gang.join())
+    it.yes(SCHEDULER, gang.commit())
+    it.yes(SCHEDULER, it.bind(gang.members[0]))
+    it.yes(SCHEDULER, drop(it, gang.held))
+    assert used(it) == ONE
+    assert gang.phase is ReservationPhase.RELEASED
+    states = [it.get(member).status.state for member in gang.members]
+    assert states == [State.BOUND, State.PENDING]
+
+
 def test_a_gang_of_reclaimable_work_is_charged_as_such() -> None:
     """[D3]"""
     it = Furnished()
