@@ -24,7 +24,7 @@ def proof_refusal(
 ) -> Refusal | None:
     """What a move has to prove besides who makes it."""
     source, to = replica.status.state, request.to
-    if actor in (Actor.NODES, Actor.REPAIR):
+    if actor in (Actor.NODES, Actor.REPAIR, Actor.WORKLOAD):
         refusal = term_refusal(draft, context, request.term)
         if refusal is not None:
             return refusal

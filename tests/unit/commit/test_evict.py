@@ -298,7 +298,10 @@ def test_work_that_is_not_wanted_any_more_leaves_no_promise_behind() -> None:
     case = Preemption()
     it = case.it
     case.stop()
-    it.yes(WORKLOADS, Move(target(it.get(case.replica)), State.RELEASED, "ScaleDown"))
+    it.yes(
+        WORKLOADS,
+        Move(target(it.get(case.replica)), State.RELEASED, "ScaleDown", term=it.term(WORKLOADS)),
+    )
     assert it.plane.ledger("node-a").promised == {}
 
 

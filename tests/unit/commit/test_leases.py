@@ -34,7 +34,17 @@ from holdfast.model.kinds.reservation import Intent, ReservationOwner
 from holdfast.model.lifecycle import Actor, Cause, State
 from holdfast.model.refusal import Reason
 from tests.furnished import ANN, DISRUPTIONS, GARBAGE, Furnished
-from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, Plane, accepted, refused, target
+from tests.plane import (
+    ADMIN,
+    NODES,
+    REPAIR,
+    SCHEDULER,
+    WORKLOADS,
+    Plane,
+    accepted,
+    refused,
+    target,
+)
 
 SCOPE = "scheduler:shard-1"
 TWO = who.scheduler("two")
@@ -256,6 +266,7 @@ PRIVILEGED: dict[str, tuple[Identity, Privileged]] = {
         lambda it, term: with_term(it.to_unknown(it.running(), it.marked()), term),
     ),
     "fail": (REPAIR, lambda it, term: Move(target(fenced(it)), State.FAILED, term=term)),
+    "release": (WORKLOADS, lambda it, term: Move(target(it.reserved()), State.RELEASED, term=term)),
     "forget": (GARBAGE, lambda it, term: ForgetOperations((), term)),
 }
 
@@ -288,7 +299,7 @@ def test_a_lease_that_somebody_else_holds_serves_nobody(name: str) -> None:
     refused(it.ask(identity, make(it, Term("scheduler:nobody", 1))), Reason.STALE_EPOCH)
 
 
-@pytest.mark.parametrize("name", ["unreserve", "drop", "evict", "make unknown", "fail"])
+@pytest.mark.parametrize("name", ["unreserve", "drop", "evict", "make unknown", "fail", "release"])
 def test_without_a_lease_nothing_privileged_is_done(name: str) -> None:
     """[K3]"""
     identity, make = PRIVILEGED[name]

@@ -167,7 +167,7 @@ def test_a_budget_follows_the_workload_and_goes_with_it() -> None:
     assert it.plane.read(key).replicas == 1
     it.yes(ADMIN, Remove("workloads", "acme", "w"))
     it.yes(WORKLOADS, Remove("replicas", "acme", replica.name))
-    it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED))
+    it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED, term=it.term(WORKLOADS)))
     let_go(it, made, WORKLOADS)
     assert it.plane.read(key) is None
 
@@ -194,7 +194,7 @@ def test_every_object_of_a_tenant_is_counted_once_and_uncounted_once() -> None:
     replica = it.reserved()
     assert counts(it) == {"workloads": 1, "replicas": 1, "reservations": 1}
     it.yes(WORKLOADS, Remove("replicas", "acme", replica.name))
-    it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED))
+    it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED, term=it.term(WORKLOADS)))
     name = replica.status.reservation
     it.yes(GARBAGE, Remove("reservations", "acme", name))
     assert counts(it) == {"workloads": 1}

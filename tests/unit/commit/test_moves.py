@@ -54,7 +54,9 @@ PLAIN, MARKED, FENCED = NodePhase.READY, NodePhase.UNKNOWN, NodePhase.FENCED
 
 
 def failed_pending(it: Furnished) -> Any:
-    return it.yes(WORKLOADS, Move(target(it.pending()), State.FAILED, "JobDeadline"))
+    return it.yes(
+        WORKLOADS, Move(target(it.pending()), State.FAILED, "JobDeadline", term=it.term(WORKLOADS))
+    )
 
 
 # Ways into each state, by legal moves. A replica may have been told to stop before it was lost.
@@ -229,7 +231,7 @@ def test_a_successor_of_the_same_name_is_another_replica() -> None:
     it = Furnished()
     old = it.plane.replica(it.web, 40)
     it.yes(WORKLOADS, Remove("replicas", "acme", old.name))
-    it.yes(WORKLOADS, Move(target(it.get(old)), State.RELEASED))
+    it.yes(WORKLOADS, Move(target(it.get(old)), State.RELEASED, term=it.term(WORKLOADS)))
     new = it.plane.replica(it.web, 40)
     assert (new.name, new.status.transition_number) == (old.name, old.status.transition_number)
     refused(it.ask(SCHEDULER, it.bind(old)), Reason.STALE_REPLICA)

@@ -86,7 +86,9 @@ def test_repair_ends_nothing_on_a_node_that_is_well() -> None:
 def test_repair_clears_away_what_was_never_bound() -> None:
     """[I4]"""
     it = Furnished()
-    failed = it.yes(WORKLOADS, Move(target(it.pending()), State.FAILED, "JobDeadline"))
+    failed = it.yes(
+        WORKLOADS, Move(target(it.pending()), State.FAILED, "JobDeadline", term=it.term(WORKLOADS))
+    )
     refused(it.ask(AGENT, Move(target(failed), State.RELEASED, incarnation=1)), Reason.NOT_OWNER)
     it.yes(REPAIR, it.repaired(failed, State.RELEASED))
 

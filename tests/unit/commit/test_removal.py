@@ -146,7 +146,7 @@ def test_a_workload_waits_for_its_replicas_whatever_anybody_says() -> None:
         refused(let_go(it, it.web, identity, REPLICAS_FINALIZER), Reason.WRONG_STATE)
     refused(it.ask(WORKLOADS, it.birth(it.web, 90)), Reason.TERMINATING)
     it.yes(WORKLOADS, Remove("replicas", "acme", replica.name))
-    it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED))
+    it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED, term=it.term(WORKLOADS)))
     accepted(let_go(it, it.web, WORKLOADS, REPLICAS_FINALIZER))
     assert it.get(it.web) is None
     refused(it.ask(WORKLOADS, it.birth(it.web, 91)), Reason.MISSING)
@@ -208,7 +208,7 @@ def test_a_reservation_keeps_its_tenant_from_going() -> None:
     it.yes(ADMIN, Remove("tenants", "", "globex"))
     tenant = it.plane.read("objects/tenants/globex")
     it.yes(WORKLOADS, Remove("replicas", "globex", replica.name))
-    it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED))
+    it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED, term=it.term(WORKLOADS)))
     it.yes(GARBAGE, Remove("workloads", "globex", "w"))
     accepted(let_go(it, workload, WORKLOADS, REPLICAS_FINALIZER))
     refused(let_go(it, tenant, GARBAGE, CONTENTS_FINALIZER), Reason.WRONG_STATE)

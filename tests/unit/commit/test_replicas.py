@@ -118,7 +118,7 @@ def test_what_goes_makes_room_under_the_cap(name: str) -> None:
     first = it.yes(WORKLOADS, it.birth(workload, 0))
     refused(it.ask(WORKLOADS, it.birth(workload, 1)), Reason.OBJECT_CAP)
     it.yes(WORKLOADS, Remove("replicas", "acme", first.name))
-    it.yes(WORKLOADS, Move(target(it.get(first)), State.RELEASED))
+    it.yes(WORKLOADS, Move(target(it.get(first)), State.RELEASED, term=it.term(WORKLOADS)))
     second = it.yes(WORKLOADS, it.birth(workload, 1))
     it.yes(SCHEDULER, it.bind(second))
     it.yes(WORKLOADS, it.birth(workload, 2))

@@ -214,7 +214,7 @@ def test_when_the_work_is_not_wanted_any_more_its_place_is_free_at_once() -> Non
     """[F7, I5]"""
     it = Furnished()
     reserved = it.reserved()
-    it.yes(WORKLOADS, Move(target(reserved), State.RELEASED, "ScaleDown"))
+    it.yes(WORKLOADS, Move(target(reserved), State.RELEASED, "ScaleDown", term=it.term(WORKLOADS)))
     assert used(it) == {}
 
 
@@ -476,7 +476,7 @@ def test_a_member_that_leaves_gives_back_its_own_place_only() -> None:
     it.yes(SCHEDULER, Unreserve(target(leaver), "Conflict", it.term(SCHEDULER)))
     assert used(it) == ONE
     assert gang.phase is ReservationPhase.HELD
-    it.yes(WORKLOADS, Move(target(other), State.RELEASED, "ScaleDown"))
+    it.yes(WORKLOADS, Move(target(other), State.RELEASED, "ScaleDown", term=it.term(WORKLOADS)))
     assert used(it) == {}
 
 

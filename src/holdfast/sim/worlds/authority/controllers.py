@@ -91,6 +91,7 @@ class WorkloadHand(Hand):
                     target(replica),
                     State.FAILED,
                     "Deadline",
+                    term=self.term,
                     operation=meant(replica, "fail", self.identity),
                 )
         elif state in (State.PENDING, State.RESERVED):
@@ -98,6 +99,7 @@ class WorkloadHand(Hand):
                 target(replica),
                 State.RELEASED,
                 "ScaleDown",
+                term=self.term,
                 operation=meant(replica, "release", self.identity),
             )
         elif state in (State.BOUND, State.RUNNING):
