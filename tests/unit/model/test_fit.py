@@ -399,5 +399,5 @@ def test_a_stated_charge_must_cover_its_devices(held: Held, reason: Reason) -> N
     refusal = judge_held(ledger, held)
     assert refusal is not None
     assert refusal.reason is reason
-    sound = Held({"gpu": 1000, "replicas": 1, "cpu": 0}, _shares("g0"))
+    sound = Held({"gpu": 1, "replicas": 1, "cpu": 0}, _shares("g0", milli=1))
     assert judge_held(ledger, sound) is None
