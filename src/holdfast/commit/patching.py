@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from holdfast.commit.apply import Applied, apply
 from holdfast.commit.conflicts import Conflicts
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft
+from holdfast.commit.draft import UNCOMMITTED, Draft
 from holdfast.commit.objects import (
     Outcome,
     Written,
@@ -48,8 +50,11 @@ def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
     try:
         if old is None or request.type is PatchType.APPLY:
             return _apply(draft, context, request, kind, old, mark)
-        change = merge_patch if request.type is PatchType.MERGE else json_patch
-        decoded = conform(kind.struct, change(tree_of(old), request.body), strict=request.strict)
+        if request.type is PatchType.MERGE:
+            tree = merge_patch(tree_of(old), request.body)
+        else:
+            tree = json_patch(_visible(draft, key, old), request.body)
+        decoded = conform(kind.struct, tree, strict=request.strict)
     except Invalid as error:
         return Refusal(Reason.INVALID, error.message, {"name": request.name}, error.errors)
     given = decoded.object
@@ -70,6 +75,19 @@ def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
         ),
         decoded.warnings,
     )
+
+
+def _visible(draft: Draft, key: str, old: Object) -> dict[str, Any]:
+    """The tree as clients read it: their JSON patches test and replace what is not stored as well.
+
+    Kubectl replaces the version by the one that it saw, which makes a precondition of it.
+    """
+    tree = tree_of(old)
+    revision = draft.revision(key)
+    if revision != UNCOMMITTED:
+        tree["metadata"]["resourceVersion"] = str(revision)
+    tree["metadata"].setdefault("managedFields", [])
+    return tree
 
 
 def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
@@ -121,7 +139,7 @@ def _apply(
         if refusal is not None:
             return refusal
         made = Create(decoded.object, request.manager, request.dry_run, request.operation)
-        return _warned(_appliedcreate_named(draft, context, made, mark, outcome), decoded.warnings)
+        return _warned(_created(draft, context, made, mark, outcome), decoded.warnings)
     refusal = _identity_refusal(old, decoded.object) or version_refusal(
         draft, old, decoded.object.metadata
     )
@@ -142,7 +160,7 @@ def _apply(
     return _warned(written, decoded.warnings)
 
 
-def _appliedcreate_named(
+def _created(
     draft: Draft, context: Context, request: Create, mark: str, applied: Applied
 ) -> Outcome:
     outcome = create_named(draft, context, request.object, request, mark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from holdfast.commit.authority import QUEUE_MAX
 from holdfast.commit.requests import Accepted, Create, Forward
 from holdfast.commit.server import LEASE_MS, Server
 from holdfast.model import identity as who
@@ -153,3 +154,48 @@ def test_only_a_server_may_speak_for_others() -> None:
     tenant = Create(Tenant(ObjectMeta(name="acme")))
     refused(servers.ask("a", Forward(ADMIN, tenant), who.agent("a")), Reason.NOT_ALLOWED)
     accepted(servers.ask("a", Forward(ADMIN, tenant), who.server("b")))
+
+
+def test_a_forwarded_request_is_forwarded_once() -> None:
+    """Two servers that each take the other for the holder must not play ball. [C6.7]"""
+    servers = Servers("a")
+    tenant = Create(Tenant(ObjectMeta(name="acme")))
+    twice = Forward(ADMIN, Forward(ADMIN, tenant))
+    refused(servers.ask("a", twice, who.server("b")), Reason.INVALID)
+    assert servers.asks == []
+
+
+def test_a_forwarded_caller_is_judged_as_himself() -> None:
+    """A server lends nobody its own rights. [C6.7]"""
+    servers = Servers("a", "b")
+    nobody = Identity(name="system:anonymous")
+    answer = servers.ask("b", Create(Tenant(ObjectMeta(name="acme"))), nobody)
+    refused(answer, Reason.UNAUTHENTICATED)
+    assert [ask.to for ask in servers.asks] == ["a"]
+
+
+def test_a_holder_that_slept_steps_down_at_its_next_renewal() -> None:
+    """[K2, K3]"""
+    servers = Servers("a", "b")
+    sleeper = servers.alive.pop("a")
+    servers.pass_time(LEASE_MS * 2)
+    servers.alive["a"] = sleeper
+    assert servers.holders() == ["b", "a"]
+    servers.pass_time(LEASE_MS // 3)
+    assert servers.holders() == ["b"]
+    # Even in between, what both decide is safe: the compares see to that.
+    accepted(servers.tenant("a", "acme"))
+    refused(servers.tenant("b", "acme"), Reason.EXISTS)
+
+
+def test_what_waits_for_the_holder_is_bounded() -> None:
+    """[E4]"""
+    servers = Servers("a", "b")
+    server, now = servers.alive["b"], Instant(0, START_WALL_MS)
+    request = Create(Tenant(ObjectMeta(name="acme")))
+    for call in range(1, QUEUE_MAX + 1):
+        (effect,) = server.step(Asked(call, ADMIN, request), now)
+        assert isinstance(effect, Ask)
+    (effect,) = server.step(Asked(QUEUE_MAX + 1, ADMIN, request), now)
+    assert isinstance(effect, Answer)
+    assert isinstance(effect.body, Unavailable)
