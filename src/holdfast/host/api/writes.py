@@ -32,6 +32,8 @@ async def create(call: Call) -> web.StreamResponse:
     if many is not None:
         return await batch.create_many(call, many)
     found = decoded(call, body, wish)
+    # A collection's path names nothing, yet refusals and replays are about this very object.
+    call.name = found.object.name
     request = Create(found.object, manager(call), is_dry(call), call.operation)
     return await written(call, await call.ask(request), 201, found.warnings)
 
@@ -53,7 +55,7 @@ async def written(
     if isinstance(verdict, Refusal):
         return call.refused(verdict)
     if not verdict.objects:
-        return await replayed(call)
+        return await replayed(call, code)
     obj = verdict.objects[0]
     body = wire.encode(obj)
     shape = call.shape
@@ -62,12 +64,12 @@ async def written(
     return reply(code, body, warned((*warnings, *verdict.warnings)))
 
 
-async def replayed(call: Call) -> web.StreamResponse:
+async def replayed(call: Call, code: int = 200) -> web.StreamResponse:
     """This very operation was accepted before: the answer is how things are now."""
     entry = await reads.current(call) if call.name else None
     if entry is None:
         return reply(200, status.success(call.kind, call.name, ""))
-    return reply(200, entry.data)
+    return reply(code, entry.data)
 
 
 # Deleting ------------------------------------------------------------------------------------
