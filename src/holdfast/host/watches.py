@@ -79,6 +79,9 @@ class Watches:
         """Close all of them."""
         for number in list(self._open):
             self.unwatch(Unwatch(number))
+        for task in self._tasks:
+            # Also one whose last word nobody will take any more: it is not among the open ones.
+            task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
 

@@ -10,9 +10,11 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from holdfast.host import clock
 from holdfast.host.client.answers import Answer
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.machine import Rng
 from holdfast.observe.retry import (
     Attempts,
@@ -93,6 +95,8 @@ class Performer:
             return Failed(refused.error, refused.retry_after_ms)
         except HoldfastError as error:
             return Failed(error)
+        except msgspec.DecodeError as error:
+            return Failed(OutcomeUnknown(f"an answer that cannot be read: {error}"))
 
     async def _look(self, look: Looking, timeout_s: float) -> Stimulus:
         self.lost += 1
@@ -102,3 +106,5 @@ class Performer:
             return LookFailed(refused.error, refused.retry_after_ms)
         except HoldfastError as error:
             return LookFailed(error)
+        except msgspec.DecodeError as error:
+            return LookFailed(Unavailable(f"an answer that cannot be read: {error}"))

@@ -15,7 +15,7 @@ from holdfast.host.client import paths
 from holdfast.host.client.access import Access
 from holdfast.host.client.performing import Performer, demand_good
 from holdfast.host.client.transport import Transport
-from holdfast.model.errors import Expired, Missing
+from holdfast.model.errors import Expired, Missing, Unavailable
 from holdfast.model.machine import Rng
 from holdfast.model.meta import AnyObject
 from holdfast.model.registry import kind_of_struct
@@ -45,6 +45,14 @@ class _List(msgspec.Struct, frozen=True):
 
 
 _LISTS = msgspec.json.Decoder(_List)
+
+
+def understood(cls: type[AnyObject], body: bytes) -> AnyObject:
+    """The object in a body. Raises Unavailable for what no server of this version sends."""
+    try:
+        return decode_trusted(cls, body)
+    except msgspec.DecodeError as error:
+        raise Unavailable(f"an answer that cannot be read: {error}") from error
 
 
 class Reading:
@@ -79,7 +87,7 @@ class Reading:
     async def get(self, cls: type[AnyObject], name: str, namespace: str = "") -> AnyObject:
         """One object as it is now. Raises Missing."""
         path = paths.one(kind_of_struct(cls), namespace, name)
-        return decode_trusted(cls, await self.read(path))
+        return understood(cls, await self.read(path))
 
     async def find(self, cls: type[AnyObject], name: str, namespace: str = "") -> AnyObject | None:
         """One object as it is now, or None."""
@@ -118,7 +126,7 @@ class Reading:
         while True:
             more = {**query, "continue": token} if token else query
             found = _LISTS.decode(await self.read(path, more))
-            objects += [decode_trusted(cls, bytes(item)) for item in found.items]
+            objects += [understood(cls, bytes(item)) for item in found.items]
             token = found.metadata.continue_
             if not token:
                 return Listing(tuple(objects), found.metadata.resource_version)

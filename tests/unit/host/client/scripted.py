@@ -1,0 +1,83 @@
+"""A server over real TLS that does what a test tells it to, request by request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.client import Access, Client
+from holdfast.host.settings import Settings
+from holdfast.host.trust import establish
+from holdfast.observe.retry import RetryPolicy
+
+HASTY = RetryPolicy(tries_max=4, looks_max=4, deadline_ms=20_000, try_ms=5_000, pause_ms=1)
+Reply = Callable[[web.BaseRequest], web.StreamResponse]
+
+
+class Scripted:
+    """Answers requests in turn; the last reply serves all further ones."""
+
+    def __init__(self, folder: Path, *replies: Reply) -> None:
+        self._trust = establish(Settings(data=folder, name="scripted"))
+        self._replies = list(replies)
+        self.seen: list[tuple[str, str, str]] = []
+        self.bodies: list[bytes] = []
+        self.url = ""
+
+    async def __aenter__(self) -> Scripted:
+        self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._trust.context()).start()
+        self.url = f"https://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        operation = request.headers.get("X-Holdfast-Operation", "")
+        self.seen.append((request.method, request.raw_path, operation))
+        self.bodies.append(await request.read())
+        reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
+        return reply(request)
+
+    def client(self, *, before: tuple[str, ...] = ()) -> Client:
+        """A client of this server; `before` are servers that it tries first."""
+        trust = self._trust
+        access = Access(
+            servers=(*before, self.url),
+            ca=trust.authority.pem,
+            certificate=trust.admin.certificate,
+            key=trust.admin.key,
+        )
+        return Client(access, policy=HASTY)
+
+
+def says(body: Any, code: int = 200, **headers: str) -> Reply:
+    """A reply in JSON."""
+
+    def reply(request: web.BaseRequest) -> web.StreamResponse:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        data = msgspec.json.encode(body)
+        return web.Response(
+            body=data, status=code, headers={"Content-Type": "application/json", **named}
+        )
+
+    return reply
+
+
+def refuses(code: int, reason: str, message: str = "no", **headers: str) -> Reply:
+    """A Status that says no."""
+    body = {"kind": "Status", "status": "Failure", "message": message, "code": code}
+    return says(body, code, X_Holdfast_Reason=reason, **headers)
+
+
+def hangs_up(request: web.BaseRequest) -> web.StreamResponse:
+    """The request was read, and the connection breaks without an answer."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()

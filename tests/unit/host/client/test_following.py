@@ -1,0 +1,112 @@
+"""Where a story goes on after a break, and what is left out because it was told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from holdfast.host.client import Departed, Listed, Present, Reached, follow
+from holdfast.host.client.following import Place
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.meta import ObjectMeta
+from tests.unit.host.client.scripted import Scripted, refuses, says
+
+EXPIRED = '{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}'
+
+
+def present(name: str, revision: int) -> Present[Tenant]:
+    return Present(Tenant(metadata=ObjectMeta(name=name)), revision)
+
+
+def test_a_break_inside_a_revision_is_mended_without_a_hole_and_without_a_repetition() -> None:
+    """[C8, INV10]"""
+    place = Place(5)
+    assert place.is_new(present("a", 7))
+    assert place.is_new(present("b", 7))
+    # The stream broke here, so a third change of revision 7 may be missing.
+    assert place.complete == 5
+    assert not place.is_new(present("a", 7))
+    assert not place.is_new(present("b", 7))
+    assert place.is_new(present("c", 7))
+    assert place.is_new(present("a", 8))
+    assert place.complete == 7
+
+
+def test_what_is_older_than_the_story_is_left_out() -> None:
+    """[C8, INV10]"""
+    place = Place(5)
+    assert not place.is_new(present("a", 4))
+    assert not place.is_new(present("a", 5))
+    assert place.is_new(Reached(9))
+    assert place.complete == 9
+    assert not place.is_new(present("a", 9))
+
+
+def lines(*texts: str) -> Any:
+    def reply(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text="".join(f"{text}\n" for text in texts))
+
+    return reply
+
+
+def event(kind: str, name: str, revision: int) -> str:
+    metadata = f'{{"name":"{name}","resourceVersion":"{revision}"}}'
+    body = f'{{"kind":"Tenant","apiVersion":"holdfast.dev/v1","metadata":{metadata}}}'
+    return f'{{"type":"{kind}","object":{body}}}'
+
+
+def tenants(revision: int, *names: str) -> Any:
+    items = [
+        {"kind": "Tenant", "apiVersion": "holdfast.dev/v1", "metadata": {"name": name}}
+        for name in names
+    ]
+    return says({"metadata": {"resourceVersion": str(revision)}, "items": items})
+
+
+async def told(server: Scripted, count: int) -> list[Any]:
+    story: list[Any] = []
+    async with asyncio.timeout(20), server, server.client() as client:
+        news = follow(client, Tenant)
+        async for piece in news:
+            story.append(piece)
+            if len(story) == count:
+                break
+        await news.aclose()
+    return story
+
+
+def test_a_story_is_a_list_and_then_what_changes_over_broken_streams(tmp_path: Path) -> None:
+    """[C8, C7.5]"""
+    server = Scripted(
+        tmp_path,
+        tenants(5, "a"),
+        lines(event("ADDED", "b", 6), event("MODIFIED", "a", 7)),
+        refuses(503, "Unavailable"),
+        lines(event("MODIFIED", "a", 7), event("DELETED", "b", 8), event("BOOKMARK", "", 9)),
+    )
+    listed, first, second, third, fourth = asyncio.run(told(server, 5))
+    assert isinstance(listed, Listed)
+    assert [t.name for t in listed.objects] == ["a"]
+    assert [(type(n), n.revision) for n in (first, second)] == [(Present, 6), (Present, 7)]
+    assert (type(third), third.revision) == (Departed, 8)
+    assert fourth == Reached(9)
+    since = [path.partition("resourceVersion=")[2][:1] for _, path, _ in server.seen[1:4]]
+    assert since == ["5", "6", "6"], "revision 7 was not known to be whole"
+
+
+def test_a_history_that_is_gone_leads_to_a_new_list(tmp_path: Path) -> None:
+    """[C8]"""
+    server = Scripted(
+        tmp_path,
+        tenants(5, "a"),
+        lines(EXPIRED),
+        tenants(50, "a", "z"),
+        refuses(410, "Expired"),
+        tenants(60, "z"),
+        lines(),
+    )
+    story = asyncio.run(told(server, 3))
+    assert [(type(n), n.revision) for n in story] == [(Listed, 5), (Listed, 50), (Listed, 60)]

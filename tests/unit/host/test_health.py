@@ -1,0 +1,45 @@
+"""What a server says about itself when parts of it are not well."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiohttp.test_utils import make_mocked_request
+
+from holdfast.host.api.freshness import Freshness
+from holdfast.host.api.presentation import Forms
+from holdfast.host.health import Health
+from holdfast.host.shell import Shell
+from holdfast.model.identity import server
+from holdfast.observe.hub import Hub, Reach
+from holdfast.store.memory import MemoryStore
+
+
+def test_a_server_is_ready_while_it_reaches_its_store_and_does_not_stop() -> None:
+    """[C8]"""
+
+    async def story() -> None:
+        store, hub = MemoryStore(), Hub(Forms())
+        shell = Shell(hub, server("one"), store=store)
+        health = Health(store, Freshness(store, hub, shell))
+        async with shell:
+            await shell.ask("test", Reach(0), 10.0)
+            assert await ask(health, "/readyz") == (200, "ok")
+            code, text = await ask(health, "/readyz?verbose")
+            assert (code, text.splitlines()[1]) == (200, "[+]store ok")
+            health.is_stopping = True
+            code, text = await ask(health, "/readyz")
+            assert (code, "[-]shutdown failed" in text) == (503, True)
+            health.is_stopping = False
+            await store.close()
+            code, text = await ask(health, "/readyz")
+            assert (code, "[-]store failed" in text) == (503, True)
+            assert await ask(health, "/livez") == (200, "ok")
+
+    async def ask(health: Health, path: str) -> tuple[int, str]:
+        handler = health.handlers()[path.partition("?")[0]]
+        response: Any = await handler(make_mocked_request("GET", path))
+        return response.status, response.text
+
+    asyncio.run(story())

@@ -1,0 +1,68 @@
+"""What a server is started with, and what is said when it makes no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.__main__ import parser, settings_of
+from holdfast.host.settings import Listen, Settings
+from holdfast.model.errors import Invalid
+
+
+@pytest.mark.parametrize(
+    "text, host, port, url",
+    [
+        ("127.0.0.1:6443", "127.0.0.1", 6443, "https://127.0.0.1:6443"),
+        ("[::1]:1", "::1", 1, "https://[::1]:1"),
+        ("0.0.0.0:80", "0.0.0.0", 80, "https://127.0.0.1:80"),
+        ("box.example:443", "box.example", 443, "https://box.example:443"),
+    ],
+)
+def test_an_address_is_read_and_has_a_form_for_clients(
+    text: str, host: str, port: int, url: str
+) -> None:
+    """[A2]"""
+    listen = Listen.parse(text)
+    assert (listen.host, listen.port) == (host, port)
+    assert listen.url(port) == url
+
+
+@pytest.mark.parametrize("text", ["6443", ":6443", "host:", "host:port", "host:70000", ""])
+def test_what_is_no_address_is_refused_in_a_sentence(text: str) -> None:
+    """[A12]"""
+    with pytest.raises(Invalid, match="it reads like"):
+        Listen.parse(text)
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["--store", "postgres://x"], "is none of sqlite:PATH"),
+        (["--name", "Has Spaces"], "is no name for a server"),
+        (["--advertise", "http://x:1"], "must begin with https://"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_in_a_sentence(
+    arguments: list[str], sentence: str
+) -> None:
+    """[A12]"""
+    settings = settings_of(parser().parse_args(["serve", *arguments]))
+    with pytest.raises(Invalid, match=sentence):
+        settings.check()
+
+
+def test_a_certificate_bears_every_name_that_clients_may_use(tmp_path: Path) -> None:
+    """[A2]"""
+    settings = Settings(
+        data=tmp_path,
+        listen=Listen("10.1.2.3", 1),
+        advertise="https://plane.example:6443",
+        names=("other.example",),
+    )
+    names = settings.certificate_names
+    wanted = {"localhost", "127.0.0.1", "10.1.2.3", "plane.example", "other.example"}
+    assert wanted <= set(names)
+    everywhere = Settings(data=tmp_path, listen=Listen("0.0.0.0", 1))
+    assert "0.0.0.0" not in everywhere.certificate_names

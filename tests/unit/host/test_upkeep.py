@@ -1,0 +1,45 @@
+"""When history is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.host.upkeep import Horizon, compact_for_ever
+from holdfast.model.transaction import Put, Transaction
+from holdfast.store.memory import MemoryStore
+
+
+def test_history_is_kept_for_its_time_and_then_forgotten() -> None:
+    """[C8]"""
+    horizon = Horizon(keep_ms=1_000)
+    assert horizon.note(5, 0) is None
+    assert horizon.note(9, 999) is None
+    assert horizon.note(20, 1_000) == 5
+    assert horizon.note(20, 1_500) is None
+    assert horizon.note(30, 2_500) == 20
+
+
+def test_a_busy_plane_keeps_a_bounded_number_of_revisions() -> None:
+    """[C8]"""
+    horizon = Horizon(keep_ms=1_000_000, keep_max=100)
+    assert horizon.note(90, 0) is None
+    assert horizon.note(350, 1) == 250
+    assert horizon.note(350, 2) is None
+
+
+def test_only_the_server_whose_task_it_is_forgets() -> None:
+    """[C8]"""
+
+    async def story(is_ours: bool) -> int:
+        store = MemoryStore()
+        for number in range(10):
+            await store.txn(Transaction((), (Put("a", b"%d" % number),)))
+        work = compact_for_ever(store, lambda: is_ours, Horizon(keep_max=3), every_s=0)
+        task = asyncio.create_task(work)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        task.cancel()
+        return store.keyspace.compacted
+
+    assert asyncio.run(story(True)) == 7
+    assert asyncio.run(story(False)) < 7
