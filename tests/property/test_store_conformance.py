@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from holdfast.model.errors import Expired, Invalid, InvariantBroken, Unavailable
+from holdfast.model.keys import after_prefix
 from holdfast.model.transaction import (
     ABSENT,
     Change,
@@ -20,14 +21,7 @@ from holdfast.model.transaction import (
     Refused,
     Transaction,
 )
-from holdfast.store.contract import (
-    KEY_END,
-    Applied,
-    Batch,
-    NotApplied,
-    Store,
-    prefix_end,
-)
+from holdfast.store.contract import KEY_END, Applied, Batch, NotApplied, Store
 from tests import store_factories
 from tests.store_factories import SILENCE_MAX_S, Rig
 
@@ -216,7 +210,7 @@ def test_keys_are_ordered_by_code_point(rig: Rig) -> None:
         for key in reversed(keys):
             await put(store, key, b"")
         assert [r.key for r in (await store.range("A", KEY_END)).records] == keys
-        below = await store.range("a", prefix_end("a"))
+        below = await store.range("a", after_prefix("a"))
         assert [r.key for r in below.records] == ["a", "a\0", "a!", "a/b", "aa"]
         assert [r.key for r in (await store.range("\ud7ff", "\ue000")).records] == ["\ud7ff"]
         assert (await store.range("b", "a")).records == ()

@@ -18,15 +18,9 @@ from hypothesis.stateful import (
 )
 
 from holdfast.model.errors import Expired, Invalid, Unavailable
+from holdfast.model.keys import after_prefix
 from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused, Transaction
-from holdfast.store.contract import (
-    KEY_END,
-    Applied,
-    Batch,
-    NotApplied,
-    Page,
-    prefix_end,
-)
+from holdfast.store.contract import KEY_END, Applied, Batch, NotApplied, Page
 from tests import store_factories
 from tests.store_factories import SILENCE_MAX_S, Rig
 from tests.store_model import Model
@@ -201,7 +195,7 @@ class Histories(RuleBasedStateMachine):
     @rule(place=places, limit=st.integers(1, 4), prefix=st.sampled_from(PREFIXES))
     def page_through_the_past(self, place: float, limit: int, prefix: str) -> None:
         at = self.some_revision(place)
-        start, end = prefix, prefix_end(prefix)
+        start, end = prefix, after_prefix(prefix)
         while True:
             page = self.run(self.store.range(start, end, limit=limit, at=at))
             assert page.revision == at

@@ -8,7 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.model.fence import FenceTiming
+from holdfast.model.errors import Invalid
+from holdfast.model.fence import FenceTiming, short_of_fence_ms
 from holdfast.model.identity import Identity, acts_as
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import Rng
@@ -34,6 +35,14 @@ class Settings(msgspec.Struct, frozen=True):
     workloads_per_tenant_max: int = 10_000
     objects_per_tenant_max: int = 200_000
     fence: FenceTiming = FenceTiming()
+
+    def __post_init__(self) -> None:
+        short_ms = short_of_fence_ms(self.fence)
+        if short_ms:
+            raise Invalid(
+                f"fence.fence_after_ms: {self.fence.fence_after_ms}: is {short_ms} ms too short: a "
+                "replacement could start while its predecessor still runs"
+            )
 
 
 class Luck:

@@ -33,6 +33,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.model.errors import invariant
+from holdfast.model.keys import END
 from holdfast.model.transaction import Change, Outcome, Record, Transaction
 
 # One answer carries at most so many records; a caller pages on with `Page.more_from`. A larger
@@ -44,17 +45,7 @@ RANGE_LIMIT_MAX = 10_000
 BOOKMARK_EVERY_S = 5.0
 
 # All keys are before this one: the `end` of a range over everything.
-KEY_END = "\U0010ffff"
-
-
-def prefix_end(prefix: str) -> str:
-    """The `end` of a range over all keys that begin with the prefix."""
-    for cut in range(len(prefix), 0, -1):
-        last = ord(prefix[cut - 1])
-        if last < 0x10FFFF:
-            # The surrogates between the two are not text, so no key holds them and none is skipped.
-            return prefix[: cut - 1] + chr(0xE000 if last == 0xD7FF else last + 1)
-    return KEY_END
+KEY_END = END
 
 
 def check(transaction: Transaction) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.keys import after_prefix
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.world import World
-from holdfast.store.contract import prefix_end
 from tests.sim.demo.counter import PREFIX, Client, Rejoice, decode, decode_bytes
 from tests.sim.demo.lease import EPOCH_KEY, LEASE_KEY, WORK_KEY, LampLit, LampOut, Lease
 from tests.sim.demo.views import Follower, Viewer
@@ -125,7 +125,7 @@ class TrueViews(Checker):
         keyspace = world.stores["store"].keyspace
         if not keyspace.compacted <= follower.revision:
             return
-        page = keyspace.range(PREFIX, prefix_end(PREFIX), at=follower.revision)
+        page = keyspace.range(PREFIX, after_prefix(PREFIX), at=follower.revision)
         truth = {record.key: record.value for record in page.records}
         if truth != follower.cache:
             self.violated(
@@ -146,7 +146,7 @@ def _out_of_date(world: World) -> str | None:
     viewer, follower = world.cells["viewer"].machine, world.cells["follower"].machine
     if isinstance(viewer, Viewer) and viewer.shown.total != total:
         return f"the viewer shows {viewer.shown}, the total is {total}"
-    truth = {r.key: r.value for r in keyspace.range(PREFIX, prefix_end(PREFIX)).records}
+    truth = {r.key: r.value for r in keyspace.range(PREFIX, after_prefix(PREFIX)).records}
     if isinstance(follower, Follower) and follower.cache != truth:
         return f"the follower has {follower.cache}, the store {truth}"
     return None
