@@ -12,7 +12,7 @@ texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=4)
 
 
 @given(texts, texts)
-def test_a_after_prefixs_where_its_last_key_does(prefix: str, rest: str) -> None:
+def test_a_prefix_ends_where_its_last_key_does(prefix: str, rest: str) -> None:
     """Every key with the prefix is below the end, every other key is not between."""
     end = after_prefix(prefix)
     end.encode()
