@@ -3,6 +3,9 @@
 `python -m holdfast.host serve` runs one; the `holdfast` command and tests use the same class. Parts
 are started from the store upwards and stopped from the socket downwards, so that nobody ever speaks
 to a part that is not there. A stop takes at most `STOP_S`.
+
+Of several servers over one etcd each decides by itself as long as there is no way between them:
+forwarding to the holder of the lease `authority` would spare conflicts, compares keep all safe.
 """
 
 from __future__ import annotations
@@ -113,20 +116,24 @@ class Plane:
 
     async def _run(self, shell: Shell, name: str) -> None:
         await shell.start()
-        self._stack.push_async_callback(self._end, shell)
+        self._stack.push_async_callback(self._end, shell, name)
         self._keep(self._mourn(shell, name))
 
-    async def _end(self, shell: Shell) -> None:
-        # What broke it was said when it broke.
-        with contextlib.suppress(Exception):
+    async def _end(self, shell: Shell, name: str) -> None:
+        try:
             await shell.stop(DRAIN_S)
+        except Exception as bug:  # noqa: BLE001 - whatever it is, it is said
+            self._broken(name, bug)
 
     async def _mourn(self, shell: Shell, name: str) -> None:
         """A machine that ends by itself has found a bug of ours; the server must not go on."""
         try:
             await shell.wait()
         except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the server
-            self._fail(f"{name} has stopped on a bug: {type(bug).__name__}: {bug}")
+            self._broken(name, bug)
+
+    def _broken(self, name: str, bug: Exception) -> None:
+        self._fail(f"{name} has stopped on a bug: {type(bug).__name__}: {bug}")
 
     def _keep(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

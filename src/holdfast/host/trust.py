@@ -22,20 +22,15 @@ from holdfast.host.settings import Settings
 from holdfast.model import identity as who
 
 ADMIN = "admin"
-PEER = "peer"
 SERVER = "server"
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """The authority, and what it has issued to this server and to its administrator.
-
-    `peer` is who this server is to other servers.
-    """
+    """The authority, and what it has issued to this server and to its administrator."""
 
     authority: Authority
     server: tuple[Path, Path]
     admin: Issued
-    peer: Issued
 
     def context(self) -> ssl.SSLContext:
         """The TLS of the server's socket. Whoever has a certificate of ours may show it."""
@@ -77,7 +72,6 @@ def _establish(settings: Settings, directory: Path) -> Trust:
         authority,
         authority.keep(directory, SERVER + suffix, name, purpose),
         _issued(authority.keep(directory, ADMIN, ADMIN, CLIENT, (who.ADMINS,))),
-        _issued(authority.keep(directory, PEER + suffix, name, CLIENT)),
     )
 
 
