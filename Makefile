@@ -27,7 +27,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt tools/make-venv
 	@tools/make-venv $(PYTHON) $(VENV)
 	@touch $@
 
-system: $(VENV)/.system ## Install the system packages that live tests use (etcd, strace, iproute2, iptables)
+system: $(VENV)/.system ## Install the system packages that live tests use (etcd, kubectl, strace, iproute2, iptables)
 
 # The stamp is written only when nothing is missing: a machine that lacks a package is told so each time.
 $(VENV)/.system: tools/system-packages | $(VENV)/.installed

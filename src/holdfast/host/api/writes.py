@@ -55,7 +55,7 @@ async def written(
     if isinstance(verdict, Refusal):
         return call.refused(verdict)
     if not verdict.objects:
-        return await replayed(call, code)
+        return await replayed(call)
     obj = verdict.objects[0]
     body = wire.encode(obj)
     shape = call.shape
@@ -64,12 +64,12 @@ async def written(
     return reply(code, body, warned((*warnings, *verdict.warnings)))
 
 
-async def replayed(call: Call, code: int = 200) -> web.StreamResponse:
+async def replayed(call: Call) -> web.StreamResponse:
     """This very operation was accepted before: the answer is how things are now."""
     entry = await reads.current(call) if call.name else None
     if entry is None:
         return reply(200, status.success(call.kind, call.name, ""))
-    return reply(code, entry.data)
+    return reply(200, entry.data)
 
 
 # Deleting ------------------------------------------------------------------------------------

@@ -253,6 +253,7 @@ def test_the_same_operation_is_performed_once(run: Run) -> None:
         first = await rig.create(WEB, headers=headers)
         again = await rig.create(WEB, headers=headers)
         assert (first.code, again.code) == (201, 200)
+        assert again.body == first.body
         other = await rig.create({**WEB, "spec": {**WEB["spec"], "replicas": 9}}, headers=headers)
         assert other.headers["X-Holdfast-Reason"] == "OperationReused"
 
