@@ -106,7 +106,23 @@ def _tenant(draft: Draft, context: Context, admission: Admission) -> Refusal | N
     return None
 
 
+def _asks_for_no_more(admission: Admission) -> bool:
+    """Whether a change asks for nothing that was not admitted before.
+
+    Rules and quotas may have become stricter since. Whoever then scales down, pauses or labels
+    what is there must not be kept from it.
+    """
+    old, new = admission.old, admission.object
+    if not isinstance(old, Workload) or not isinstance(new, Workload):
+        return isinstance(old, Replica)
+    judged = ("type", "template", "job", "recovery", "autoscale")
+    same = all(getattr(old.spec, field) == getattr(new.spec, field) for field in judged)
+    return same and new.spec.replicas <= old.spec.replicas
+
+
 def _policy(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    if _asks_for_no_more(admission):
+        return None
     outcome = policy(draft, context, admission.object)
     if isinstance(outcome, Refusal):
         return outcome
@@ -121,7 +137,7 @@ def _quota(draft: Draft, context: Context, admission: Admission) -> Refusal | No
     a charge without a place would be a leak.
     """
     obj = admission.object
-    if not isinstance(obj, Workload | Replica):
+    if not isinstance(obj, Workload | Replica) or _asks_for_no_more(admission):
         return None
     quota = draft.object(Quota, obj.namespace, QUOTA_NAME)
     if quota is None:

@@ -15,7 +15,7 @@ from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import DeviceRequest, RestartPolicy
-from holdfast.model.kinds.workload import Workload, WorkloadSpec, WorkloadType
+from holdfast.model.kinds.workload import Rollout, Workload, WorkloadSpec, WorkloadType
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from tests.furnished import ANN, ANONYMOUS, BOB, Furnished, counted
@@ -118,6 +118,31 @@ def test_one_replica_that_could_never_fit_is_refused(of: CapacityClass) -> None:
     assert refusal.details["field"] == "spec.template.resources"
     assert refusal.details["scope"] == "acme"
     assert refusal.details["limit"] == "3"
+
+
+@pytest.mark.parametrize("stricter", ["quota", "policy"])
+def test_what_was_admitted_can_be_scaled_down_when_the_rules_become_stricter(stricter: str) -> None:
+    """But nothing more of it can be asked for. [B5, D1]"""
+    it = Furnished()
+    made = it.yes(ANN, Create(workload(replicas=4, template=template(priority_class="high"))))
+    if stricter == "quota":
+        it.plane.quota(hard={"cpu": "500m"})
+        reason = Reason.QUOTA_EXCEEDED
+    else:
+        it.updated(it.plane.read("objects/priorityclasses/high"), allowed_tenants=("globex",))
+        reason = Reason.NOT_ALLOWED
+    it.updated(made, ANN, replicas=2)
+    it.updated(made, ANN, rollout=Rollout(paused=True))
+    refused(it.ask(ANN, Update(scaled(it.get(made), 3))), reason)
+    larger = msgspec.structs.replace(
+        it.get(made).spec, template=template(cpu="2", priority_class="high")
+    )
+    refused(it.ask(ANN, Update(msgspec.structs.replace(it.get(made), spec=larger))), reason)
+    refused(it.ask(ANN, Create(workload("b", template=template(priority_class="high")))), reason)
+
+
+def scaled(obj: Any, replicas: int) -> Any:
+    return msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, replicas=replicas))
 
 
 def test_what_admission_changed_is_recorded_on_the_object() -> None:
