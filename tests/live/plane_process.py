@@ -36,10 +36,14 @@ PATIENT = RetryPolicy(tries_max=60, looks_max=60, deadline_ms=60_000, try_ms=5_0
 class PlaneProcess:
     """One server. Its port stays the same over restarts."""
 
-    def __init__(self, data: Path, *options: str, port: int = 0) -> None:
+    def __init__(
+        self, data: Path, *options: str, port: int = 0, wrap: tuple[str, ...] = ()
+    ) -> None:
+        """`wrap` is what to put before the command, such as prlimit."""
         self.data = data
         self.port = port or free_ports(1)[0]
         self._options = options
+        self._wrap = wrap
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -57,7 +61,14 @@ class PlaneProcess:
         server = [sys.executable, "-m", "holdfast.host", "serve", "--data", str(self.data)]
         with log:
             self._process = subprocess.Popen(
-                [*DIE_WITH_PARENT, *server, "--listen", f"127.0.0.1:{self.port}", *self._options],
+                [
+                    *DIE_WITH_PARENT,
+                    *self._wrap,
+                    *server,
+                    "--listen",
+                    f"127.0.0.1:{self.port}",
+                    *self._options,
+                ],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
                 stdin=subprocess.DEVNULL,

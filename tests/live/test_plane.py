@@ -154,7 +154,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9_under_load(tmp_path: Path) -> No
             async with process.client() as client:
                 stopped = asyncio.Event()
                 tasks = [asyncio.create_task(load(client, who, stopped)) for who in range(8)]
-                for round_ in range(4):
+                for round_ in range(3):
                     before = len(acknowledged)
                     while len(acknowledged) < before + 40:
                         await asyncio.sleep(0.003 * (round_ + 1))
