@@ -135,7 +135,11 @@ class Kubectl:
     def following(self, *arguments: str) -> Iterator[Lines]:
         """A command that goes on until it is ended."""
         with subprocess.Popen(
-            self.command(*arguments), stdout=subprocess.PIPE, text=True, cwd=self._folder
+            self.command(*arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self._folder,
         ) as process:
             try:
                 yield Lines(process)
