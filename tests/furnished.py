@@ -260,6 +260,8 @@ def counted(plane: Plane) -> dict[str, dict[str, int]]:
 
     def add(whose: str, charge: dict[str, int]) -> None:
         for resource, units in charge.items():
+            if not units:
+                continue
             table = sums.setdefault(whose, {})
             table[resource] = table.get(resource, 0) + units
 

@@ -280,6 +280,8 @@ def _removed(
         left = dropped(draft, context, obj, "its deletion was asked for")
         if isinstance(left, Refusal):
             return left
+        # It may have to wait for a finalizer, but it must never again say that it holds something.
+        obj = left or obj
     if asked == obj.metadata and asked.finalizers:
         return obj
     metadata = remembered(asked, request.operation, mark, context.at, context.settings)

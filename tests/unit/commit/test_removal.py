@@ -23,7 +23,12 @@ from holdfast.commit.requests import (
 )
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.event import Event, ObjectReference
-from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
+from holdfast.model.kinds.reservation import (
+    Claim,
+    Intent,
+    ReservationOwner,
+    ReservationPhase,
+)
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
@@ -410,6 +415,20 @@ def test_a_deleted_reservation_sends_its_replica_back_to_the_queue() -> None:
     it.yes(REPAIR, Remove("reservations", "acme", reserved.status.reservation))
     assert it.get(reserved).status.state is State.PENDING
     assert counted(it.plane) == {}
+
+
+def test_a_reservation_that_must_wait_for_a_finalizer_holds_nothing_meanwhile() -> None:
+    """[C6.5]"""
+    it = Furnished()
+    lane = held(it)
+    it.plane.elapsed_ms += 60_000 + it.plane.settings.skew_ms
+    foreground = Remove("reservations", "acme", lane.name, propagation=Propagation.FOREGROUND)
+    it.yes(REPAIR, foreground)
+    waiting = it.get(lane)
+    assert (waiting.status.phase, waiting.status.claims) == (ReservationPhase.RELEASED, ())
+    assert counted(it.plane) == {}
+    accepted(let_go(it, lane, GARBAGE, FOREGROUND_FINALIZER))
+    assert it.get(lane) is None
 
 
 def test_a_reservation_that_has_ended_holds_nothing_and_may_go() -> None:
