@@ -1,7 +1,8 @@
 """Watches over HTTP: one stream of the hub each, as lines of JSON in a response without end.
 
-What is too old is answered with 410 before anything is sent, and with an ERROR event afterwards. A
-client that goes is noticed at once, one that does not read is dropped by the hub and cut off here.
+What is too old is told by an ERROR event with 410, at the beginning of a stream as well as later: so
+does Kubernetes, and some clients take an HTTP 410 on a watch for their own fault and end. A client
+that goes is noticed at once, one that does not read is dropped by the hub and cut off here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from holdfast.host.api.reads import AHEAD_S
 from holdfast.host.api.scope import selection
 from holdfast.host.streams import Stream
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
+from holdfast.observe.selection import Selection
 from holdfast.observe.watchers import WatchRequest
 from holdfast.observe.window import line
 
@@ -28,8 +30,16 @@ WRITE_TIMEOUT_S = 20.0
 async def watch(call: Call) -> web.StreamResponse:
     """Changes, until somebody goes."""
     call.demand("watch")
+    chosen = selection(call, named=bool(call.name))
+    try:
+        return await _watch(call, chosen)
+    except Expired as error:
+        return await _too_old(call, error)
+
+
+async def _watch(call: Call, chosen: Selection) -> web.StreamResponse:
     request = WatchRequest(
-        selection(call, named=bool(call.name)),
+        chosen,
         await _since(call),
         presentation.form_of(call.route.facade, call.shape),
         bookmarks=call.flag("allowWatchBookmarks"),
@@ -82,6 +92,16 @@ async def _follow(call: Call, stream: Stream, lasts_s: float) -> web.StreamRespo
     except (ConnectionError, asyncio.CancelledError):
         _abort(call)
         raise
+    await response.write_eof()
+    return response
+
+
+async def _too_old(call: Call, error: Expired) -> web.StreamResponse:
+    _, body, _ = status.of(error, call.kind)
+    response = web.StreamResponse(headers=JSON_HEADERS)
+    response.enable_chunked_encoding()
+    await response.prepare(call.request)
+    await _write(response, line("ERROR", body))
     await response.write_eof()
     return response
 
