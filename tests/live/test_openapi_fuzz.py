@@ -1,0 +1,53 @@
+"""Whatever the OpenAPI document allows, and what it does not, the server answers without a 5xx."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+
+from holdfast.host.api.openapi import document
+from tests.live.plane_process import PlaneProcess
+
+# One server for all operations, so all of them on one worker.
+pytestmark = [
+    pytest.mark.xdist_group("openapi"),
+    # Schemathesis and the libraries that it stands on warn of each other's changes.
+    pytest.mark.filterwarnings("default"),
+]
+schema = schemathesis.openapi.from_dict(document())
+EXAMPLES = 4
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaneProcess]:
+    process = PlaneProcess(tmp_path_factory.mktemp("fuzz") / "data")
+    try:
+        asyncio.run(process.start())
+        yield process
+    finally:
+        process.kill()
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_no_request_breaks_the_server(case: schemathesis.Case, plane: PlaneProcess) -> None:
+    """[A11, C8]"""
+    # A watch has no end, and what it may be asked is asked of lists as well.
+    case.query.pop("watch", None)
+    pki = plane.data / "pki"
+    response = case.call(
+        base_url=plane.url,
+        cert=(str(pki / "admin.crt"), str(pki / "admin.key")),
+        verify=str(pki / "ca.crt"),
+        timeout=20,
+    )
+    assert response.status_code < 500, response.text
