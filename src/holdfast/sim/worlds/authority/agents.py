@@ -24,8 +24,8 @@ ENDS_ONE_IN = 40
 BROKEN_ONE_IN = 8
 # What an agent's evidence begins with; the number of its life follows.
 LIFE = "life "
-# A stop takes some rounds, so that a node may go silent in the middle of it.
-STOPS_ONE_IN = 3
+# Starts and stops take some rounds, so that a node may go silent in the middle of them.
+STARTS_ONE_IN, STOPS_ONE_IN = 2, 5
 
 
 class AgentHand(Hand):
@@ -82,21 +82,21 @@ class AgentHand(Hand):
         match replica.status.state:
             case State.BOUND if self.whim(20):
                 yield self._move(replica, State.FAILED if self.chance(2) else State.SUCCEEDED)
-            case State.BOUND:
+            case State.BOUND if self.resting or self.chance(STARTS_ONE_IN):
                 yield self._move(replica, State.RUNNING)
             case State.RUNNING if self.whim(ENDS_ONE_IN):
                 ends = (State.FAILED, State.SUCCEEDED, State.RUNNING)
                 yield self._move(replica, self.pick(list(ends)))
             case State.RUNNING if replica.status.stage is Stage.STARTING:
                 yield ReportStage(target(replica), Stage.READY, self.incarnation)
-            case State.STOPPING if not self.chance(STOPS_ONE_IN):
+            case State.STOPPING if not (self.resting or self.chance(STOPS_ONE_IN)):
                 return
             case State.STOPPING | State.FAILED | State.SUCCEEDED:
                 yield self._move(replica, State.RELEASED)
             case State.UNKNOWN:
                 told = replica.status.cause is not None and not self.whim(5)
                 on = State.STOPPING if told else State.RUNNING
-                yield self._move(replica, self.pick([on, on, State.SUCCEEDED, State.FAILED]))
+                yield self._move(replica, self.pick([on, on, on, State.SUCCEEDED, State.FAILED]))
 
     def _move(self, replica: Replica, to: State) -> Move:
         # Now and then it has forgotten which of its lives it is in.

@@ -63,11 +63,11 @@ class RepairHand(Hand):
             yield self._move(replica, State.RELEASED)
         if binding is None:
             return
-        if state is State.UNKNOWN and (self._gone(look, replica) or self.whim(8)):
+        if state is State.UNKNOWN and (self._gone(look, replica) or self.whim(4)):
             yield self._move(replica, State.FAILED)
         elif state in (State.FAILED, State.SUCCEEDED, State.STOPPING):
             keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
-            if (self._gone(look, replica) and not keeps) or self.whim(20):
+            if (self._gone(look, replica) and not keeps) or self.whim(8):
                 yield self._move(replica, State.RELEASED)
 
     @staticmethod

@@ -58,6 +58,11 @@ def script(rng: Random) -> Sequence[Act]:
             "word": pick(rng, ("Suspect", "Mark", "Mark")),
         }
         acts.append(Act(between(rng, 5_000, 175_000), "controller-nodes", silence))
+    for _ in range(between(rng, 3, 8)):
+        at_ms, tenant = between(rng, 5_000, 165_000), pick(rng, TENANTS)
+        lifted_ms = at_ms + between(rng, 1_000, 9_000)
+        for when_ms, on in ((at_ms, True), (lifted_ms, False)):
+            acts.append(Act(when_ms, "operator", {"do": "suspend", "tenant": tenant, "on": on}))
     acts += [Act(FAULTS_MS + 1_000, name, REST) for name in RESTLESS]
     return sorted(acts, key=lambda act: act.at_ms)
 
@@ -80,7 +85,6 @@ def _act(rng: Random, number: int) -> dict[str, Any]:
             {"do": "force", "some": some},
             {"do": "force", "some": some},
             {"do": "label", "some": some, "how": pick(rng, ("merge", "json", "apply"))},
-            {"do": "suspend", "tenant": tenant, "on": bool(some % 3)},
             {"do": "quota", "tenant": tenant, "cpu": between(rng, 2, 14)},
         ),
     )
@@ -97,7 +101,7 @@ def _workload(rng: Random, number: int) -> dict[str, Any]:
         "urgent": pick(rng, (False, False, True)),
         "gang": pick(rng, (False, False, False, True)),
         "eu": pick(rng, (False, True)),
-        "keep": pick(rng, (False, False, False, True)),
+        "keep": pick(rng, (False, False, True)),
         "budget": pick(rng, (None, 1)),
         "port": pick(rng, (0, 0, 0, 8080)),
     }
@@ -183,8 +187,7 @@ def _on_tenant(look: Look, act: dict[str, Any]) -> Any:
     if quota is None or tenant is None:
         return None
     if act["do"] == "suspend":
-        # Mostly it is lifted again at once, or nothing would happen any more.
-        law = msgspec.structs.replace(tenant.spec, suspended=not act["on"])
+        law = msgspec.structs.replace(tenant.spec, suspended=act["on"])
         return Update(msgspec.structs.replace(tenant, spec=law))
     hard = {**quota.spec.hard, "cpu": str(act["cpu"])}
     return Update(_respecified(quota, hard=hard))

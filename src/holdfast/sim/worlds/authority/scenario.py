@@ -135,7 +135,7 @@ def _add_checkers(world: World, keyspace: Keyspace) -> None:
     # The books are first: the others read in them what the commit has changed.
     world.check(books, Held(books), Claimed(books), Lawful(books), Marked(books), Owned(books))
     world.check(Kept(books, records), Once(books), Candid(books), Ordered(records), Audited())
-    world.check(Quiet(), Census(books))
+    world.check(Quiet(books), Census(books))
     placeable = Placeable(books)
     world.check(
         Settles("V1", lambda w: unsettled(books, w), within_ms=120_000),

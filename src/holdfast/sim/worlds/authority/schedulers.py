@@ -62,7 +62,7 @@ class SchedulerHand(Hand):
         deadline = timestamp(now.wall_ms) + timedelta(seconds=HOLD_S)
         yield from self._reserved(look)
         yield from gangs(self, look, nodes, deadline)
-        if self.whim(12):
+        if self.whim(6):
             yield from self._recovery(look, nodes, deadline)
         for replica in self._turn([r for r in waiting if not r.spec.gang]):
             yield self._placed(look, replica, self._next(replica, nodes), deadline)
@@ -94,7 +94,7 @@ class SchedulerHand(Hand):
     def _plain(self, look: Look, replica: Replica, node: Node) -> Bind:
         # The operation names the node, since another node is another intention; now and then it is
         # forgotten, and the second request under one id is a mistake that must be refused.
-        intent = "bind" if self.whim(3) else f"bind-{node.name}"
+        intent = "bind" if self.whim(2) else f"bind-{node.name}"
         return self._bind(look, replica, node, intent)
 
     def _bind(
@@ -161,7 +161,7 @@ class SchedulerHand(Hand):
                 continue
             node = look.get(Node, "", held.status.claims[0].node)
             # One that is always in time would never meet a deadline.
-            if node is not None and not self.whim(3):
+            if node is not None and not self.whim(2):
                 yield self._bind(look, replica, node, "bind-reserved")
 
     def _recovery(self, look: Look, nodes: list[Node], deadline: datetime) -> Iterator[Any]:
@@ -201,7 +201,7 @@ class SchedulerHand(Hand):
             {"term": earlier},
             *self._foreign_terms(look),
         ]
-        changed = self.pick(self._strange_claims(look, bind) if self.chance(4) else mistakes)
+        changed = self.pick(self._strange_claims(look, bind) if self.chance(2) else mistakes)
         return msgspec.structs.replace(bind, operation=f"{bind.operation}-wrong", **changed)
 
     def _foreign_terms(self, look: Look) -> list[dict[str, Any]]:
@@ -214,14 +214,13 @@ class SchedulerHand(Hand):
 
     @staticmethod
     def _strange_claims(look: Look, bind: Bind) -> list[dict[str, Any]]:
-        """What is held for others in the same namespace, or a reservation that is not there."""
-        return [
-            {"reservation": "none-such"},
-            *(
-                {"reservation": held.name, "node": claim.node, "node_uid": node.metadata.uid}
-                for held in look.all(Reservation)
-                if held.namespace == bind.target.namespace
-                for claim in held.status.claims
-                if (node := look.get(Node, "", claim.node)) is not None
-            ),
+        """What is held for workloads of the same namespace, or a reservation that is not there."""
+        found = [
+            {"reservation": held.name, "node": claim.node, "node_uid": node.metadata.uid}
+            for held in look.all(Reservation)
+            if held.namespace == bind.target.namespace
+            and held.status.phase is ReservationPhase.HELD
+            for claim in held.status.claims
+            if not claim.replica and (node := look.get(Node, "", claim.node)) is not None
         ]
+        return found or [{"reservation": "none-such"}]

@@ -1,0 +1,57 @@
+"""What must really happen in the world of the authority, over the seeds of the default run."""
+
+from __future__ import annotations
+
+from holdfast.commit.decide import HANDLERS
+from holdfast.model.lifecycle import TRANSITIONS
+from holdfast.model.refusal import Reason
+
+# Nobody gives these as an answer yet, or nothing in this world leads to them: it has no grants, no
+# spread or affinity, one priority class and one region that a workload may be bound to.
+ELSEWHERE = frozenset(
+    {
+        Reason.UNAUTHENTICATED,
+        Reason.HEARTBEAT_LATE,
+        Reason.REGION_MISMATCH,
+        Reason.ZONE_MISMATCH,
+        Reason.POOL_MISMATCH,
+        Reason.SELECTOR_MISMATCH,
+        Reason.RESIDENCY_UNKNOWN,
+        Reason.TENANCY_FORBIDDEN,
+        Reason.SPREAD_VIOLATED,
+        Reason.AFFINITY_UNMET,
+        Reason.ANTI_AFFINITY_VIOLATED,
+        Reason.TOO_MANY_PER_NODE,
+        Reason.QUOTA_UNKNOWN,
+        Reason.GRANT_EXPIRED,
+        Reason.GRANT_EXCEEDED,
+        Reason.OBJECT_CAP,
+        Reason.CONTENTION,
+    }
+)
+
+
+def demanded() -> list[str]:
+    """Every request accepted, every refusal given, every row of the law used, and the rest."""
+    return [
+        *(f"accepted {request.__name__}" for request in HANDLERS),
+        *(f"refused {reason.value}" for reason in Reason if reason not in ELSEWHERE),
+        *(f"move {row.source} -> {row.target}" for row in TRANSITIONS),
+        *(f"fate {fate}" for fate in ("Applied", "NotApplied", "Forgotten")),
+        *(f"{intent} Consumed" for intent in ("bind", "gang", "recovery", "preemption")),
+        "Released because Expired",
+        "Released because Ownerless",
+        "forced by operator",
+        "takeover",
+        "forwarded",
+        "group refused",
+        "group halved",
+        "repeated Bind",
+        "repeated Move",
+    ]
+
+
+def told(counts: dict[str, int]) -> str:
+    """The table of what happened, for people."""
+    width = max(len(what) for what in counts)
+    return "\n".join(f"{what:<{width}} {counts[what]:>9,}" for what in sorted(counts))

@@ -1,0 +1,69 @@
+"""Bugs planted in the authority, and benign controls.
+
+    python -m holdfast.sim mutants tests.sim.authority.mutants:MUTANTS \
+        --record tests/sim/authority/found.json
+
+searches for each over many seeds and records which found it; the tests run each at its seed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.commit.authority import Limits
+from holdfast.commit.context import Settings
+from holdfast.sim.mutants import rewrite, swap
+from tests.sim.authority.flow import COMPARES, IDENTITIES, OUTCOMES
+from tests.sim.authority.planting import COMMIT, benign
+from tests.sim.authority.rules import CHARGES, PLACES
+
+RECORDED = Path(__file__).with_name("found.json")
+_CENSUS = "holdfast.sim.worlds.authority.census:"
+
+CONTROLS = (
+    benign(
+        "groups-of-one",
+        "every request is a transaction of its own",
+        swap(_CENSUS + "LIMITS", Limits(requests_max=1)),
+    ),
+    benign(
+        "nobody-forwards",
+        "every server decides by itself",
+        swap(COMMIT + "server:Server._holder", lambda *_: None),
+    ),
+    benign(
+        "short-memory",
+        "what was written is read again before the next decision",
+        rewrite(
+            COMMIT + "authority:Authority._committed",
+            "self._view.wrote(key, value, revision)",
+            "self._view.forget(key)",
+        ),
+    ),
+    benign(
+        "halved-at-once",
+        "a refused group is halved at the first try",
+        swap(COMMIT + "authority:GROUP_TRIES_MAX", 1),
+    ),
+    benign(
+        "decided-anew",
+        "when an answer is lost, nobody asks for the fate; all is read and decided anew",
+        rewrite(
+            COMMIT + "authority:Authority._answered",
+            "return self._ask_fate()",
+            "return self._fate(flight, None, now)",
+        ),
+    ),
+    benign(
+        "patient-about-fates",
+        "the fate of a transaction is asked for half as often",
+        swap(COMMIT + "authority:FATE_RETRY_MS", 400),
+    ),
+    benign(
+        "long-memory",
+        "objects remember twice as many operations",
+        swap(_CENSUS + "SETTINGS", Settings(operations_kept_ms=60_000, operations_kept=16)),
+    ),
+)
+
+MUTANTS = (*COMPARES, *OUTCOMES, *IDENTITIES, *CHARGES, *PLACES, *CONTROLS)

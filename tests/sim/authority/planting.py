@@ -1,0 +1,53 @@
+"""How bugs are planted in the authority: a line rewritten, a record not compared."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from holdfast.commit.decide import HANDLERS
+from holdfast.sim.mutants import Mutant, Plant, Undo, rewrite
+
+SCENARIO = "holdfast.sim.worlds.authority.scenario:SCENARIO"
+COMMIT = "holdfast.commit."
+MODEL = "holdfast.model."
+
+
+def bug(name: str, mistake: str, *plants: Plant) -> Mutant:
+    return Mutant(name, mistake, SCENARIO, plants)
+
+
+def benign(name: str, change: str, *plants: Plant) -> Mutant:
+    return Mutant(name, change, SCENARIO, plants, benign=True)
+
+
+def uncompared(name: str, what: str, *prefixes: str) -> Mutant:
+    """What is accepted rests on records of one sort, and its transaction does not compare them."""
+    kept = f"dict(read for read in self._reads.items() if not read[0].startswith({prefixes!r}))"
+    return bug(
+        f"{name}-not-compared",
+        f"a transaction does not compare {what} that it rested on",
+        rewrite(
+            COMMIT + "draft:Draft.accept",
+            "self._keep_reads()",
+            f"self._group.compares.update({kept})",
+        ),
+    )
+
+
+def handler(request: type[Any], target: str, old: str, new: str) -> Plant:
+    """Rewrite a function that decides a request; the table of them holds it by itself."""
+
+    def plant() -> Undo:
+        module, _, name = target.partition(":")
+        original = HANDLERS[request]
+        undo = rewrite(target, old, new)()
+        HANDLERS[request] = getattr(importlib.import_module(module), name)
+
+        def back() -> None:
+            HANDLERS[request] = original
+            undo()
+
+        return back
+
+    return plant

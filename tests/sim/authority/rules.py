@@ -1,0 +1,152 @@
+"""Planted bugs in the rules themselves: what is charged, and what may be where."""
+
+from __future__ import annotations
+
+from holdfast.sim.mutants import rewrite, swap
+from tests.sim.authority.planting import COMMIT, MODEL, bug
+
+CHARGES = (
+    bug(
+        "released-twice",
+        "a release returns the tenant's charge twice",
+        rewrite(
+            COMMIT + "charges:release_binding",
+            "refund_tenant(",
+            "refund_tenant(draft, replica.namespace, CapacityClass(binding.capacity_class), "
+            "binding.charge); refund_tenant(",
+        ),
+    ),
+    bug(
+        "released-and-kept",
+        "a release does not give the place back",
+        rewrite(
+            COMMIT + "charges:release_binding",
+            "return_node(draft, binding.node, held, replica.metadata.uid)",
+            "pass",
+        ),
+    ),
+    bug(
+        "claim-leaked",
+        "a reservation that is dropped keeps what it held",
+        rewrite(COMMIT + "holds:drop_claims", "give_back(draft, reservation, claim)", "pass"),
+    ),
+    bug(
+        "claim-charged-on",
+        "a bind out of a reservation is charged besides the claim",
+        rewrite(COMMIT + "bind:_take_reserved", "give_back(draft, reservation, mine)", "pass"),
+    ),
+    bug(
+        "charged-at-submit",
+        "quota is counted when a replica is created",
+        rewrite(
+            COMMIT + "replicas:born",
+            "spec = _prioritised(draft, replica.spec)",
+            "spec = _prioritised(draft, replica.spec)\n"
+            "    from holdfast.commit.charges import charge_tenant\n"
+            "    from holdfast.model.fit import demand_of\n"
+            "    from holdfast.model.kinds.quota import CapacityClass\n"
+            "    wanted = demand_of(spec.template).amounts\n"
+            "    charge_tenant(draft, context, replica.namespace, CapacityClass.HARD, wanted)",
+        ),
+    ),
+    bug(
+        "cohort-forgotten",
+        "a tenant may borrow what its cohort does not have",
+        rewrite(MODEL + "allowance:quota_refusal", "together + units > whole", "False"),
+    ),
+    bug(
+        "tenant-limit-forgotten",
+        "only the cohort's limit is looked at",
+        rewrite(MODEL + "allowance:quota_refusal", "used + units > most", "False"),
+    ),
+    bug(
+        "half-a-device-too-much",
+        "shares of a device add up to one and a half",
+        swap(
+            MODEL + "ledger:DeviceSlot.left",
+            property(lambda slot: 1500 - sum(slot.owners.values())),
+        ),
+    ),
+    bug(
+        "promise-given-away",
+        "what victims make free goes to whoever comes first",
+        rewrite(MODEL + "ledger:NodeLedger.free", "if not self.promised:", "if True:"),
+    ),
+    bug(
+        "budget-ignored",
+        "work is taken away whatever is missing already",
+        rewrite(MODEL + "disruption:disruption_refusal", "len(gone) < ledger.allowed", "True"),
+    ),
+)
+
+PLACES = (
+    bug(
+        "cordon-not-mirrored",
+        "a change of a node does not reach its gate",
+        rewrite(COMMIT + "mirrors:_node", "if after != ledger:", "if ledger is None:"),
+    ),
+    bug(
+        "mark-not-compared",
+        "a fence or a clearing is about whatever mark there is",
+        rewrite(COMMIT + "nodes:_judged", "if have != request.mark:", "if False:"),
+    ),
+    bug(
+        "back-under-a-mark",
+        "an agent takes its work back while its node is marked",
+        rewrite(
+            COMMIT + "proofs:_return_refusal",
+            "if ledger.gate.mark or ledger.gate.phase in _GONE:",
+            "if False:",
+        ),
+    ),
+    bug(
+        "same-life-after-a-fence",
+        "a fenced node comes back without a new life",
+        rewrite(
+            COMMIT + "nodes:_returned",
+            "incarnation=old.status.incarnation + 1",
+            "incarnation=old.status.incarnation",
+        ),
+    ),
+    bug(
+        "repaired-before-the-fence",
+        "work is declared gone though its node is not fenced",
+        rewrite(
+            COMMIT + "proofs:_fence_refusal",
+            "if later or ledger.gate.phase in _GONE:",
+            "if True:",
+        ),
+    ),
+    bug(
+        "keep-work-fenced",
+        "a fence is taken for the end of work that runs on when it is cut off",
+        rewrite(
+            COMMIT + "proofs:_fence_refusal",
+            "replica.spec.template.on_disconnect is OnDisconnect.KEEP",
+            "False",
+        ),
+    ),
+    bug(
+        "strangers-reservation",
+        "a reservation is consumed by whoever names it",
+        rewrite(
+            COMMIT + "bind:_owner_refusal",
+            "not held_for(reservation, replica)",
+            "False",
+        ),
+    ),
+    bug(
+        "expired-reservation",
+        "a reservation is good after its deadline",
+        rewrite(COMMIT + "holds:overdue_refusal", "left_ms > context.settings.skew_ms", "True"),
+    ),
+    bug(
+        "gang-before-commit",
+        "a member of a gang is bound before all have their places",
+        rewrite(
+            COMMIT + "bind:_owner_refusal",
+            "reservation.status.phase is not ReservationPhase.COMMITTED",
+            "False",
+        ),
+    ),
+)
