@@ -219,9 +219,10 @@ class Crowd:
 
     def preempt(self) -> Asked | None:
         victim, replica = self.replica(State.BOUND, State.RUNNING), self.replica(State.PENDING)
-        if victim is None or victim.status.binding is None:
+        binding = victim.status.binding if victim is not None else None
+        node = self.it.plane.read(f"objects/nodes/{binding.node}") if binding is not None else None
+        if node is None:
             return None
-        node = self.it.plane.read(f"objects/nodes/{victim.status.binding.node}")
         victims = (self.target(victim),) * (2 if self.chance(20) else 1)
         *place, term = self.place(replica, node)
         return SCHEDULER, StopAndReserve(*place, victims, term, self.it.plane.at(60))
@@ -343,6 +344,8 @@ class Crowd:
         ]
         it.plane.elapsed_ms += self.pick((0, 10, 1_000, 3_000))
         if self.chance(10):
+            # Another server, with a luck of its own.
+            it.plane.seed = self.rng.randrange(10**9)
             it.plane.authority = it.plane.new_authority()
         made = self.pick(makers)()
         if made is None:

@@ -204,8 +204,8 @@ def allocatable_of(node: Node) -> Amounts:
 def mirrored(node: Node, ledger: NodeLedger | None) -> NodeLedger:
     """The node's ledger after a change of the node: new gate and capacity, the same use and owners.
 
-    A device that disappears while it has an owner keeps its slot: its owner is charged until proof
-    of stop, and nobody else is put on it.
+    A device that disappears while it has an owner, or is promised to one, keeps its slot: its owner
+    is charged until proof of stop, and nobody else is put on it should it come back.
     """
     before = ledger if ledger is not None else NodeLedger(gate=gate_of(node))
     devices = {
@@ -220,7 +220,7 @@ def mirrored(node: Node, ledger: NodeLedger | None) -> NodeLedger:
         for d in node.spec.devices
     }
     for device, slot in before.devices.items():
-        if device not in devices and slot.owners:
+        if device not in devices and (slot.owners or slot.promised):
             devices[device] = msgspec.structs.replace(slot, absent=True)
     return msgspec.structs.replace(
         before, gate=gate_of(node), allocatable=allocatable_of(node), devices=devices

@@ -404,6 +404,30 @@ def test_a_device_that_disappears_stays_its_owners_until_proof_of_stop() -> None
     assert it.plane.ledger("node-a").devices[device].owners == {}
 
 
+def test_a_device_that_disappears_and_comes_back_is_still_promised() -> None:
+    """[C6.1, G4]"""
+    it = Furnished()
+    gpu = (DeviceRequest(device_class="gpu", memory="16Gi"),)
+
+    def work(name: str) -> Any:
+        made = template(devices=gpu, priority_class=name)
+        return it.plane.workload(f"gpu-{name}", template=made, replicas=4)
+
+    low, high = work("low"), work("high")
+    victim, _ = it.running(low), it.running(low)
+    device = victim.status.binding.devices[0].device
+    preemptor = it.pending(high)
+    promise = it.yes(SCHEDULER, it.preempt(preemptor, victim))
+    it.moved(it.get(victim), State.RELEASED)
+    devices = it.get(it.node).spec.devices
+    it.registered(devices=tuple(d for d in devices if d.id != device))
+    name = promise.name
+    refused(it.ask(SCHEDULER, it.bind(it.get(preemptor), reservation=name)), Reason.DEVICE_TAKEN)
+    it.registered(devices=devices)
+    refused(it.ask(SCHEDULER, it.bind(it.pending(high))), Reason.DEVICE_TAKEN)
+    it.yes(SCHEDULER, it.bind(it.get(preemptor), reservation=name))
+
+
 def test_a_node_that_shrinks_evicts_nothing_and_takes_nothing_more() -> None:
     """[INV4]"""
     it = Furnished()
