@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.commit.records import decode, encode
 from holdfast.model import keys
+from holdfast.model.errors import RecordsDisagree
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.transaction import ABSENT, Compare, Delete, Put, Record, Transaction, Write
@@ -123,6 +124,11 @@ def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Resu
             found.append(look(item))
         except NotLoaded as needed:
             missing.update(dict.fromkeys(needed.missing))
+        except RecordsDisagree:
+            # After one that could not be looked at to its end, a draft may be half written. Then
+            # this says nothing: all of them are looked at again.
+            if not missing:
+                raise
     if missing:
         raise NotLoaded(tuple(missing))
     return found

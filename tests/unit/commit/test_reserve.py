@@ -28,7 +28,7 @@ from holdfast.model.kinds.reservation import (
     ReservationOwner,
     ReservationPhase,
 )
-from holdfast.model.kinds.template import DeviceRequest
+from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason
 from tests.furnished import GARBAGE, Furnished, counted
@@ -285,6 +285,19 @@ def test_binding_by_another_reservation_frees_the_first_one() -> None:
     it.yes(SCHEDULER, it.bind(reserved, reservation=lane.name))
     assert used(it) == ONE
     assert it.reservation(reserved.status.reservation).status.phase is ReservationPhase.RELEASED
+
+
+def test_a_replica_that_is_named_twice_is_bound_once_or_not_at_all() -> None:
+    """On a server that knows nothing yet, too: a half-made decision must not be taken for a bug of
+    the books. [C6.5, C7.4]
+    """
+    it = Furnished()
+    port = template(ports=(Port(name="http", port=80),))
+    reserved = it.reserved(it.plane.workload("ported", template=port))
+    it.plane.authority = it.plane.new_authority()
+    twice = BindTogether((it.bind(reserved), it.bind(reserved)))
+    refused(it.ask(SCHEDULER, twice), Reason.STALE_REPLICA)
+    it.yes(SCHEDULER, it.bind(reserved))
 
 
 # Held for an owner -------------------------------------------------------------------------------
