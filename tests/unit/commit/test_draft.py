@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View, for_each
 from holdfast.commit.records import encode
+from holdfast.model.errors import RecordsDisagree, agree
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.transaction import ABSENT, Compare, Delete, Put, Record
@@ -58,6 +59,22 @@ def test_many_are_loaded_together_and_in_order() -> None:
         for_each([C, A, "objects/tenants/d", C], draft.read)
     assert needed.value.missing == (C, "objects/tenants/d")
     assert for_each([B, A], draft.read) == [None, tenant("a")]
+
+
+def test_what_a_half_written_draft_says_of_the_books_counts_for_nothing() -> None:
+    """The one before could not be looked at to its end, so all are looked at again. [C7.4]"""
+    draft = Draft(Group(view()))
+
+    def look(key: str) -> None:
+        if key == "wrong":
+            agree(draft.read(A) is not None, "a was given back twice")
+        draft.delete(A)
+        draft.read(key)
+
+    with pytest.raises(NotLoaded):
+        for_each([C, "wrong"], look)
+    with pytest.raises(RecordsDisagree):
+        for_each([B, "wrong"], look)
 
 
 def test_nothing_is_written_blindly() -> None:
