@@ -12,7 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # Modules of this package that are not benchmarks themselves.
-_NOT_BENCHMARKS = frozenset({"__init__", "__main__", "harness"})
+_NOT_BENCHMARKS = frozenset({"__init__", "__main__", "harness", "http_bare", "http_load"})
 
 
 def names(folder: Path = HERE) -> dict[str, str]:

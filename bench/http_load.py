@@ -1,0 +1,135 @@
+"""Requests over TLS at as little cost as Python allows: the generator of the API's benchmark.
+
+A client library would cost more than the server that it measures. Requests are bytes made before,
+answers are only cut, and a connection carries one request at a time, as a load generator does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from holdfast.model.errors import invariant
+
+_LENGTH = b"\r\ncontent-length: "
+
+
+class Connection(asyncio.Protocol):
+    """One connection, kept alive."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._waiting: asyncio.Future[tuple[int, bytes]] | None = None
+        self._wanted = 0
+        self._head = 0
+        self.on_bytes: Callable[[bytes], None] | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(error or ConnectionError("the server has gone"))
+
+    def data_received(self, data: bytes) -> None:
+        if self.on_bytes is not None:
+            self.on_bytes(data)
+            return
+        self._buffer += data
+        if not self._wanted and not self._read_head():
+            return
+        if len(self._buffer) >= self._wanted and self._waiting is not None:
+            body = bytes(self._buffer[self._head : self._wanted])
+            code = int(self._buffer[9:12])
+            del self._buffer[: self._wanted]
+            self._wanted = 0
+            if not self._waiting.done():
+                self._waiting.set_result((code, body))
+
+    def _read_head(self) -> bool:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return False
+        head = bytes(self._buffer[:end]).lower()
+        at = head.find(_LENGTH)
+        invariant(at > 0, f"an answer without a length: {head!r}")
+        length = head[at + len(_LENGTH) :].partition(b"\r\n")[0]
+        self._head = end + 4
+        self._wanted = self._head + int(length)
+        return True
+
+    def ask(self, request: bytes) -> asyncio.Future[tuple[int, bytes]]:
+        """Code and body of the answer."""
+        invariant(self._transport is not None, "a request follows a connection")
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.write(request)  # type: ignore[union-attr]
+        return self._waiting
+
+    def follow(self, request: bytes, on_bytes: Callable[[bytes], None]) -> None:
+        """Send a request whose answer never ends."""
+        invariant(self._transport is not None, "a request follows a connection")
+        self.on_bytes = on_bytes
+        self._transport.write(request)  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def connect(port: int, tls: ssl.SSLContext, count: int) -> list[Connection]:
+    """So many connections; a few at a time, for a handshake is work."""
+    loop = asyncio.get_running_loop()
+    made: list[Connection] = []
+    for _ in range(count):
+        _, protocol = await loop.create_connection(Connection, "127.0.0.1", port, ssl=tls)
+        made.append(protocol)
+    return made
+
+
+def request(method: str, path: str, body: bytes = b"", kind: str = "application/json") -> bytes:
+    """The bytes of one request."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n"
+    if body:
+        head += f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"\r\n" + body
+
+
+async def rate(connections: Iterable[Connection], one: bytes, code: int, seconds: float) -> float:
+    """The same request again and again on every connection: answers a second."""
+    began = time.perf_counter()
+    deadline = began + seconds
+
+    async def work(connection: Connection) -> int:
+        done = 0
+        while time.perf_counter() < deadline:
+            answer, body = await connection.ask(one)
+            invariant(answer == code, f"{answer}: {body[:300]!r}")
+            done += 1
+        return done
+
+    counts = await asyncio.gather(*(work(connection) for connection in connections))
+    return sum(counts) / (time.perf_counter() - began)
+
+
+async def through(
+    connections: Iterable[Connection], requests: Iterator[bytes], code: int
+) -> tuple[float, list[float], list[bytes]]:
+    """Each request once: seconds in all, seconds of each, and the bodies of the answers."""
+    took: list[float] = []
+    bodies: list[bytes] = []
+
+    async def work(connection: Connection) -> None:
+        for one in requests:
+            began = time.perf_counter()
+            answer, body = await connection.ask(one)
+            took.append(time.perf_counter() - began)
+            invariant(answer == code, f"{answer}: {body[:300]!r}")
+            bodies.append(body)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(work(connection) for connection in connections))
+    return time.perf_counter() - began, took, bodies
