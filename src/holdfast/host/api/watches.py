@@ -1,8 +1,8 @@
 """Watches over HTTP: one stream of the hub each, as lines of JSON in a response without end.
 
-What is too old is told by an ERROR event with 410, at the beginning of a stream as well as later: so
-does Kubernetes, and some clients take an HTTP 410 on a watch for their own fault and end. A client
-that goes is noticed at once, one that does not read is dropped by the hub and cut off here.
+What is too old is told by an ERROR event with 410, at the beginning of a stream as well as later:
+so does Kubernetes, and some clients take an HTTP 410 on a watch for their own fault and end. A
+client that goes is noticed at once, one that does not read is dropped by the hub and cut off here.
 """
 
 from __future__ import annotations
