@@ -94,8 +94,9 @@ def test_a_watch_of_the_dynamic_client_goes_on_over_a_restart(plane: PlaneProces
     told: list[str] = []
 
     def follow() -> None:
+        # A client that lists again hears of what is there by name, so the names are in order too.
         deadline, version = time.monotonic() + PATIENCE_S, "0"
-        while time.monotonic() < deadline and "after" not in told:
+        while time.monotonic() < deadline and "second" not in told:
             # What a client does that follows by itself: go on where it was, list again on 410.
             try:
                 for event in roles.watch(
@@ -103,7 +104,7 @@ def test_a_watch_of_the_dynamic_client_goes_on_over_a_restart(plane: PlaneProces
                 ):
                     version = event["object"].metadata.resourceVersion
                     told.append(event["object"].metadata.name)
-                    if told[-1] == "after":
+                    if told[-1] == "second":
                         return
             except ApiException as error:
                 if error.status == 410:
@@ -114,12 +115,12 @@ def test_a_watch_of_the_dynamic_client_goes_on_over_a_restart(plane: PlaneProces
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()
-    roles.create(body=role("before"), namespace="default")
+    roles.create(body=role("first"), namespace="default")
     plane.kill()
     asyncio.run(plane.start())
-    roles.create(body=role("after"), namespace="default")
+    roles.create(body=role("second"), namespace="default")
     follower.join(PATIENCE_S)
-    assert told == ["before", "after"]
+    assert told == ["first", "second"]
 
 
 class Operator:
