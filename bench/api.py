@@ -24,11 +24,11 @@ import msgspec
 from bench.harness import figure, percentile
 from bench.http_load import Connection, connect, rate, request, through
 from holdfast.commit.operations import operation_id
-from holdfast.commit.requests import AcquireLease, Bind, RegisterNode, Target, Term
 from holdfast.host.certificates import Authority
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.meta import ObjectMeta, Quantity
+from holdfast.model.requests import AcquireLease, Bind, RegisterNode, Target, Term
 from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Transaction
 from holdfast.store.contract import Store
 from holdfast.store.etcd import EtcdConfig, EtcdStore

@@ -12,7 +12,17 @@ import msgspec
 
 from holdfast.commit.audit import recount
 from holdfast.commit.context import Settings
-from holdfast.commit.requests import (
+from holdfast.model import identity as who
+from holdfast.model import keys
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
+from holdfast.model.kinds.quota import CapacityClass
+from holdfast.model.kinds.replica import Replica, ReplicaSpec
+from holdfast.model.kinds.reservation import Intent, Reservation
+from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import (
     Bind,
     Create,
     Evict,
@@ -25,16 +35,6 @@ from holdfast.commit.requests import (
     Term,
     Update,
 )
-from holdfast.model import identity as who
-from holdfast.model import keys
-from holdfast.model.identity import Identity
-from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
-from holdfast.model.kinds.quota import CapacityClass
-from holdfast.model.kinds.replica import Replica, ReplicaSpec
-from holdfast.model.kinds.reservation import Intent, Reservation
-from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
-from holdfast.model.meta import ObjectMeta
 from holdfast.store.contract import KEY_END
 from holdfast.store.memory import Keyspace
 from tests.plane import (

@@ -12,15 +12,6 @@ from typing import Any
 from holdfast.commit.authority import Authority, Limits
 from holdfast.commit.context import Settings
 from holdfast.commit.records import decode
-from holdfast.commit.requests import (
-    Accepted,
-    AcquireLease,
-    Bind,
-    Create,
-    RegisterNode,
-    Target,
-    Term,
-)
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.identity import ADMINS, Identity
@@ -34,6 +25,15 @@ from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.machine import Answer, Answered, Asked, FateOf, Txn, Wake, Woken
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import (
+    Accepted,
+    AcquireLease,
+    Bind,
+    Create,
+    RegisterNode,
+    Target,
+    Term,
+)
 from holdfast.model.time import Instant, timestamp
 from holdfast.model.transaction import Transaction
 from holdfast.store.memory import Keyspace

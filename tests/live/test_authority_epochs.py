@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.requests import Accepted, AcquireLease, Term
 from holdfast.model import identity as who
 from holdfast.model.identity import Identity
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, AcquireLease, Term
 from tests.etcd_cluster import EtcdCluster
 from tests.live.authority.furniture import Furniture
 from tests.live.authority.rig import Servers

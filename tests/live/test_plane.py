@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.commit.requests import PatchType
 from holdfast.host.client import Client, Departed, Gone, Listed, Present, follow
 from holdfast.model.errors import Conflict, Forbidden, Missing
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.requests import PatchType
 from tests.live.plane_process import PlaneProcess, workload
 
 STOP_S = 5.0

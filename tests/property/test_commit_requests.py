@@ -14,7 +14,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.requests import (
+from holdfast.model import identity as who
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.node import Device, Node, NodeDrain, NodeSpec
+from holdfast.model.kinds.quota import Quota, QuotaSpec
+from holdfast.model.kinds.replica import DeviceShare, Replica
+from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationOwner
+from holdfast.model.kinds.template import DeviceRequest, OnDisconnect, Port
+from holdfast.model.kinds.workload import Disruption, Workload
+from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, Stage, State, next_moves
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Refusal
+from holdfast.model.registry import kind_of
+from holdfast.model.requests import (
     Accepted,
     Bind,
     BindTogether,
@@ -37,18 +49,6 @@ from holdfast.commit.requests import (
     Unreserve,
     Update,
 )
-from holdfast.model import identity as who
-from holdfast.model.identity import Identity
-from holdfast.model.kinds.node import Device, Node, NodeDrain, NodeSpec
-from holdfast.model.kinds.quota import Quota, QuotaSpec
-from holdfast.model.kinds.replica import DeviceShare, Replica
-from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationOwner
-from holdfast.model.kinds.template import DeviceRequest, OnDisconnect, Port
-from holdfast.model.kinds.workload import Disruption, Workload
-from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, Stage, State, next_moves
-from holdfast.model.meta import ObjectMeta
-from holdfast.model.refusal import Refusal
-from holdfast.model.registry import kind_of
 from tests.furnished import (
     AGENT,
     ANN,

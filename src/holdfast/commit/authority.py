@@ -23,11 +23,11 @@ from holdfast.commit.context import Context, Luck, Settings
 from holdfast.commit.decide import Decided, decide
 from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View
 from holdfast.commit.records import versioned
-from holdfast.commit.requests import Accepted, Verdict
 from holdfast.model.errors import Invalid, OutcomeUnknown, RecordsDisagree, Unavailable, invariant
 from holdfast.model.identity import Identity
 from holdfast.model.machine import Answer, Answered, Asked, FateOf, Rng, Tokens, Txn, Wake, Woken
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, Verdict
 from holdfast.model.time import Instant
 from holdfast.model.transaction import NEVER, Committed, Compare, Refused, Transaction
 

@@ -34,7 +34,6 @@ from holdfast.commit.holds import (
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.moves import actor_for, current, find, moved
 from holdfast.commit.operations import Replayed, digest
-from holdfast.commit.requests import Bind, BindTogether, Target
 from holdfast.commit.table import age_refusal
 from holdfast.model import keys
 from holdfast.model.fit import Held, claim, demand_of, unpromised
@@ -57,6 +56,7 @@ from holdfast.model.placing import (
 )
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.requests import Bind, BindTogether, Target
 
 
 def load_for_place(draft: Draft, target: Target, node: str, scope: str) -> None:

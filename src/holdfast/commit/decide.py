@@ -20,13 +20,13 @@ from holdfast.commit import (
     reports,
     reserve,
 )
-from holdfast.commit import requests as ask
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.form import form_refusal
 from holdfast.commit.objects import Written
 from holdfast.commit.operations import Replayed
 from holdfast.model import keys
+from holdfast.model import requests as ask
 from holdfast.model.errors import Conflict, Invalid, Missing, Rejected
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal

@@ -23,7 +23,6 @@ from holdfast.commit.holds import open_reservation, past, replica_owner, reserva
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.moves import actor_for, as_seen, current, find, moved
 from holdfast.commit.operations import Replayed, digest, remembered
-from holdfast.commit.requests import Evict, SettleDisruption, StopAndReserve
 from holdfast.commit.table import age_refusal
 from holdfast.model import keys
 from holdfast.model.disruption import disrupted, disruption_refusal
@@ -41,6 +40,7 @@ from holdfast.model.ledger import DisruptionLedger, NodeLedger
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.requests import Evict, SettleDisruption, StopAndReserve
 
 VICTIMS_MAX = 64
 

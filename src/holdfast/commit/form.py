@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.requests import Bind, Target, Term
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.reservation import Claim, ReservationOwner
 from holdfast.model.meta import INT_MAX, Object
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Bind, Target, Term
 
 # The longest name there is, that of a node or an event.
 NAME_MAX = 253

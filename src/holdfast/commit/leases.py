@@ -16,19 +16,14 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.records import Epoch
-from holdfast.commit.requests import AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model import keys
 from holdfast.model.errors import agree
-from holdfast.model.kinds.lease import Lease, LeaseSpec
+from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model.validation import validate
-
-
-def lease_name(scope: str) -> str:
-    """The name of the Lease object of a scope; scopes use `:` and `/`, which names cannot have."""
-    return scope.replace(":", "-").replace("/", "-").lower()
 
 
 def term_refusal(draft: Draft, context: Context, term: Term | None) -> Refusal | None:

@@ -17,12 +17,12 @@ from holdfast.commit.holds import drop_claims, reservation_name
 from holdfast.commit.mirrors import erase
 from holdfast.commit.operations import Replayed, digest, recall, remembered
 from holdfast.commit.proofs import proof_refusal
-from holdfast.commit.requests import Move, Target
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica, TransitionRecord
 from holdfast.model.kinds.reservation import Intent
 from holdfast.model.lifecycle import Actor, Stage, State, owners, transition
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Move, Target
 
 # Released with its deletion asked for, the object itself goes too; this finalizer holds it until
 # then.

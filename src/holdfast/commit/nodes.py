@@ -15,13 +15,13 @@ from holdfast.commit.draft import Draft
 from holdfast.commit.form import clipped
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.operations import Replayed, digest, recall, remembered
-from holdfast.commit.requests import JudgeNode, NodeWord, RegisterNode
 from holdfast.model import keys
 from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeStatus
 from holdfast.model.ledger import NodeLedger, mirrored
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import JudgeNode, NodeWord, RegisterNode
 from holdfast.model.validation import validate
 
 _GONE = (NodePhase.FENCED, NodePhase.LOST)

@@ -33,7 +33,6 @@ from holdfast.commit.removal import (
     still_held,
 )
 from holdfast.commit.replicas import birth_refusal, born
-from holdfast.commit.requests import Create, Update
 from holdfast.commit.shapes import shape_of, tree_of
 from holdfast.commit.writers import claim_refusal, shared_with_people, status_refusal
 from holdfast.model import keys
@@ -45,6 +44,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ManagedFields, Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind, kind_of, kind_of_struct
+from holdfast.model.requests import Create, Update
 from holdfast.model.validation import validate_status, validate_update
 
 STATUS = "status"

@@ -17,11 +17,11 @@ from holdfast.commit.context import Context, Settings
 from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.records import PastOperation
-from holdfast.commit.requests import ForgetOperations
 from holdfast.model import keys
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, ObjectMeta, Operation
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import ForgetOperations
 
 _encode = msgspec.json.Encoder().encode
 

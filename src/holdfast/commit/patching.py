@@ -22,7 +22,6 @@ from holdfast.commit.objects import (
 )
 from holdfast.commit.operations import digest, recall
 from holdfast.commit.patch import json_patch, merge_patch
-from holdfast.commit.requests import Create, Patch, PatchType
 from holdfast.commit.shapes import shape_of, tree_of
 from holdfast.model import keys
 from holdfast.model.conform import conform
@@ -30,6 +29,7 @@ from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind, kind_of_plural
+from holdfast.model.requests import Create, Patch, PatchType
 
 
 def patch(draft: Draft, context: Context, request: Patch) -> Outcome:

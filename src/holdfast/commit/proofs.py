@@ -7,7 +7,6 @@ from __future__ import annotations
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.leases import term_refusal
-from holdfast.commit.requests import Move
 from holdfast.model import keys
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
@@ -15,6 +14,7 @@ from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, State
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Move
 
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
 

@@ -26,7 +26,6 @@ from holdfast.commit.operations import (
     remember_past,
     remembered,
 )
-from holdfast.commit.requests import Propagation, Remove
 from holdfast.commit.reserve import drop_refusal, dropped
 from holdfast.commit.writers import WRITERS, removal_refusal
 from holdfast.model import keys
@@ -41,6 +40,7 @@ from holdfast.model.lifecycle import Actor, Cause, State
 from holdfast.model.meta import Object, ObjectMeta, OwnerReference
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_named, kind_of_plural
+from holdfast.model.requests import Propagation, Remove
 
 REPLICAS_FINALIZER = "holdfast.dev/replicas"
 CONTENTS_FINALIZER = "holdfast.dev/contents"

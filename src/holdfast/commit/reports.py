@@ -8,11 +8,11 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.moves import agent_refusal, current
 from holdfast.commit.operations import Replayed, digest, remembered
-from holdfast.commit.requests import ReportPending, ReportStage
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import STAGES, Actor, Stage, State
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import ReportPending, ReportStage
 
 # Who reports which progress. The commit itself sets Bound, a transition to Running sets Starting.
 STAGE_OWNER = {

@@ -34,13 +34,6 @@ from holdfast.commit.holds import (
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.moves import actor_for, current, moved
 from holdfast.commit.operations import Replayed, digest, recall, remembered
-from holdfast.commit.requests import (
-    CommitGang,
-    DropReservation,
-    HoldCapacity,
-    Reserve,
-    Unreserve,
-)
 from holdfast.commit.table import age_refusal
 from holdfast.model import keys
 from holdfast.model.fit import Held, judge_held
@@ -58,6 +51,13 @@ from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_named
+from holdfast.model.requests import (
+    CommitGang,
+    DropReservation,
+    HoldCapacity,
+    Reserve,
+    Unreserve,
+)
 from holdfast.model.validation import validate
 
 

@@ -19,14 +19,12 @@ from holdfast.commit.authority import (
     Limits,
 )
 from holdfast.commit.context import Settings
-from holdfast.commit.leases import lease_name
 from holdfast.commit.records import decode
-from holdfast.commit.requests import Accepted, AcquireLease, Forward, RenewLease, Term
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity, acts_as
-from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import (
     Answer,
@@ -42,6 +40,7 @@ from holdfast.model.machine import (
 )
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.requests import Accepted, AcquireLease, Forward, RenewLease, Term
 from holdfast.model.time import Instant
 
 SCOPE = "authority"

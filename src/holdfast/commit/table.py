@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit import requests as ask
+from holdfast.model import requests as ask
 from holdfast.model.refusal import Reason, Refusal
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.commit.requests import Create, ReleaseLease
 from holdfast.commit.server import Server
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
@@ -38,6 +37,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.requests import Create, ReleaseLease
 from holdfast.observe.hub import Hub, Reach
 from holdfast.store.contract import Store
 

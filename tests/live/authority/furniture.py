@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.commit.requests import AcquireLease, Create, RegisterNode, Term
 from holdfast.model import identity as who
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Device, Node, NodeSpec
@@ -15,6 +14,7 @@ from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.meta import Object, ObjectMeta, Quantity
+from holdfast.model.requests import AcquireLease, Create, RegisterNode, Term
 from tests.plane import ADMIN, WORKLOADS, accepted, template
 
 Ask = Callable[[Identity, Any], Awaitable[Any]]

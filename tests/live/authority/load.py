@@ -13,11 +13,11 @@ from collections import Counter
 from typing import Any
 
 from holdfast.commit.operations import operation_id
-from holdfast.commit.requests import Accepted, Bind, Create, Move, Target, Term
 from holdfast.model import identity as who
 from holdfast.model.identity import Identity
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, Bind, Create, Move, Target, Term
 from tests.live.authority.furniture import Furniture, replica_of
 from tests.live.authority.rig import Servers
 from tests.plane import SCHEDULER, WORKLOADS

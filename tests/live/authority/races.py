@@ -11,11 +11,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.commit.requests import Accepted, Create, Move, Term
 from holdfast.model import identity as who
 from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, Create, Move, Term
 from tests.live.authority.furniture import Furniture, replica_of
 from tests.live.authority.rig import ServerProcess, Servers
 from tests.plane import SCHEDULER, WORKLOADS, accepted, bind, target

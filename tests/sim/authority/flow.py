@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.commit import requests as ask
+from holdfast.model import requests as ask
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.authority.planting import COMMIT, bug, handler, uncompared
 

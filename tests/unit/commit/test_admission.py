@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.commit import admission
 from holdfast.commit.admission import CHANGES_ANNOTATION, STEPS
-from holdfast.commit.requests import Create, Update
 from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.secret import Secret
@@ -18,6 +17,7 @@ from holdfast.model.kinds.template import DeviceRequest, RestartPolicy
 from holdfast.model.kinds.workload import Rollout, Workload, WorkloadSpec, WorkloadType
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Create, Update
 from tests.furnished import ANN, ANONYMOUS, BOB, Furnished, counted
 from tests.plane import ADMIN, SCHEDULER, refused, template
 

@@ -9,19 +9,6 @@ import pytest
 
 from holdfast.commit.audit import excesses, recount
 from holdfast.commit.records import Epoch, encode
-from holdfast.commit.requests import (
-    DropReservation,
-    Evict,
-    HoldCapacity,
-    JudgeNode,
-    Move,
-    NodeWord,
-    Remove,
-    Reserve,
-    StopAndReserve,
-    Unreserve,
-    Update,
-)
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.kinds.node import Protection
@@ -36,6 +23,19 @@ from holdfast.model.ledger import Amounts, TenantUse
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import (
+    DropReservation,
+    Evict,
+    HoldCapacity,
+    JudgeNode,
+    Move,
+    NodeWord,
+    Remove,
+    Reserve,
+    StopAndReserve,
+    Unreserve,
+    Update,
+)
 from holdfast.model.transaction import Compare, Delete, Put, Record, Transaction
 from holdfast.store.contract import KEY_END
 from tests.plane import (

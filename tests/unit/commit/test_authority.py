@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from holdfast.commit.authority import FATE_TRIES_MAX, Limits
-from holdfast.commit.requests import Accepted, Create, Update
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import FateOf, Txn
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, Create, Update
 from holdfast.model.transaction import Compare, Put, Transaction
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, refused
 

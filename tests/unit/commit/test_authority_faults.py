@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast.commit.authority import FATE_TRIES_MAX
-from holdfast.commit.requests import Accepted
 from holdfast.model.errors import HoldfastError, Invalid, OutcomeUnknown, Unavailable
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import FateOf, Txn
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted
 from tests.plane import SCHEDULER, Plane, accepted, bind, refused
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.commit.requests import Bind, BindTogether, Term
 from holdfast.model import keys
 from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Bind, BindTogether, Term
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, refused, target, template
 
 

@@ -17,13 +17,13 @@ from holdfast.commit.charges import (
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, Group, View
 from holdfast.commit.records import encode
-from holdfast.commit.requests import Accepted, BindTogether
 from holdfast.model import keys
 from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.ledger import GrantLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, BindTogether
 from holdfast.model.transaction import ABSENT, Compare, Put, Transaction
 from tests.furnished import Furnished, counted, ledgers
 from tests.plane import SCHEDULER, Plane, refused, template

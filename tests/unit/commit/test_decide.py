@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit import requests as ask
 from holdfast.commit.decide import HANDLERS
-from holdfast.commit.requests import Accepted, Create, Patch, PatchType, Remove, Update
+from holdfast.model import requests as ask
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.machine import Answer, Answered, Asked, Txn
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, Create, Patch, PatchType, Remove, Update
 from tests.furnished import Furnished
 from tests.plane import ADMIN, SCHEDULER, accepted, refused
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.commit.requests import Create, Patch, PatchType
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Create, Patch, PatchType
 from tests.plane import ADMIN, Plane, accepted, refused, template
 
 

@@ -8,14 +8,6 @@ import msgspec
 import pytest
 
 from holdfast.commit.evict import VICTIMS_MAX
-from holdfast.commit.requests import (
-    Accepted,
-    DropReservation,
-    Evict,
-    Move,
-    Remove,
-    SettleDisruption,
-)
 from holdfast.model import keys
 from holdfast.model.kinds.node import NodeDrain
 from holdfast.model.kinds.replica import DeviceShare
@@ -24,6 +16,14 @@ from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.kinds.workload import Disruption
 from holdfast.model.lifecycle import CAUSE_OWNER, Cause, State
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import (
+    Accepted,
+    DropReservation,
+    Evict,
+    Move,
+    Remove,
+    SettleDisruption,
+)
 from tests.furnished import (
     AGENT,
     ANN,

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit import requests as ask
 from holdfast.commit.decide import HANDLERS
 from holdfast.commit.form import (
     COUNT_MAX,
@@ -19,8 +18,8 @@ from holdfast.commit.form import (
     SENTENCE_MAX,
     clipped,
 )
-from holdfast.commit.requests import NodeWord, PatchType
 from holdfast.model import identity as who
+from holdfast.model import requests as ask
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
@@ -28,6 +27,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import INT_MAX, ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import NodeWord, PatchType
 from tests.furnished import ANN, Furnished
 from tests.plane import ADMIN, NODES, SCHEDULER, refused
 

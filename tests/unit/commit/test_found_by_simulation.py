@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.requests import Patch, PatchType
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import FateOf, Txn
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Patch, PatchType
 from holdfast.store.contract import Forgotten
 from tests.furnished import ROLLOUTS, Furnished
 from tests.plane import ADMIN, SCHEDULER, bind, refused

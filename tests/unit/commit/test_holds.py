@@ -21,7 +21,6 @@ from holdfast.commit.holds import (
     past,
     reservation_name,
 )
-from holdfast.commit.requests import DropReservation, HoldCapacity, Unreserve
 from holdfast.model import keys
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -34,6 +33,7 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import DropReservation, HoldCapacity, Unreserve
 from tests.furnished import Furnished, counted
 from tests.plane import REPAIR, SCHEDULER, Plane, target
 

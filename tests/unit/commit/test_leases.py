@@ -8,8 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.leases import lease_name
-from holdfast.commit.requests import (
+from holdfast.model import identity as who
+from holdfast.model import keys
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.lease import lease_name
+from holdfast.model.kinds.reservation import Intent, ReservationOwner
+from holdfast.model.lifecycle import Actor, Cause, State
+from holdfast.model.refusal import Reason
+from holdfast.model.requests import (
     Accepted,
     AcquireLease,
     BindTogether,
@@ -27,12 +33,6 @@ from holdfast.commit.requests import (
     Term,
     Unreserve,
 )
-from holdfast.model import identity as who
-from holdfast.model import keys
-from holdfast.model.identity import Identity
-from holdfast.model.kinds.reservation import Intent, ReservationOwner
-from holdfast.model.lifecycle import Actor, Cause, State
-from holdfast.model.refusal import Reason
 from tests.furnished import ANN, DISRUPTIONS, GARBAGE, Furnished
 from tests.plane import (
     ADMIN,

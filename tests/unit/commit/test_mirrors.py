@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from holdfast.commit.context import Settings
-from holdfast.commit.requests import Create, Move, Remove, Update
 from holdfast.model import keys
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.kinds.node import Protection
@@ -19,6 +18,7 @@ from holdfast.model.kinds.workload import Disruption
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Create, Move, Remove, Update
 from tests.furnished import ANN, GARBAGE, Furnished, counted
 from tests.plane import ADMIN, SCHEDULER, WORKLOADS, Plane, accepted, refused, target, template
 

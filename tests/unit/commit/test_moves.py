@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.commit.context import Settings
 from holdfast.commit.form import SENTENCE_MAX
-from holdfast.commit.requests import Accepted, Evict, Move, NodeWord, Remove, Unreserve
 from holdfast.model import identity as who
 from holdfast.model.identity import Identity, acts_as
 from holdfast.model.kinds.node import NodePhase
@@ -17,6 +16,7 @@ from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, Stage, State, owners
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, Evict, Move, NodeWord, Remove, Unreserve
 from tests.furnished import AGENT, ANN, ANONYMOUS, Furnished
 from tests.plane import (
     ADMIN,

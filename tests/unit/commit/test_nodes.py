@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.requests import Accepted, Move, NodeWord, RegisterNode, Update
 from holdfast.model import identity as who
 from holdfast.model.kinds.node import (
     Device,
@@ -23,6 +22,7 @@ from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, Move, NodeWord, RegisterNode, Update
 from tests.furnished import AGENT, ANN, Furnished
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, accepted, refused, target, template
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from holdfast.commit.objects import SUFFIX_LENGTH
-from holdfast.commit.requests import Create, Patch, PatchType, Remove, Update
 from holdfast.model import identity as who
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.priorityclass import PriorityClass
@@ -18,6 +17,7 @@ from holdfast.model.kinds.tenant import Tenant, TenantSpec, TenantStatus
 from holdfast.model.kinds.workload import Progress, Workload, WorkloadSpec, WorkloadStatus
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
 from tests.furnished import ANN, ANONYMOUS, BOB, GARBAGE, Furnished, every
 from tests.plane import ADMIN, SCHEDULER, WORKLOADS, accepted, refused, template
 

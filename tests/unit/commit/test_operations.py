@@ -10,7 +10,10 @@ import pytest
 
 from holdfast.commit.context import Settings
 from holdfast.commit.operations import Replayed, digest, operation_id, recall, remembered
-from holdfast.commit.requests import (
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import (
     Accepted,
     Create,
     ForgetOperations,
@@ -19,9 +22,6 @@ from holdfast.commit.requests import (
     Remove,
     Update,
 )
-from holdfast.model.kinds.secret import Secret
-from holdfast.model.meta import ObjectMeta
-from holdfast.model.refusal import Reason, Refusal
 from tests.furnished import ANN, GARBAGE, Furnished, every
 from tests.plane import ADMIN, REPAIR, WORKLOADS, accepted, refused
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.requests import Accepted, Create, Patch, PatchType, Remove
 from holdfast.model import identity as who
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, Create, Patch, PatchType, Remove
 from tests.furnished import ANN, BOB, Furnished, every
 from tests.plane import ADMIN, SCHEDULER, accepted, refused
 

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from holdfast.commit.admission import CHANGES_ANNOTATION
-from holdfast.commit.requests import Create, Update
 from holdfast.model import identity as who
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Protection
@@ -20,6 +19,7 @@ from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.kinds.workload import Recovery, Workload, WorkloadSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Create, Update
 from tests.furnished import ANN, BOB, Furnished
 from tests.plane import ADMIN, SCHEDULER, WORKLOADS, accepted, refused, template
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.requests import Accepted, Move, NodeWord
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, Move, NodeWord
 from tests.furnished import AGENT, Furnished
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, refused, target, template
 

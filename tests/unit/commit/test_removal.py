@@ -12,15 +12,6 @@ from holdfast.commit.removal import (
     FOREGROUND_FINALIZER,
     REPLICAS_FINALIZER,
 )
-from holdfast.commit.requests import (
-    Create,
-    HoldCapacity,
-    Move,
-    NodeWord,
-    Propagation,
-    Remove,
-    Update,
-)
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.kinds.reservation import (
@@ -35,6 +26,15 @@ from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import (
+    Create,
+    HoldCapacity,
+    Move,
+    NodeWord,
+    Propagation,
+    Remove,
+    Update,
+)
 from tests.furnished import AGENT, ANN, ANONYMOUS, BOB, GARBAGE, Furnished, counted
 from tests.plane import (
     ADMIN,

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from holdfast.commit.replicas import WORKLOAD_LABEL
-from holdfast.commit.requests import Create, Move, Remove, Update
 from holdfast.model.kinds.quota import ObjectCaps
 from holdfast.model.kinds.template import TemplateMeta
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Create, Move, Remove, Update
 from tests.furnished import ANN, Furnished
 from tests.plane import SCHEDULER, WORKLOADS, refused, target, template
 

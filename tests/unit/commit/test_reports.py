@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast.commit.reports import STAGE_OWNER
-from holdfast.commit.requests import Accepted, ReportPending, ReportStage
 from holdfast.model import identity as who
 from holdfast.model.kinds.replica import Pending, Process
 from holdfast.model.lifecycle import Actor, Stage, State
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, ReportPending, ReportStage
 from tests.furnished import AGENT, ANN, Furnished
 from tests.plane import ADMIN, SCHEDULER, refused, target
 

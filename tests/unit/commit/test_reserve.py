@@ -7,17 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.requests import (
-    BindTogether,
-    CommitGang,
-    DropReservation,
-    HoldCapacity,
-    Move,
-    NodeWord,
-    Remove,
-    Unreserve,
-    Update,
-)
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Protection
 from holdfast.model.kinds.placement import Taint
@@ -31,6 +20,17 @@ from holdfast.model.kinds.reservation import (
 from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import (
+    BindTogether,
+    CommitGang,
+    DropReservation,
+    HoldCapacity,
+    Move,
+    NodeWord,
+    Remove,
+    Unreserve,
+    Update,
+)
 from tests.furnished import GARBAGE, Furnished, counted
 from tests.plane import (
     ADMIN,

@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 from holdfast.commit.authority import QUEUE_MAX
-from holdfast.commit.requests import Accepted, Create, Forward
 from holdfast.commit.server import LEASE_MS, Server
 from holdfast.model import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable
@@ -15,6 +14,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Range, Started, Txn, Wake, Woken
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, Create, Forward
 from holdfast.model.time import Instant
 from holdfast.store.memory import Keyspace
 from tests.plane import ADMIN, START_WALL_MS, accepted, refused

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit import requests as ask
 from holdfast.commit.authority import LOAD_PASSES_MAX
 from holdfast.commit.decide import HANDLERS
-from holdfast.commit.requests import Accepted, NodeWord, PatchType
 from holdfast.commit.table import STEPS, Compared, Guard, Step, age_refusal
 from holdfast.model import identity as who
 from holdfast.model import keys
+from holdfast.model import requests as ask
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.replica import Pending
@@ -24,6 +23,7 @@ from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, NodeWord, PatchType
 from tests.furnished import AGENT, ANN, DISRUPTIONS, GARBAGE, Furnished
 from tests.plane import ADMIN, NODES, SCHEDULER, WORKLOADS, refused, target, template
 from tools.authority_page import PAGE, page

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.requests import Accepted, Create, Update
 from holdfast.commit.writers import WRITERS, shared_with_people
 from holdfast.model import identity as who
 from holdfast.model.identity import Identity, acts_as
@@ -20,6 +19,7 @@ from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Condition, ConditionStatus, Object
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import KINDS
+from holdfast.model.requests import Accepted, Create, Update
 from tests.furnished import AGENT, ANN, Furnished, every
 from tests.plane import ADMIN, SCHEDULER, refused
 

@@ -7,12 +7,12 @@ import random
 from typing import Any
 
 from holdfast.commit.audit import excesses, recount
-from holdfast.commit.requests import Accepted
 from holdfast.commit.server import Server
 from holdfast.host.peers import Table
 from holdfast.host.shell import Shell
 from holdfast.model.identity import Identity, server
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted
 from holdfast.store.contract import KEY_END
 from holdfast.store.memory import MemoryStore
 from tests.live.authority.furniture import Furniture

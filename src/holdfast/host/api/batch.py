@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.requests import Accepted, Create
 from holdfast.host.api import status
 from holdfast.host.api.bodies import decoded, is_dry, manager, validation
 from holdfast.host.api.call import TIMEOUT_S, Call, bad, reply
@@ -20,6 +19,7 @@ from holdfast.model import wire
 from holdfast.model.errors import HoldfastError
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import Kind
+from holdfast.model.requests import Accepted, Create
 
 OBJECTS_MAX = 5_000
 

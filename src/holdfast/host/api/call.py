@@ -10,7 +10,6 @@ import msgspec
 from aiohttp import web
 
 from holdfast.commit.authorise import may
-from holdfast.commit.requests import Accepted
 from holdfast.host.api import facades, negotiation, status
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.shell import Shell
@@ -20,6 +19,7 @@ from holdfast.model.identity import ANONYMOUS, Identity, acts_as
 from holdfast.model.problems import CODE_TOO_LARGE
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind
+from holdfast.model.requests import Accepted
 from holdfast.observe.hub import Hub
 from holdfast.store.contract import Store
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from aiohttp import web
 
-from holdfast.commit.requests import Patch, PatchType
 from holdfast.host.api import status, yaml_text
 from holdfast.host.api.bodies import IGNORE, STRICT, is_dry, manager, validation
 from holdfast.host.api.call import Call, bad
@@ -14,6 +13,7 @@ from holdfast.host.api.writes import written
 from holdfast.model import wire
 from holdfast.model.errors import FieldError, Invalid, Rejected
 from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Patch, PatchType
 
 _TYPES = {str(kind.value): kind for kind in PatchType}
 

@@ -12,7 +12,6 @@ import msgspec
 from aiohttp import web
 
 from holdfast.commit.patch import json_patch, merge_patch
-from holdfast.commit.requests import Patch, PatchType
 from holdfast.host.api import patches, reads, status
 from holdfast.host.api.bodies import demand_json, is_dry, manager
 from holdfast.host.api.call import Call, bad, reply
@@ -20,6 +19,7 @@ from holdfast.model import wire
 from holdfast.model.errors import Missing, Rejected
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Patch, PatchType
 
 _ENCODER = msgspec.json.Encoder()
 

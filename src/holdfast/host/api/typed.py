@@ -1,6 +1,6 @@
 """The requests of our own components: bind, reserve, evict, move, leases, judging nodes, and so on.
 
-They are the structs of `commit/requests.py` as JSON, told apart by `type`; who may ask for which is
+They are the structs of `model/requests.py` as JSON, told apart by `type`; who may ask for which is
 the authority's business. One or many in a body: many are decided in order, each by itself, and have
 one result each. A refusal names its stable reason, so that a component never reads a sentence.
 """
@@ -15,13 +15,13 @@ import msgspec
 from aiohttp import web
 
 from holdfast.commit.decide import HANDLERS
-from holdfast.commit.requests import Accepted, Bind
 from holdfast.host.api import batch, status
 from holdfast.host.api.bodies import demand_json
 from holdfast.host.api.call import TIMEOUT_S, Call, bad, reply
 from holdfast.model import guard
 from holdfast.model.problems import malformed
 from holdfast.model.registry import kind_named
+from holdfast.model.requests import Accepted, Bind
 
 REQUESTS_MAX = 5_000
 REPLICA = kind_named("Replica")

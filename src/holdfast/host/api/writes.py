@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.requests import Accepted, Create, Propagation, Remove, Update
 from holdfast.host.api import batch, presentation, reads, status
 from holdfast.host.api.bodies import decoded, demand_json, is_dry, manager, validation
 from holdfast.host.api.call import Call, bad, reply
@@ -22,6 +21,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Accepted, Create, Propagation, Remove, Update
 
 
 async def create(call: Call) -> web.StreamResponse:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.commit.requests import Accepted, Bind
 from holdfast.host.client.wishes import Verdict, ask_each
 from holdfast.host.client.writing import Writing
+from holdfast.model.requests import Accepted, Bind
 
 
 class Client(Writing):
-    """Objects by their kinds, and the typed requests of `commit.requests`."""
+    """Objects by their kinds, and the typed requests of `model.requests`."""
 
     async def ask(self, request: Any) -> Accepted:
         """The yes to a typed request. Raises what was refused."""

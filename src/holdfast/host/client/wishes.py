@@ -1,4 +1,4 @@
-"""The typed requests of `commit.requests` over HTTP: many in one body, each decided by itself.
+"""The typed requests of `model.requests` over HTTP: many in one body, each decided by itself.
 
 The first try of all goes out together. What was left without a clear answer then goes its own way
 through the retry machine: looked for on the object that it concerns, and sent again under its own
@@ -14,19 +14,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.commit.leases import lease_name
-from holdfast.commit.requests import Accepted
 from holdfast.host.client import paths
 from holdfast.host.client.answers import Status, error_of
 from holdfast.host.client.looking import fetched, is_remembered
 from holdfast.host.client.performing import Performer, Refused
 from holdfast.model.errors import HoldfastError, OutcomeUnknown
-from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_named, kind_of_struct
+from holdfast.model.requests import Accepted
 from holdfast.model.wire import decode_trusted
 from holdfast.observe.retry import Nature, Send
 

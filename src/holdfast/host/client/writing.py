@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.requests import PatchType, Propagation
 from holdfast.host.client import paths
 from holdfast.host.client.looking import (
     Vanished,
@@ -26,6 +25,7 @@ from holdfast.host.client.reading import Reading
 from holdfast.model.errors import OutcomeUnknown
 from holdfast.model.meta import AnyObject
 from holdfast.model.registry import Kind, kind_of, kind_of_struct
+from holdfast.model.requests import PatchType, Propagation
 from holdfast.model.wire import decode_trusted, encode
 from holdfast.observe.retry import Nature, Send
 

@@ -34,3 +34,8 @@ class Lease(Object, frozen=True, kw_only=True, tag="Lease"):
     """
 
     spec: LeaseSpec
+
+
+def lease_name(scope: str) -> str:
+    """The name of the Lease object of a scope; scopes use `:` and `/`, which names cannot have."""
+    return scope.replace(":", "-").replace("/", "-").lower()

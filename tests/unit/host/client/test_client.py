@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.requests import Accepted, RenewLease, ReportPending, Target, Term
 from holdfast.host.client import Access, Client, Gone
 from holdfast.model.errors import (
     Conflict,
@@ -22,6 +21,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.requests import Accepted, RenewLease, ReportPending, Target, Term
 from holdfast.model.wire import decode_trusted
 from tests.unit.host.client.scripted import HASTY, Scripted, hangs_up, refuses, says
 

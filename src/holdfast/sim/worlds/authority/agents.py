@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.commit.requests import Accepted, Move, RegisterNode, ReportStage
 from holdfast.model.kinds.node import Device, Node, NodePhase, NodeSpec
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import Accepted, Move, RegisterNode, ReportStage
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.worlds.authority.hands import Hand, meant, target

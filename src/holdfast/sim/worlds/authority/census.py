@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast.commit.authority import Limits
 from holdfast.commit.context import Settings
-from holdfast.commit.requests import Forward
 from holdfast.commit.server import Server
 from holdfast.model.machine import Answer, Answered, Ask
 from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Forward
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Refused
 from holdfast.sim.cell import Seat

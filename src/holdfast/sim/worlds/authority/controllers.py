@@ -8,7 +8,12 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.removal import REPLICAS_FINALIZER
-from holdfast.commit.requests import (
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica, ReplicaSpec
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import (
     Create,
     Evict,
     JudgeNode,
@@ -17,11 +22,6 @@ from holdfast.commit.requests import (
     Remove,
     Update,
 )
-from holdfast.model.kinds.node import Node, NodePhase
-from holdfast.model.kinds.replica import Replica, ReplicaSpec
-from holdfast.model.kinds.workload import Workload
-from holdfast.model.lifecycle import Cause, State
-from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.worlds.authority.hands import Hand, meant, target

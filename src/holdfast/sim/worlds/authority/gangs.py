@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from holdfast.commit.requests import Bind, BindTogether, CommitGang, HoldCapacity, Reserve
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
@@ -18,6 +17,7 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
+from holdfast.model.requests import Bind, BindTogether, CommitGang, HoldCapacity, Reserve
 from holdfast.sim.worlds.authority.hands import Hand, meant, target
 from holdfast.sim.worlds.authority.looks import Look
 

@@ -12,8 +12,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.leases import lease_name
-from holdfast.commit.requests import (
+from holdfast.model import keys
+from holdfast.model.errors import Unavailable, invariant
+from holdfast.model.kinds.lease import Lease, lease_name
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.machine import Answered, Ask, Range, Started, Wake, Woken
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import (
     Accepted,
     AcquireLease,
     ReleaseLease,
@@ -21,12 +26,6 @@ from holdfast.commit.requests import (
     Target,
     Term,
 )
-from holdfast.model import keys
-from holdfast.model.errors import Unavailable, invariant
-from holdfast.model.kinds.lease import Lease
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.machine import Answered, Ask, Range, Started, Wake, Woken
-from holdfast.model.refusal import Refusal
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Prompted

@@ -10,7 +10,15 @@ import msgspec
 
 from holdfast.commit.records import PastOperation
 from holdfast.commit.removal import FOREGROUND_FINALIZER
-from holdfast.commit.requests import (
+from holdfast.model import keys
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation, ReservationPhase
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import DisruptionLedger
+from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.requests import (
     DropReservation,
     Evict,
     ForgetOperations,
@@ -21,14 +29,6 @@ from holdfast.commit.requests import (
     Unreserve,
     Update,
 )
-from holdfast.model import keys
-from holdfast.model.kinds.node import Node, NodePhase
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Reservation, ReservationPhase
-from holdfast.model.kinds.template import OnDisconnect
-from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import DisruptionLedger
-from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.time import Instant, timestamp
 from holdfast.sim.worlds.authority.hands import Hand, meant, target
 from holdfast.sim.worlds.authority.looks import Look

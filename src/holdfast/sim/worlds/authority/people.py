@@ -8,15 +8,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.requests import (
-    Accepted,
-    Create,
-    Patch,
-    PatchType,
-    Propagation,
-    Remove,
-    Update,
-)
 from holdfast.model.kinds.node import Node, NodeDrain
 from holdfast.model.kinds.placement import Placement, Taint, TaintEffect
 from holdfast.model.kinds.quota import Quota
@@ -27,6 +18,15 @@ from holdfast.model.kinds.workload import Disruption, Gang, Workload, WorkloadSp
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Refusal
+from holdfast.model.requests import (
+    Accepted,
+    Create,
+    Patch,
+    PatchType,
+    Propagation,
+    Remove,
+    Update,
+)
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Act

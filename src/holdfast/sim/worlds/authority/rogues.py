@@ -8,7 +8,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.requests import (
+from holdfast.model.identity import ADMINS, Identity
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.quota import Quota
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Intent, Reservation, ReservationOwner
+from holdfast.model.kinds.workload import AutoscaleStatus, RolloutStatus, Workload
+from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.requests import (
     Accepted,
     AcquireLease,
     Bind,
@@ -32,14 +40,6 @@ from holdfast.commit.requests import (
     Unreserve,
     Update,
 )
-from holdfast.model.identity import ADMINS, Identity
-from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.quota import Quota
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Intent, Reservation, ReservationOwner
-from holdfast.model.kinds.workload import AutoscaleStatus, RolloutStatus, Workload
-from holdfast.model.lifecycle import Cause, Stage, State
-from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.time import Instant, timestamp
 from holdfast.sim.worlds.authority.hands import Hand, Tell, target
 from holdfast.sim.worlds.authority.looks import Look

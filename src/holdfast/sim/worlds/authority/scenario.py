@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.commit.authority import Authority
-from holdfast.commit.requests import Accepted, Create
 from holdfast.model import keys
 from holdfast.model.errors import invariant
 from holdfast.model.identity import Identity
@@ -19,6 +18,7 @@ from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import Answer, Answered, Asked, Txn
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.requests import Accepted, Create
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Settles

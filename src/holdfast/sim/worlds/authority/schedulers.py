@@ -8,16 +8,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.requests import (
-    Bind,
-    HoldCapacity,
-    ReportPending,
-    Reserve,
-    StopAndReserve,
-    Target,
-    Term,
-    Unreserve,
-)
 from holdfast.model.fit import demand_of
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
@@ -31,6 +21,16 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
+from holdfast.model.requests import (
+    Bind,
+    HoldCapacity,
+    ReportPending,
+    Reserve,
+    StopAndReserve,
+    Target,
+    Term,
+    Unreserve,
+)
 from holdfast.model.time import Instant, timestamp
 from holdfast.sim.cell import Seat
 from holdfast.sim.worlds.authority.gangs import gangs

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.audit import recount
-from holdfast.commit.requests import Accepted, Bind
 from holdfast.model import keys
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answered, Changed, Range, Started, Wake, Watch, Woken
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Accepted, Bind
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Change, Record
 from holdfast.sim.cell import Seat
