@@ -47,9 +47,13 @@ class Calls:
         timeout_s = effect.timeout_ms / 1000
         self._begin(
             effect,
-            lambda: self._peers.ask(self._identity, effect.to, effect.body, timeout_s),
+            lambda: self._peers.ask(self._as(effect), effect.to, effect.body, timeout_s),
             timeout_s + _SLACK_S,
         )
+
+    def _as(self, effect: Ask) -> Identity:
+        """Who asks: the machine itself, or whom it speaks for."""
+        return Identity(name=effect.sender) if effect.sender else self._identity
 
     def txn(self, effect: Txn) -> None:
         store, timeout_s = self._stored(), effect.timeout_ms / 1000

@@ -20,12 +20,19 @@ class FenceTiming(msgspec.Struct, frozen=True, gc=False):
     """The times that belong together; `short_of_fence_ms` says whether they are safe."""
 
     ack_window_ms: int = 2_000
-    self_stop_after_ms: int = 15_000
+    self_stop_after_ms: int = 30_000
     grace_ms: int = 10_000
     kill_bound_ms: int = 2_000
     drift_ppm: int = 200
     margin_ms: int = 1_000
-    fence_after_ms: int = 31_000
+    fence_after_ms: int = 46_000
+
+    @property
+    def renew_every_ms(self) -> int:
+        """How often an agent renews: three times in the life of a renewal, so that one or two lost
+        ones cost nothing.
+        """
+        return self.self_stop_after_ms // 3
 
 
 def _check(timing: FenceTiming) -> None:

@@ -147,12 +147,17 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Send a request to another machine and expect an answer within the time-out."""
+    """Send a request to another machine and expect an answer within the time-out.
+
+    `sender` is as whom, for a machine that speaks for several, such as a team of controllers: one
+    of the identities that its shell was given. Empty means its own.
+    """
 
     call: int
     to: str
     body: Any
     timeout_ms: int
+    sender: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -203,7 +208,10 @@ class Unwatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class Open(msgspec.Struct, frozen=True):
-    """Open a stream to another machine; Pushed stimuli follow until Leave or Ended."""
+    """Open a stream to another machine; Pushed stimuli follow until Leave or Ended.
+
+    The number is free again after Ended, and at once after Leave.
+    """
 
     stream: int
     to: str

@@ -87,7 +87,8 @@ class Calls:
             # A request that arrives twice is two requests to the machine asked, as in life.
             target.inbound[number] = call
             call.at = (target, number)
-            self.world.hand(target, Asked(number, asker.identity, call.effect.body))
+            sender = call.effect.sender or asker.identity
+            self.world.hand(target, Asked(number, sender, call.effect.body))
             if number in target.inbound:
                 self.arm(call)
 

@@ -1,0 +1,104 @@
+"""What the agent asks of whatever runs its work, and what that tells the agent.
+
+`host/runtime` performs these with real processes, each held by a shim; the simulator with a process
+table. A piece of work is one *attempt* of one replica, named by the replica's uid and a number that
+grows with every start in place, so that the end of one attempt is never taken for that of another.
+
+The deadline is held by the shim, not by the agent. It is a reading of the machine's CLOCK_BOOTTIME;
+it only moves later, never once stopping has begun, and is checked before the work is started at
+all: an agent may have been paused between its decision and its deed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.kinds.replica import Process
+from holdfast.model.kinds.template import Template
+
+
+class Attempt(msgspec.Struct, frozen=True, gc=False):
+    """Which piece of work: the replica's uid, and how often it was started before."""
+
+    uid: str
+    number: int
+
+
+# Effects. -----------------------------------------------------------------------------------------
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """Start a piece of work. `Launched` or `NotLaunched` follows, once.
+
+    `deadline_ms` None means that nothing but a `Halt` ends it (`keep` work). `grace_ms` is what it
+    gets to stop when the deadline strikes. `token` is the fencing token of its binding.
+    """
+
+    attempt: Attempt
+    namespace: str
+    name: str
+    template: Template
+    token: int
+    deadline_ms: int | None
+    grace_ms: int
+
+
+class Extend(msgspec.Struct, frozen=True, gc=False):
+    """Let all work that has a deadline run until this one."""
+
+    deadline_ms: int
+
+
+class Halt(msgspec.Struct, frozen=True, gc=False):
+    """Stop a piece of work: ask it, and kill the whole tree after the grace. `Exited` follows."""
+
+    attempt: Attempt
+    grace_ms: int
+
+
+class Clear(msgspec.Struct, frozen=True, gc=False):
+    """Nothing of this replica is needed any more: remove what it left. It does not run."""
+
+    uid: str
+
+
+class LookAround(msgspec.Struct, frozen=True, gc=False):
+    """Find out what is there. `Inventory` follows."""
+
+
+# Stimuli. -----------------------------------------------------------------------------------------
+
+
+class Launched(msgspec.Struct, frozen=True):
+    """It runs. `process` has its identity: pid, start time and boot."""
+
+    attempt: Attempt
+    process: Process
+
+
+class NotLaunched(msgspec.Struct, frozen=True):
+    """It does not run and will not: `process.reason` says why."""
+
+    attempt: Attempt
+    process: Process
+
+
+class Exited(msgspec.Struct, frozen=True):
+    """It ran and has ended, with everything that it started. This is a proof of stop."""
+
+    attempt: Attempt
+    process: Process
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A piece of work that was found: it runs, or it has ended and left its exit."""
+
+    attempt: Attempt
+    process: Process
+    is_running: bool
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    """Everything that is there, the latest attempt of each replica."""
+
+    items: tuple[Item, ...]

@@ -1,0 +1,113 @@
+"""How the servers tell of objects: what a component asks for, and what it is told.
+
+A component opens a stream to the servers with `Follow` and is pushed tuples of news, in order. It
+may ask for single objects with `Get`, which is answered linearizably. `host/client` and the
+simulator's servers make both from the same lines of text (`read_line`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+import msgspec
+
+from holdfast.model.errors import Unavailable
+from holdfast.model.meta import AnyObject, Object
+from holdfast.model.wire import decode_trusted
+
+# The address that stands for any of the plane's servers.
+SERVERS = "servers"
+
+
+class Follow(msgspec.Struct, frozen=True):
+    """The story of one kind. `since` None tells of everything as it is first.
+
+    `fields` is the text of a field selector, such as status.binding.node=n1.
+    """
+
+    plural: str
+    namespace: str = ""
+    fields: str = ""
+    since: int | None = None
+
+
+class Get(msgspec.Struct, frozen=True, gc=False):
+    """Ask for one object as it is now."""
+
+    plural: str
+    name: str
+    namespace: str = ""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The object as of a revision not older than the question, or None."""
+
+    object: Object | None
+    revision: int
+
+
+class Present(msgspec.Struct, Generic[AnyObject], frozen=True):
+    """The object is there, or has changed."""
+
+    object: AnyObject
+    revision: int
+
+
+class Departed(msgspec.Struct, Generic[AnyObject], frozen=True):
+    """The object is gone, or not selected any more. This is how it was at last."""
+
+    object: AnyObject
+    revision: int
+
+
+class Reached(msgspec.Struct, frozen=True, gc=False):
+    """Nothing else has changed up to this revision.
+
+    `ends_list` says that all objects which were there at first have been told.
+    """
+
+    revision: int
+    ends_list: bool = False
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = "0"
+    annotations: dict[str, str] = {}
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+LIST_ENDS = "k8s.io/initial-events-end"
+
+_EVENTS = msgspec.json.Decoder(_Event)
+_VERSIONS = msgspec.json.Decoder(_Versioned)
+
+News = Present[Any] | Departed[Any] | Reached
+
+
+def read_line(cls: type[Object], line: bytes) -> News | bytes:
+    """One line of a watch as news; the Status of an ERROR as its bytes.
+
+    Raises Unavailable when it cannot be read: whoever sends such lines is not one of our servers,
+    or was cut in the middle.
+    """
+    try:
+        event = _EVENTS.decode(line)
+        body = bytes(event.object)
+        if event.type == "ERROR":
+            return body
+        meta = _VERSIONS.decode(body).metadata
+        revision = int(meta.resource_version)
+        if event.type == "BOOKMARK":
+            return Reached(revision, LIST_ENDS in meta.annotations)
+        obj: Any = decode_trusted(cls, body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
+    return Departed(obj, revision) if event.type == "DELETED" else Present(obj, revision)

@@ -1,0 +1,115 @@
+"""Keys that somebody has to look at: each once at a time, with a pause that grows after failures.
+
+A reconcile sees a key, never an event: however often a key is added while it waits, it is looked at
+once; added while it is being looked at, it is looked at again afterwards. Keys that are due come in
+the order in which they became due, so that none is passed over for ever.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from holdfast.model.errors import invariant
+from holdfast.model.machine import Rng
+
+BACKOFF_MIN_MS = 100
+BACKOFF_MAX_MS = 30_000
+_DOUBLINGS_MAX = 9
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Queue(Generic[K]):
+    """See the module's docstring. Times are readings of the machine's monotonic clock."""
+
+    def __init__(
+        self,
+        rng: Rng,
+        *,
+        backoff_min_ms: int = BACKOFF_MIN_MS,
+        backoff_max_ms: int = BACKOFF_MAX_MS,
+    ) -> None:
+        self._rng = rng
+        self._min_ms, self._max_ms = backoff_min_ms, backoff_max_ms
+        # The earliest moment for each key that waits, and a heap of all moments ever given.
+        self._due: dict[K, int] = {}
+        self._heap: list[tuple[int, int, K]] = []
+        self._number = 0
+        self._taken: set[K] = set()
+        self._again: dict[K, int] = {}
+        self._failures: dict[K, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next key is due, if one waits."""
+        self._prune()
+        return self._heap[0][0] if self._heap else None
+
+    def add(self, key: K, at_ms: int) -> None:
+        """Have it looked at no later than at this moment."""
+        if key in self._taken:
+            known = self._again.get(key)
+            if known is None or at_ms < known:
+                self._again[key] = at_ms
+            return
+        known = self._due.get(key)
+        if known is not None and known <= at_ms:
+            return
+        self._due[key] = at_ms
+        self._number += 1
+        heapq.heappush(self._heap, (at_ms, self._number, key))
+
+    def take(self, now_ms: int) -> K | None:
+        """The next key that is due; `done` or `failed` gives it back."""
+        self._prune()
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        _, _, key = heapq.heappop(self._heap)
+        del self._due[key]
+        self._taken.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """It was looked at, and nothing went wrong."""
+        self._failures.pop(key, None)
+        self._give_back(key)
+
+    def failed(self, key: K, now_ms: int) -> int:
+        """It went wrong: look again after a pause that grows. Returns when."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        pause_ms = min(self._max_ms, self._min_ms << min(failures, _DOUBLINGS_MAX))
+        at_ms = now_ms + int(pause_ms * (0.5 + self._rng.random() / 2))
+        # What happened meanwhile does not cut the pause short: it is the pause that protects.
+        self._again.pop(key, None)
+        self._give_back(key)
+        self.add(key, at_ms)
+        return at_ms
+
+    def failures(self, key: K) -> int:
+        """How often in a row it went wrong."""
+        return self._failures.get(key, 0)
+
+    def forget(self, key: K) -> None:
+        """There is nothing to look at any more."""
+        self._due.pop(key, None)
+        self._again.pop(key, None)
+        self._failures.pop(key, None)
+
+    def _give_back(self, key: K) -> None:
+        invariant(key in self._taken, f"{key} was not taken")
+        self._taken.discard(key)
+        again = self._again.pop(key, None)
+        if again is not None:
+            self.add(key, again)
+
+    def _prune(self) -> None:
+        """Drop moments that were replaced by earlier ones, or whose key is gone."""
+        heap = self._heap
+        while heap and self._due.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)

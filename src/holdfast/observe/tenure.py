@@ -1,0 +1,120 @@
+"""Whether a component holds the lease of its scope: what it believes, and what was acknowledged.
+
+"Am I the leader" and "was my last renewal acknowledged" are two questions. The first decides which
+epoch a request names; only the commit knows whether that epoch still counts. The second tells a
+component that lost contact to stop trying, long before anybody takes over.
+
+The owner calls `due` when its clock says so, sends what it returns, and gives back the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.model.kinds.lease import Lease, lease_name
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Accepted, AcquireLease, ReleaseLease, RenewLease, Term
+from holdfast.model.time import Instant
+from holdfast.observe.news import Found, Get
+
+LEASE_MS = 15_000
+# A holder renews three times in the life of its lease, so that one lost renewal costs nothing.
+RENEWALS_PER_LEASE = 3
+
+
+class _Sighting(msgspec.Struct, frozen=True, gc=False):
+    """The lease as it was last seen to move, by our own clock."""
+
+    epoch: int
+    renewals: int
+    since_ms: int
+
+
+class Tenure:
+    """See the module's docstring. `identity` is the full name under which the lease is held."""
+
+    def __init__(self, scope: str, identity: str, lease_ms: int = LEASE_MS) -> None:
+        self.scope, self.identity, self.lease_ms = scope, identity, lease_ms
+        self._term: Term | None = None
+        self._seen: _Sighting | None = None
+        self._waiting = False
+        self._next_ms = 0
+        # When the last acknowledged acquisition or renewal was sent.
+        self.acknowledged_ms: int | None = None
+
+    @property
+    def term(self) -> Term | None:
+        """The lease that requests name, if we hold one as far as we know."""
+        return self._term
+
+    def is_acknowledged(self, now: Instant) -> bool:
+        """Whether the lease was acknowledged within its own duration, counted from the sending."""
+        sent_ms = self.acknowledged_ms
+        return sent_ms is not None and now.monotonic_ms - sent_ms < self.lease_ms
+
+    @property
+    def next_ms(self) -> int:
+        """When `due` has something to say next."""
+        return self._next_ms
+
+    def due(self, now: Instant) -> Get | AcquireLease | RenewLease | None:
+        """What to ask the servers now, if anything."""
+        if self._waiting or now.monotonic_ms < self._next_ms:
+            return None
+        self._waiting = True
+        self._next_ms = now.monotonic_ms + self.lease_ms // RENEWALS_PER_LEASE
+        if self._term is not None:
+            return RenewLease(self._term)
+        return Get("leases", lease_name(self.scope))
+
+    def answered(
+        self, request: Any, answer: Any, sent_ms: int, now: Instant
+    ) -> AcquireLease | None:
+        """Take in the answer to what `due` asked; what to ask right after it, if anything."""
+        self._waiting = False
+        if isinstance(request, Get):
+            return self._sighted(answer, now) if isinstance(answer, Found) else None
+        match answer:
+            case Accepted(objects=objects):
+                for lease in objects:
+                    if isinstance(lease, Lease) and lease.spec.holder == self.identity:
+                        self._term = Term(self.scope, lease.spec.epoch)
+                        self.acknowledged_ms = sent_ms
+                        self._seen = None
+            case Refusal():
+                # Somebody else holds it by now, or was faster.
+                self.lost()
+        return None
+
+    def lost(self) -> None:
+        """A request was refused for its epoch: we are not the holder any more."""
+        self._term = None
+        self._seen = None
+        self.acknowledged_ms = None
+
+    def release(self) -> ReleaseLease | None:
+        """What gives it back, so that the next one need not wait."""
+        term, self._term = self._term, None
+        return ReleaseLease(term) if term is not None else None
+
+    def _sighted(self, found: Found, now: Instant) -> AcquireLease | None:
+        """Judge by our own clock whether the holder still moves; take over when it does not."""
+        spec = found.object.spec if isinstance(found.object, Lease) else None
+        if spec is None or not spec.holder:
+            return self._acquire(spec.epoch if spec else 0, spec.renewals if spec else 0)
+        if spec.holder == self.identity:
+            # An earlier life of ours holds it; nobody has to wait for that one.
+            return self._acquire(spec.epoch, spec.renewals)
+        seen = self._seen
+        if seen is None or (seen.epoch, seen.renewals) != (spec.epoch, spec.renewals):
+            self._seen = _Sighting(spec.epoch, spec.renewals, now.monotonic_ms)
+            return None
+        if now.monotonic_ms - seen.since_ms < spec.duration_ms:
+            return None
+        return self._acquire(spec.epoch, spec.renewals)
+
+    def _acquire(self, epoch: int, renewals: int) -> AcquireLease:
+        self._waiting = True
+        return AcquireLease(self.scope, self.lease_ms, epoch, renewals)
