@@ -258,8 +258,7 @@ class Authority:
         self._flight = None
         self._tries = 0
         self._group_max = min(self._limits.requests_max, self._group_max * 2)
-        for key, value in flight.group.writes.items():
-            self._view.wrote(key, value, revision)
+        flight.group.committed(revision)
         return self._answers(flight.members, revision)
 
     def _refused(self, flight: _Flight, refused: Refused) -> list[Any]:

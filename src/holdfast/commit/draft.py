@@ -23,6 +23,7 @@ from holdfast.model.errors import RecordsDisagree
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.transaction import ABSENT, Compare, Delete, Put, Record, Transaction, Write
+from holdfast.model.versions import object_version
 
 # A record that another request of the same group has written; it has no revision yet.
 UNCOMMITTED = -1
@@ -42,24 +43,39 @@ class NotLoaded(Exception):
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """A key as it was last seen. `value` is None when it was absent."""
+    """A key as it was last seen. `data` is None when it was absent."""
 
     modified: int
     created: int
-    value: Any
+    data: bytes | None
 
 
-_NOTHING = Seen(modified=ABSENT, created=ABSENT, value=None)
+_NOTHING = Seen(modified=ABSENT, created=ABSENT, data=None)
 
 
 class View:
-    """What was last seen of each key, oldest first, bounded."""
+    """What was last seen of each key, oldest first, bounded.
 
-    def __init__(self, keys_max: int = 400_000) -> None:
+    Bytes are kept of all of them, structs only of those that were used lately: a struct takes five
+    times the memory of its bytes, which an embedded store keeps anyway and shares with us.
+    """
+
+    def __init__(self, keys_max: int = 400_000, values_max: int = 20_000) -> None:
         self._seen: dict[str, Seen] = {}
-        self._keys_max = keys_max
-        # What was last seen of a key. Decisions ask a dozen times each, so it is the dict's own.
+        self._values: dict[str, Any] = {}
+        self._keys_max, self._values_max = keys_max, values_max
+        # What was last seen of a key, and its struct if that is at hand. Decisions ask a dozen
+        # times each, so these are the dicts' own.
         self.get: Callable[[str], Seen | None] = self._seen.get
+        self.at_hand: Callable[[str], Any] = self._values.get
+
+    def value(self, key: str, seen: Seen) -> Any:
+        """The struct of what was seen of a key, or None when it was absent."""
+        value = self._values.get(key)
+        if value is None and seen.data is not None:
+            value = decode(key, seen.data)
+            self._hold(key, value)
+        return value
 
     def learn(self, key: str, record: Record | None) -> None:
         """Take in what a refused transaction or a watch brought.
@@ -68,47 +84,67 @@ class View:
         """
         old = self._seen.get(key)
         if record is None:
-            self._seen[key] = _NOTHING
+            self._replace(key, _NOTHING)
         elif old is None or old.modified < record.modified:
-            value = decode(key, record.value)
-            self._seen[key] = Seen(record.modified, record.created, value)
-        self._bound()
+            self._replace(key, Seen(record.modified, record.created, record.value))
 
-    def wrote(self, key: str, value: Any, revision: int) -> None:
-        """Take in an own committed write."""
+    def wrote(self, key: str, value: Any, data: bytes | None, revision: int) -> None:
+        """Take in an own committed write, as a struct and as its bytes; both None if deleted."""
+        if data is None:
+            self._replace(key, _NOTHING)
+            return
         old = self._seen.get(key, _NOTHING)
-        created = old.created if old.value is not None else revision
-        self._seen[key] = _NOTHING if value is None else Seen(revision, created, value)
-        self._bound()
+        created = old.created if old.data is not None else revision
+        self._replace(key, Seen(revision, created, data))
+        self._hold(key, value)
 
     def forget(self, key: str) -> None:
         """Know nothing of a key any more, when it may have changed in unknown ways."""
         self._seen.pop(key, None)
+        self._values.pop(key, None)
 
-    def _bound(self) -> None:
+    def _replace(self, key: str, seen: Seen) -> None:
+        self._values.pop(key, None)
+        self._seen[key] = seen
         while len(self._seen) > self._keys_max:
-            del self._seen[next(iter(self._seen))]
+            self.forget(next(iter(self._seen)))
+
+    def _hold(self, key: str, value: Any) -> None:
+        """Keep a struct at hand. One that is let go of too early is decoded again, no more."""
+        self._values[key] = value
+        while len(self._values) > self._values_max:
+            del self._values[next(iter(self._values))]
 
 
 class Group:
     """The requests that are decided together and committed by one transaction."""
 
-    __slots__ = ("compares", "view", "writes")
+    __slots__ = ("_data", "compares", "view", "writes")
 
     def __init__(self, view: View) -> None:
         self.view = view
         self.compares: dict[str, int] = {}
         self.writes: dict[str, Any] = {}
+        # The bytes of the writes, once they are encoded.
+        self._data: dict[str, bytes] = {}
 
     def transaction(self) -> Transaction:
         """All compares of all requests, and the last write of each key."""
         writes: list[Write] = []
-        for key, value in self.writes.items():
-            writes.append(Delete(key) if value is None else Put(key, encode(value)))
+        data = self._data = {
+            key: encode(value) for key, value in self.writes.items() if value is not None
+        }
+        for key in self.writes:
+            writes.append(Put(key, data[key]) if key in data else Delete(key))
         return Transaction(
             compares=tuple(Compare(key, modified) for key, modified in self.compares.items()),
             writes=tuple(writes),
         )
+
+    def committed(self, revision: int) -> None:
+        """Let the view know what the transaction has written."""
+        for key, value in self.writes.items():
+            self.view.wrote(key, value, self._data.get(key), revision)
 
 
 def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Result]:
@@ -137,12 +173,13 @@ def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Resu
 class Draft:
     """What one request reads and means to write."""
 
-    __slots__ = ("_group", "_reads", "_seen", "_writes", "_written")
+    __slots__ = ("_at_hand", "_group", "_reads", "_seen", "_writes", "_written")
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._written = group.writes
         self._seen = group.view.get
+        self._at_hand = group.view.at_hand
         self._reads: dict[str, int] = {}
         self._writes: dict[str, Any] = {}
 
@@ -165,7 +202,8 @@ class Draft:
         if seen is None:
             raise NotLoaded((key,))
         self._reads[key] = seen.modified
-        return seen.value
+        value = self._at_hand(key)
+        return value if value is not None else self._group.view.value(key, seen)
 
     def revision(self, key: str) -> int:
         """The revision at which the key was last written, ABSENT,
@@ -175,6 +213,13 @@ class Draft:
             return UNCOMMITTED
         self.read(key)
         return self._reads[key]
+
+    def version(self, key: str) -> str | None:
+        """The version under which clients may have seen this object; None when nobody can have,
+        because this very group has written it.
+        """
+        revision = self.revision(key)
+        return object_version(revision) if revision != UNCOMMITTED else None
 
     def base(self, key: str) -> int:
         """The revision that this group found under the key, whatever it has written there since."""
@@ -186,7 +231,7 @@ class Draft:
         """What this group found under the key, whatever it has written there since."""
         self.read(key)
         seen = self._seen(key)
-        return seen.value if seen is not None else None
+        return self._group.view.value(key, seen) if seen is not None else None
 
     def write(self, key: str, value: Any) -> None:
         """Mean to write this. A write always compares, so that nothing is ever written blindly."""

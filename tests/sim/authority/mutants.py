@@ -35,9 +35,9 @@ CONTROLS = (
         "short-memory",
         "what was written is read again before the next decision",
         rewrite(
-            COMMIT + "authority:Authority._committed",
-            "self._view.wrote(key, value, revision)",
-            "self._view.forget(key)",
+            COMMIT + "draft:Group.committed",
+            "self.view.wrote(key, value, self._data.get(key), revision)",
+            "self.view.forget(key)",
         ),
     ),
     benign(

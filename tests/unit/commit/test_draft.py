@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View, for_each
@@ -147,35 +149,55 @@ def test_a_draft_weighs_what_the_group_would_compare_with_it() -> None:
     assert second.weight() == 2
 
 
+def value_of(seen: View, key: str) -> Any:
+    found = seen.get(key)
+    assert found is not None
+    return seen.value(key, found)
+
+
 def test_an_older_record_never_replaces_a_newer() -> None:
     """[C7.7]"""
     seen = view()
     seen.learn(A, record(A, 4, uid="older"))
     found = seen.get(A)
     assert found is not None
-    assert (found.modified, found.value) == (5, tenant("a"))
+    assert (found.modified, value_of(seen, A)) == (5, tenant("a"))
     seen.learn(A, record(A, 6, uid="newer"))
-    assert seen.get(A) is not None
-    assert seen.get(A).value.metadata.uid == "newer"  # type: ignore[union-attr]
+    assert value_of(seen, A).metadata.uid == "newer"
     seen.learn(A, None)
-    assert seen.get(A).value is None  # type: ignore[union-attr]
+    assert value_of(seen, A) is None
     seen.learn(A, record(A, 7))
-    assert seen.get(A).value == tenant("a")  # type: ignore[union-attr]
+    assert value_of(seen, A) == tenant("a")
 
 
 def test_an_own_write_is_known_without_reading_it() -> None:
     seen = view()
-    seen.wrote(A, tenant("a", uid="2"), 9)
-    seen.wrote(B, tenant("b"), 9)
+    for key, made in ((A, tenant("a", uid="2")), (B, tenant("b"))):
+        seen.wrote(key, made, encode(made), 9)
+        # Nothing is decoded for it: the very struct is at hand.
+        assert value_of(seen, key) is made
     a, b = seen.get(A), seen.get(B)
     assert a is not None
     assert b is not None
-    assert (a.modified, a.created, a.value.metadata.uid) == (9, 1, "2")
+    assert (a.modified, a.created) == (9, 1)
     assert (b.modified, b.created) == (9, 9)
-    seen.wrote(A, None, 10)
+    seen.wrote(A, None, None, 10)
     assert seen.get(A).modified == ABSENT  # type: ignore[union-attr]
+    assert value_of(seen, A) is None
     seen.forget(A)
     assert seen.get(A) is None
+
+
+def test_a_struct_that_was_let_go_of_is_decoded_again() -> None:
+    """Structs of the last few keys only are in memory, bytes of all of them."""
+    seen = View(values_max=2)
+    made = [(key, tenant(key[-1], uid="1")) for key in (A, B, C)]
+    for key, struct in made:
+        seen.wrote(key, struct, encode(struct), 9)
+    draft = Draft(Group(seen))
+    assert [seen.at_hand(key) is struct for key, struct in made] == [False, True, True]
+    assert [draft.read(key) for key, _ in made] == [struct for _, struct in made]
+    assert sum(seen.at_hand(key) is not None for key in (A, B, C)) == 2
 
 
 def test_a_view_is_bounded_and_forgets_the_oldest() -> None:
