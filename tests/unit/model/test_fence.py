@@ -10,8 +10,8 @@ from holdfast.model.fence import FenceTiming, fence_after_min_ms, short_of_fence
 
 
 def test_the_defaults_are_safe() -> None:
-    """27 s at opposite drifts of 200 ppm, 2 s to kill, 1 s of margin. [H5, INV2]"""
-    assert fence_after_min_ms(FenceTiming()) == 27_011 + 2_001 + 1_000
+    """42 s at opposite drifts of 200 ppm, 2 s to kill, 1 s of margin. [H5, INV2]"""
+    assert fence_after_min_ms(FenceTiming()) == 42_017 + 2_001 + 1_000
     assert short_of_fence_ms(FenceTiming()) == 0
 
 
