@@ -22,8 +22,7 @@ from holdfast.model import keys
 from holdfast.model.errors import RecordsDisagree
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_struct
-from holdfast.model.transaction import ABSENT, Compare, Delete, Put, Record, Transaction, Write
-from holdfast.model.versions import object_version
+from holdfast.model.transaction import ABSENT, Compare, Delete, Put, Record, Transaction
 
 # A record that another request of the same group has written; it has no revision yet.
 UNCOMMITTED = -1
@@ -130,15 +129,14 @@ class Group:
 
     def transaction(self) -> Transaction:
         """All compares of all requests, and the last write of each key."""
-        writes: list[Write] = []
         data = self._data = {
             key: encode(value) for key, value in self.writes.items() if value is not None
         }
-        for key in self.writes:
-            writes.append(Put(key, data[key]) if key in data else Delete(key))
         return Transaction(
             compares=tuple(Compare(key, modified) for key, modified in self.compares.items()),
-            writes=tuple(writes),
+            writes=tuple(
+                Put(key, data[key]) if key in data else Delete(key) for key in self.writes
+            ),
         )
 
     def committed(self, revision: int) -> None:
@@ -213,13 +211,6 @@ class Draft:
             return UNCOMMITTED
         self.read(key)
         return self._reads[key]
-
-    def version(self, key: str) -> str | None:
-        """The version under which clients may have seen this object; None when nobody can have,
-        because this very group has written it.
-        """
-        revision = self.revision(key)
-        return object_version(revision) if revision != UNCOMMITTED else None
 
     def base(self, key: str) -> int:
         """The revision that this group found under the key, whatever it has written there since."""

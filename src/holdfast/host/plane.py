@@ -20,6 +20,7 @@ from typing import Any
 from holdfast.commit.server import Server
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
+from holdfast.host.buffers import receive_into_small_buffers
 from holdfast.host.door import Door
 from holdfast.host.health import Health
 from holdfast.host.metered import MeteredApi, MeteredStore
@@ -150,6 +151,7 @@ class Plane:
     async def _listen(
         self, store: Store, authority: Shell, hub: Hub, hub_shell: Shell, trust: Trust
     ) -> None:
+        receive_into_small_buffers()
         door, freshness = Door(hub), Freshness(store, hub, hub_shell)
         self._health = Health(store, freshness)
         api = MeteredApi(
