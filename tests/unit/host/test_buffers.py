@@ -13,11 +13,15 @@ from holdfast.host.buffers import RECEIVE_BYTES, receive_into_small_buffers
 from holdfast.host.certificates import Authority, Purpose
 
 
-async def test_a_connection_receives_into_a_small_buffer_whatever_it_receives(
+def test_a_connection_receives_into_a_small_buffer_whatever_it_receives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sslproto.SSLProtocol, "max_size", sslproto.SSLProtocol.max_size)
     receive_into_small_buffers()
+    asyncio.run(_echo(tmp_path))
+
+
+async def _echo(tmp_path: Path) -> None:
     authority = Authority.open(tmp_path)
     files = authority.keep(tmp_path, "server", "server", Purpose(("localhost",)))
     inside = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
