@@ -14,7 +14,7 @@ from holdfast.commit.apply import updated
 from holdfast.commit.authorise import identity_refusal, verb_refusal
 from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME
 from holdfast.commit.context import Context
-from holdfast.commit.draft import UNCOMMITTED, Draft
+from holdfast.commit.draft import Draft
 from holdfast.commit.mirrors import reflect
 from holdfast.commit.operations import (
     Replayed,
@@ -24,6 +24,7 @@ from holdfast.commit.operations import (
     remember_past,
     remembered,
 )
+from holdfast.commit.preconditions import version_refusal
 from holdfast.commit.removal import (
     FINALIZERS,
     finalizers_refusal,
@@ -222,21 +223,6 @@ def update(draft: Draft, context: Context, request: Update) -> Outcome:
 def missing(kind: Kind, namespace: str, name: str) -> Refusal:
     where = f"{namespace}/{name}" if namespace else name
     return Refusal(Reason.MISSING, f"{kind.plural} {where!r} not found", {"name": name})
-
-
-def version_refusal(draft: Draft, old: Object, given: ObjectMeta) -> Refusal | None:
-    """Whether the caller saw what is current. Nothing stated means: whatever it is."""
-    now = draft.revision(keys.key_of(old))
-    stale = given.resource_version and given.resource_version != str(now)
-    other = given.uid and given.uid != old.metadata.uid
-    if not stale and not other:
-        return None
-    return Refusal(
-        Reason.STALE_OBJECT,
-        f"{kind_of(old).plural} {old.name!r} has been modified; "
-        "please apply your changes to the latest version and try again",
-        {"resourceVersion": "uncommitted" if now == UNCOMMITTED else str(now)},
-    )
 
 
 def merged(old: Object, given: Object, subresource: str) -> Object:

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.commit.apply import Applied, apply
 from holdfast.commit.conflicts import Conflicts
 from holdfast.commit.context import Context
-from holdfast.commit.draft import UNCOMMITTED, Draft
+from holdfast.commit.draft import Draft
 from holdfast.commit.objects import (
     Outcome,
     Written,
@@ -18,10 +18,10 @@ from holdfast.commit.objects import (
     merged,
     missing,
     rewrite,
-    version_refusal,
 )
 from holdfast.commit.operations import digest, recall
 from holdfast.commit.patch import json_patch, merge_patch
+from holdfast.commit.preconditions import version_refusal, visible_version
 from holdfast.commit.shapes import shape_of, tree_of
 from holdfast.model import keys
 from holdfast.model.conform import conform
@@ -83,9 +83,9 @@ def _visible(draft: Draft, key: str, old: Object) -> dict[str, Any]:
     Kubectl replaces the version by the one that it saw, which makes a precondition of it.
     """
     tree = tree_of(old)
-    revision = draft.revision(key)
-    if revision != UNCOMMITTED:
-        tree["metadata"]["resourceVersion"] = str(revision)
+    version = visible_version(draft, key)
+    if version is not None:
+        tree["metadata"]["resourceVersion"] = version
     tree["metadata"].setdefault("managedFields", [])
     return tree
 

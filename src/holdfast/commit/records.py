@@ -1,8 +1,8 @@
 """Between a key's bytes in the store and the struct that decisions work on.
 
 What is stored under a key follows from the key alone, so that a record never has to say what it
-is. An object is stored without its resourceVersion, which is the record's own revision and known
-only once it is committed.
+is. An object is stored without its resourceVersion, which follows from the record's own revision
+and is known only once it is committed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from holdfast.model.ledger import (
 from holdfast.model.meta import Object, Operation, Part, Timestamp
 from holdfast.model.registry import KINDS
 from holdfast.model.transaction import ABSENT
+from holdfast.model.versions import object_version
 
 
 class Epoch(Part, frozen=True):
@@ -77,10 +78,10 @@ def encode(value: Any) -> bytes:
 
 
 def versioned(obj: Object, revision: int) -> Object:
-    """The object as clients see it, with its revision as resourceVersion.
+    """The object as clients see it, with the resourceVersion that follows from its revision.
 
     One that does not exist, as after the dry run of a create, has none.
     """
-    version = str(revision) if revision > ABSENT else ""
+    version = object_version(revision) if revision > ABSENT else ""
     metadata = msgspec.structs.replace(obj.metadata, resource_version=version)
     return msgspec.structs.replace(obj, metadata=metadata)

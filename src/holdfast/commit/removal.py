@@ -26,6 +26,7 @@ from holdfast.commit.operations import (
     remember_past,
     remembered,
 )
+from holdfast.commit.preconditions import removal_precondition_refusal
 from holdfast.commit.reserve import drop_refusal, dropped
 from holdfast.commit.writers import WRITERS, removal_refusal
 from holdfast.model import keys
@@ -181,7 +182,7 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
     if done is not None:
         return done
     refusal = (
-        _precondition_refusal(draft, request, obj)
+        removal_precondition_refusal(draft, request, obj)
         or removal_refusal(context, obj)
         or _garbage_refusal(draft, context, obj)
         or _reservation_refusal(draft, context, obj)
@@ -190,18 +191,6 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
     if refusal is not None:
         return refusal
     return _removed(draft, context, request, obj, mark)
-
-
-def _precondition_refusal(draft: Draft, request: Remove, obj: Object) -> Refusal | None:
-    if request.uid and request.uid != obj.metadata.uid:
-        return Refusal(
-            Reason.STALE_OBJECT,
-            f"the uid in the precondition is {request.uid}, the object's is {obj.metadata.uid}",
-        )
-    now = draft.revision(keys.key_of(obj))
-    if request.resource_version and request.resource_version != str(now):
-        return Refusal(Reason.STALE_OBJECT, f"{obj.name!r} has been modified")
-    return None
 
 
 def owner_gone(draft: Draft, namespace: str, owner: OwnerReference) -> bool:

@@ -1,10 +1,10 @@
 """What the watch hub keeps of each object: its bytes as clients get them, and what selectors ask.
 
-The store keeps an object without its resourceVersion, which is the record's own revision. Here it
-is put into the bytes at the place where the encoder would have put it, so that an answer needs no
-decoding and equals the encoding of the object. The object is decoded once, when it arrives, for its
-labels and for the few fields that watchers select by; whatever else a selector names is decoded
-when it is asked for.
+The store keeps an object without its resourceVersion, which follows from the record's revision.
+Here it is put into the bytes at the place where the encoder would have put it, so that an answer
+needs no decoding and equals the encoding of the object. The object is decoded once, when it
+arrives, for its labels and for the few fields that watchers select by; whatever else a selector
+names is decoded when it is asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.model.field_selector import field_text, parse_field_selector
 from holdfast.model.registry import Kind
+from holdfast.model.versions import object_version
 from holdfast.model.wire import decode_trusted
 
 # By these an agent watches its replicas, a controller its workload's, and kubectl an object's
@@ -70,7 +71,7 @@ def _attributes(kind: Kind) -> tuple[tuple[str, ...], ...]:
 
 
 def spliced(value: bytes, revision: int) -> bytes:
-    """A stored object with its revision as resourceVersion.
+    """A stored object with the resourceVersion that follows from its revision.
 
     Names, the only texts before the uid, are written without quotes inside, so that the first match
     is the object's own.
@@ -78,17 +79,19 @@ def spliced(value: bytes, revision: int) -> bytes:
     at = value.find(_UID)
     if at >= 0:
         end = value.index(b'"', at + len(_UID)) + 1
-        return b'%b,"resourceVersion":"%d"%b' % (value[:end], revision, value[end:])
+        return b"%b,%b%b" % (value[:end], _version(revision), value[end:])
     at = value.index(_METADATA) + len(_METADATA)
     comma = b"" if value[at : at + 1] == b"}" else b","
-    return b'%b"resourceVersion":"%d"%b%b' % (value[:at], revision, comma, value[at:])
+    return b"%b%b%b%b" % (value[:at], _version(revision), comma, value[at:])
 
 
 def respliced(entry: Entry, revision: int) -> bytes:
     """The last state of an object with the revision at which it went, as a deletion shows it."""
-    return entry.data.replace(
-        b'"resourceVersion":"%d"' % entry.revision, b'"resourceVersion":"%d"' % revision, 1
-    )
+    return entry.data.replace(_version(entry.revision), _version(revision), 1)
+
+
+def _version(revision: int) -> bytes:
+    return b'"resourceVersion":"%b"' % object_version(revision).encode()
 
 
 class Reader:

@@ -40,7 +40,7 @@ from holdfast.model.time import Instant
 from holdfast.observe.cabinet import Cabinet, parsed_key
 from holdfast.observe.entries import Entry, Reader
 from holdfast.observe.selection import Selection
-from holdfast.observe.watchers import Audience, Watcher, WatchRequest
+from holdfast.observe.watchers import Audience, Watcher, WatchRequest, resumed
 from holdfast.observe.window import Happening, Presentation, Window
 
 TICK_MS = 20
@@ -252,10 +252,10 @@ class Hub:
             watcher = Watcher(opened.stream, request, self._revision, self._window.end)
             watcher.begin_with(self._cabinet.select(request.selection), self._revision)
         else:
-            position = self._window.position_after(request.since)
-            if position is None:
-                return [End(opened.stream, _too_old(request.since, self._window.floor))]
-            watcher = Watcher(opened.stream, request, request.since, position)
+            found = resumed(opened.stream, request, request.since, self._window, self._revision)
+            if isinstance(found, HoldfastError):
+                return [End(opened.stream, found)]
+            watcher = found
         self._watchers[opened.stream] = watcher
         # The first piece may be empty; it says that the watch has begun.
         return self._advance(watcher, first=True)
@@ -309,7 +309,10 @@ class Hub:
     def _bookmark(self, now: Instant) -> list[Any]:
         effects: list[Any] = [Wake(_BOOKMARK, now.monotonic_ms + BOOKMARK_EVERY_MS)]
         for watcher in self._watchers.values():
-            # One that has something to take learns the revision from that.
+            # A reader that knows more than this server must not be led back. One that has something
+            # to take learns the revision from that.
+            if watcher.since > self._revision:
+                continue
             if watcher.request.bookmarks and watcher.is_live and not watcher.is_waiting:
                 if not watcher.has_lines:
                     watcher.bookmark(self._revision, self._presentation, ends_list=False)
@@ -328,7 +331,3 @@ class Hub:
         self._dirty.pop(stream, None)
         if watcher is not None:
             self._audiences[watcher.kind.plural].remove(watcher)
-
-
-def _too_old(since: int, floor: int) -> Expired:
-    return Expired(f"too old resource version: {since} ({floor}); list again")

@@ -11,8 +11,9 @@ from typing import Any, Generic
 
 import msgspec
 
-from holdfast.model.errors import Unavailable
+from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.meta import AnyObject, Object
+from holdfast.model.versions import complete_revision, object_revision
 from holdfast.model.wire import decode_trusted
 
 # The address that stands for any of the plane's servers.
@@ -104,10 +105,10 @@ def read_line(cls: type[Object], line: bytes) -> News | bytes:
         if event.type == "ERROR":
             return body
         meta = _VERSIONS.decode(body).metadata
-        revision = int(meta.resource_version)
         if event.type == "BOOKMARK":
-            return Reached(revision, LIST_ENDS in meta.annotations)
+            return Reached(complete_revision(meta.resource_version), LIST_ENDS in meta.annotations)
+        revision = object_revision(meta.resource_version)
         obj: Any = decode_trusted(cls, body)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, Invalid) as error:
         raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
     return Departed(obj, revision) if event.type == "DELETED" else Present(obj, revision)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.model.errors import Expired, HoldfastError, Unavailable
 from holdfast.model.registry import Kind
 from holdfast.observe.entries import Entry
 from holdfast.observe.selection import Place, Selection
@@ -26,13 +27,15 @@ PIECE_BYTES = 256 << 10
 class WatchRequest(msgspec.Struct, frozen=True):
     """What a stream to the hub is opened with.
 
-    `since` None asks for all objects as they are first, then for what changes. `bookmarks` asks for
-    a sign of life that carries the revision, `marks_list_end` for one after the last of those
+    `since` None asks for all objects as they are first, then for what changes. `is_partial` says
+    that of the changes at revision `since` itself some may not have been seen yet. `bookmarks` asks
+    for a sign of life that carries the revision, `marks_list_end` for one after the last of those
     first objects.
     """
 
     selection: Selection
     since: int | None = None
+    is_partial: bool = False
     form: str = ""
     bookmarks: bool = False
     marks_list_end: bool = False
@@ -68,8 +71,13 @@ class Watcher:
         self._list_revision = 0
 
     def begin_with(self, listed: list[Entry], revision: int) -> None:
-        """Tell of these objects first, which are all there were at a revision."""
-        self._listed, self._list_revision = listed, revision
+        """Tell of these objects first, which are all there were at a revision.
+
+        They are told as they came to be, so that a reader whose stream breaks among them can go on
+        from the version of the last one: what it has not been told of is newer.
+        """
+        self._listed = sorted(listed, key=lambda entry: entry.revision)
+        self._list_revision = revision
 
     @property
     def kind(self) -> Kind:
@@ -142,6 +150,26 @@ class Watcher:
         self._listed = None
         if self.request.marks_list_end:
             self.bookmark(self._list_revision, presentation, ends_list=True)
+
+
+def resumed(
+    stream: int, request: WatchRequest, since: int, window: Window, revision: int
+) -> Watcher | HoldfastError:
+    """A watcher that goes on where its reader was, or why it cannot. `revision` is the hub's."""
+    if not request.is_partial:
+        position, told = window.position_after(since), since
+    elif since > revision:
+        # Whether there is more of it than the reader has seen is not known here yet.
+        return Unavailable(f"revision {since} has not arrived here yet")
+    else:
+        # The position alone says what is repeated.
+        position, told = window.position_within(since, request.selection), since - 1
+    if position is None:
+        return Expired(
+            f"too old resource version: what changed at revision {since} is not known any more "
+            f"(only after {window.floor}); list again"
+        )
+    return Watcher(stream, request, told, position)
 
 
 class Audience:

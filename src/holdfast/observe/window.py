@@ -6,7 +6,7 @@ The window is bounded by number and by size; whoever wants to go on from before 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -124,6 +124,25 @@ class Window:
             return None
         at = bisect_right(self._happenings, revision, key=lambda h: h.revision)
         return self._dropped + at
+
+    def position_within(self, revision: int, selection: Selection) -> int | None:
+        """Where to go on for one who saw some of a revision's changes and may have missed others.
+
+        Nothing needs repeating if the selection has one of them at most. None when they are not all
+        known any more; the rest of a revision may have outlived its first half.
+        """
+        if revision <= self.floor:
+            return None
+        happenings, revision_of = self._happenings, lambda h: h.revision
+        first = bisect_left(happenings, revision, key=revision_of)
+        last = bisect_right(happenings, revision, lo=first, key=revision_of)
+        seen = (
+            happening
+            for happening in happenings[first:last]
+            if happening.kind is selection.kind and happening.seen_by(selection)
+        )
+        several = next(seen, None) is not None and next(seen, None) is not None
+        return self._dropped + (first if several else last)
 
     def since(self, position: int) -> Iterator[Happening] | None:
         """All from a position on, or None when some of them are gone."""

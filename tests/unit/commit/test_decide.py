@@ -13,6 +13,7 @@ from holdfast.model.machine import Answer, Answered, Asked, Txn
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Create, Patch, PatchType, Remove, Update
+from holdfast.model.versions import object_version
 from tests.furnished import Furnished
 from tests.plane import ADMIN, SCHEDULER, accepted, refused
 
@@ -21,10 +22,10 @@ def tenant(name: str = "t", **spec: Any) -> Tenant:
     return Tenant(ObjectMeta(name=name), spec=TenantSpec(**spec))
 
 
-def revision_of(it: Furnished, name: str = "t") -> str:
+def version_of(it: Furnished, name: str = "t") -> str:
     record = it.plane.store.get(f"objects/tenants/{name}")
     assert record is not None
-    return str(record.modified)
+    return object_version(record.modified)
 
 
 def test_every_request_of_the_authority_is_handled() -> None:
@@ -55,13 +56,13 @@ def test_an_answer_has_the_version_that_the_object_really_has() -> None:
     """So that the next write can rest on it. [A2, C2]"""
     it = Furnished()
     made = accepted(it.ask(ADMIN, Create(tenant())))
-    assert made.metadata.resource_version == revision_of(it)
+    assert made.metadata.resource_version == version_of(it)
     it.plane.tenant("other")
     unchanged = accepted(it.ask(ADMIN, Update(made)))
-    assert unchanged.metadata.resource_version == revision_of(it)
+    assert unchanged.metadata.resource_version == version_of(it)
     wanted = msgspec.structs.replace(unchanged, spec=TenantSpec(display_name="T"))
     changed = accepted(it.ask(ADMIN, Update(wanted)))
-    assert changed.metadata.resource_version == revision_of(it)
+    assert changed.metadata.resource_version == version_of(it)
     refused(it.ask(ADMIN, Update(wanted)), Reason.STALE_OBJECT)
 
 
@@ -73,8 +74,8 @@ def test_an_unchanged_object_keeps_its_version_in_a_group_that_writes_others() -
         (ADMIN, Update(made)), (ADMIN, Create(tenant("u"))), (ADMIN, Update(made))
     )
     versions = [accepted(answer).metadata.resource_version for answer in answers]
-    assert versions == [revision_of(it), revision_of(it, "u"), revision_of(it)]
-    assert revision_of(it) != revision_of(it, "u")
+    assert versions == [version_of(it), version_of(it, "u"), version_of(it)]
+    assert version_of(it) != version_of(it, "u")
 
 
 def test_what_an_earlier_request_of_the_group_wrote_has_the_version_of_the_group() -> None:
@@ -88,7 +89,7 @@ def test_what_an_earlier_request_of_the_group_wrote_has_the_version_of_the_group
         (ADMIN, Patch("tenants", "", "t", PatchType.MERGE, {"spec": {"displayName": "T"}})),
     )
     assert all(isinstance(answer, Accepted) for answer in answers)
-    assert accepted(answers[2]).metadata.resource_version == revision_of(it)
+    assert accepted(answers[2]).metadata.resource_version == version_of(it)
 
 
 def test_a_dry_run_says_what_would_be_and_writes_nothing() -> None:

@@ -18,6 +18,7 @@ from holdfast.model.kinds.workload import Progress, Workload, WorkloadSpec, Work
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
+from holdfast.model.versions import object_version
 from tests.furnished import ANN, ANONYMOUS, BOB, GARBAGE, Furnished, every
 from tests.plane import ADMIN, SCHEDULER, WORKLOADS, accepted, refused, template
 
@@ -162,7 +163,7 @@ def test_of_two_writers_on_one_version_one_wins() -> None:
     refusal = refused(it.ask(ADMIN, Update(scaled(made, 5))), Reason.STALE_OBJECT)
     stored = it.plane.store.get("objects/workloads/acme/api")
     assert stored is not None
-    assert refusal.details == {"resourceVersion": str(stored.modified)}
+    assert refusal.details == {"resourceVersion": object_version(stored.modified)}
     it.yes(ADMIN, Update(with_meta(scaled(made, 5), resource_version="")))
 
 

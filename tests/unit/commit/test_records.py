@@ -78,8 +78,8 @@ def test_a_key_of_no_known_sort_is_our_own_mistake() -> None:
             decode(key, b"{}")
 
 
-def test_clients_see_the_records_revision_as_version() -> None:
+def test_clients_see_the_version_that_follows_from_the_records_revision() -> None:
     """What does not exist yet, as after a dry run, has none. [A2]"""
     obj = Tenant(ObjectMeta(name="a"))
-    assert versioned(obj, 12).metadata.resource_version == "12"
+    assert versioned(obj, 12).metadata.resource_version == "24"
     assert versioned(versioned(obj, 12), 0).metadata.resource_version == ""

@@ -29,6 +29,7 @@ from holdfast.model.registry import Kind, kind_named
 from holdfast.model.selector_text import parse_label_selector
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Delete, Put, Transaction
+from holdfast.model.versions import complete_version
 from holdfast.model.wire import encode
 from holdfast.observe.hub import Hub
 from holdfast.observe.selection import Selection
@@ -47,8 +48,8 @@ class Plain:
         return data if not form else b'{"%b":%b}' % (form.encode(), data)
 
     def bookmark(self, form: str, kind: Kind, revision: int, ends_list: bool) -> bytes:
-        return b'{"metadata":{"resourceVersion":"%d"},"ends":%b}' % (
-            revision,
+        return b'{"metadata":{"resourceVersion":"%b"},"ends":%b}' % (
+            complete_version(revision).encode(),
             b"true" if ends_list else b"false",
         )
 

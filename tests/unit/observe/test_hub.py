@@ -16,6 +16,7 @@ from holdfast.model.machine import Asked, Taken, Woken
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import kind_named
 from holdfast.model.transaction import Put, Transaction
+from holdfast.model.versions import complete_version, object_version
 from holdfast.model.wire import encode
 from holdfast.observe import watchers, window
 from holdfast.observe.hub import Reach
@@ -64,7 +65,7 @@ def test_an_object_without_uid_gets_its_revision_too(rig: HubRig) -> None:
     entry = rig.hub.get(kind_named("Tenant"), "", "t")
     assert entry is not None
     decoded = msgspec.json.decode(entry.data, type=Tenant)
-    assert decoded.metadata.resource_version == str(revision)
+    assert decoded.metadata.resource_version == object_version(revision)
 
 
 def test_what_was_there_before_the_start_is_listed_in_the_order_of_the_keys() -> None:
@@ -107,7 +108,7 @@ def test_a_deletion_carries_the_last_state_at_the_revision_of_the_deletion(rig: 
     ((kind, obj),) = rig.events(stream)
     assert kind == "DELETED"
     assert obj["spec"]["replicas"] == 7
-    assert obj["metadata"]["resourceVersion"] == str(revision)
+    assert obj["metadata"]["resourceVersion"] == object_version(revision)
 
 
 def test_what_enters_a_selector_is_added_and_what_leaves_it_is_deleted(rig: HubRig) -> None:
@@ -308,7 +309,8 @@ def test_bookmarks_carry_the_revision_to_those_who_asked(rig: HubRig) -> None:
     rig.deliver()
     rig.feed(Woken("bookmark"))
     ((kind, obj),) = rig.events(asked)
-    assert (kind, obj["metadata"]["resourceVersion"]) == ("BOOKMARK", str(rig.hub.revision))
+    version = complete_version(rig.hub.revision)
+    assert (kind, obj["metadata"]["resourceVersion"]) == ("BOOKMARK", version)
     assert rig.events(silent) == []
 
 

@@ -20,6 +20,7 @@ from holdfast.model.problems import CODE_TOO_LARGE
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind
 from holdfast.model.requests import Accepted
+from holdfast.model.versions import Version, parse_version
 from holdfast.observe.hub import Hub
 from holdfast.store.contract import Store
 
@@ -106,6 +107,17 @@ class Call:
         if not (text.isascii() and text.isdigit() and len(text) <= 16):
             bad(f"{name}: {text[:40]!r} must be a whole number")
         return int(text)
+
+    @property
+    def version(self) -> Version | None:
+        """The resourceVersion that the caller names; None if he names none."""
+        text = self.query.get("resourceVersion", "")
+        if not text:
+            return None
+        try:
+            return parse_version(text)
+        except Invalid as error:
+            bad(error.message)
 
     @property
     def shape(self) -> str:

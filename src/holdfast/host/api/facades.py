@@ -80,10 +80,10 @@ def _phase(tenant: Tenant) -> str:
 
 
 def namespace_table(
-    tenants: list[Tenant], *, now: datetime, revision: int, include: str, more_from: str = ""
+    tenants: list[Tenant], *, now: datetime, version: str, include: str, more_from: str = ""
 ) -> bytes:
     """What `kubectl get namespaces` prints."""
-    metadata = {"resourceVersion": str(revision)}
+    metadata = {"resourceVersion": version}
     if more_from:
         metadata["continue"] = more_from
     return _ENCODER.encode(

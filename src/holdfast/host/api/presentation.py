@@ -15,6 +15,7 @@ from holdfast.host.api import facades, tables
 from holdfast.host.api.negotiation import JSON, PARTIAL, TABLE
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.registry import Kind
+from holdfast.model.versions import complete_version
 from holdfast.model.wire import decode_trusted
 
 _SEPARATOR = "/"
@@ -31,9 +32,9 @@ _METADATA = msgspec.json.Decoder(_Metadata)
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What a list says about itself."""
+    """What a list says about itself, and the table of one object about that."""
 
-    revision: int
+    version: str
     more_from: str = ""
     remaining: int | None = None
 
@@ -62,7 +63,10 @@ class Forms:
             called, version = "PartialObjectMetadata", tables.TABLE_API_VERSION
         elif shape.startswith(TABLE):
             called, version = "Table", tables.TABLE_API_VERSION
-        metadata: dict[str, object] = {"resourceVersion": str(revision), "creationTimestamp": None}
+        metadata: dict[str, object] = {
+            "resourceVersion": complete_version(revision),
+            "creationTimestamp": None,
+        }
         if ends_list:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         body: dict[str, object] = {"kind": called, "apiVersion": version, "metadata": metadata}
@@ -77,7 +81,7 @@ def one(facade: str, shape: str, kind: Kind, data: bytes) -> bytes:
         return facades.shown(facade, data)
     if shape == PARTIAL:
         return _partial(data)
-    return _table(facade, shape, kind, [data], Listing(_revision(data)))
+    return _table(facade, shape, kind, [data], Listing(_version(data)))
 
 
 def head(facade: str, shape: str, kind: Kind, listing: Listing) -> bytes:
@@ -86,7 +90,7 @@ def head(facade: str, shape: str, kind: Kind, listing: Listing) -> bytes:
     called, version = f"{names.kind}List", names.api_version
     if shape == PARTIAL:
         called, version = "PartialObjectMetadataList", tables.TABLE_API_VERSION
-    metadata: dict[str, object] = {"resourceVersion": str(listing.revision)}
+    metadata: dict[str, object] = {"resourceVersion": listing.version}
     if listing.more_from:
         metadata["continue"] = listing.more_from
     if listing.remaining is not None:
@@ -120,7 +124,7 @@ def _table(
         return facades.namespace_table(
             [decode_trusted(Tenant, data) for data in objects],
             now=now,
-            revision=listing.revision,
+            version=listing.version,
             include=include,
             more_from=listing.more_from,
         )
@@ -128,7 +132,7 @@ def _table(
         kind,
         [decode_trusted(kind.struct, data) for data in objects],
         now=now,
-        revision=listing.revision,
+        version=listing.version,
         include=include,
         more_from=listing.more_from,
         remaining=listing.remaining,
@@ -145,6 +149,6 @@ class _Versioned(msgspec.Struct):
     resource_version: str = msgspec.field(default="0", name="resourceVersion")
 
 
-def _revision(data: bytes) -> int:
+def _version(data: bytes) -> str:
     metadata = msgspec.json.decode(_METADATA.decode(data).metadata, type=_Versioned)
-    return int(metadata.resource_version)
+    return metadata.resource_version

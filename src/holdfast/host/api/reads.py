@@ -19,7 +19,8 @@ from holdfast.host.api.negotiation import TABLE
 from holdfast.host.api.presentation import Listing
 from holdfast.host.api.scope import selection, visible
 from holdfast.model import keys
-from holdfast.model.errors import Missing, Unavailable
+from holdfast.model.errors import Invalid, Missing, Unavailable
+from holdfast.model.versions import complete_version
 from holdfast.observe.cabinet import parsed_key
 from holdfast.observe.entries import Entry, Reader
 from holdfast.observe.selection import Selection
@@ -30,12 +31,14 @@ PIECE_BYTES = 256 << 10
 # How long a client may be ahead of this server, having read from another one.
 AHEAD_S = 3.0
 TOKEN_MAX = 2_048
+EXACT = "Exact"
+NOT_OLDER_THAN = "NotOlderThan"
 
 
 class _Token(msgspec.Struct, frozen=True):
     """Where the next page begins. Clients hand it back as it is."""
 
-    rv: int
+    revision: int
     start: str
 
 
@@ -60,13 +63,13 @@ async def get(call: Call) -> web.StreamResponse:
 async def current(call: Call) -> Entry | None:
     """The object that the path names, as new as the caller demands, if he may see it."""
     services, kind = call.services, call.kind
-    version = call.query.get("resourceVersion", "")
-    if not version:
+    version = call.version
+    if version is None:
         if not await services.freshness.is_hub_fresh(patience_s=0):
             # Reading one key costs less than waiting for the hub.
             return await _one_from_store(call)
-    elif not await services.freshness.reached(call.number("resourceVersion") or 0, AHEAD_S):
-        raise too_new(version)
+    elif not await services.freshness.reached(version.revision, AHEAD_S):
+        raise too_new(call)
     entry = services.hub.get(kind, call.namespace, call.name)
     return entry if entry is not None and _may_see(call, entry) else None
 
@@ -87,8 +90,9 @@ async def _one_from_store(call: Call) -> Entry | None:
     return None
 
 
-def too_new(version: str) -> Unavailable:
+def too_new(call: Call) -> Unavailable:
     """What a client hears that has seen more than this server has."""
+    version = call.query.get("resourceVersion", "")
     return Unavailable(f"Too large resource version: {version}", code=status.VERSION_TOO_LARGE)
 
 
@@ -106,7 +110,7 @@ async def list_(call: Call) -> web.StreamResponse:
         remaining = len(entries) - limit if chosen.is_everything else None
         entries = entries[:limit]
     token = _token(found.revision, more_from) if more_from is not None else ""
-    listing = Listing(found.revision, token, remaining)
+    listing = Listing(complete_version(found.revision), token, remaining)
     data = [entry.data for entry in entries]
     if shape.startswith(TABLE):
         body = presentation.table(call.route.facade, shape, call.kind, data, listing)
@@ -117,20 +121,40 @@ async def list_(call: Call) -> web.StreamResponse:
 
 async def _found(call: Call, chosen: Selection, limit: int) -> _Found:
     services, query = call.services, call.query
+    _demand_sense(call)
     prefix = keys.kind_prefix(chosen.kind, chosen.namespace)
     if query.get("continue"):
         token = _parsed(query["continue"], prefix)
-        return await _from_store(call, chosen, token.start, token.rv, limit)
-    version = query.get("resourceVersion", "")
-    if version and version != "0" and query.get("resourceVersionMatch") == "Exact":
-        return await _from_store(call, chosen, prefix, call.number("resourceVersion"), limit)
-    if version:
-        wanted = call.number("resourceVersion") or 0
-        if not await services.freshness.reached(wanted, AHEAD_S):
-            raise too_new(version)
+        return await _from_store(call, chosen, token.start, token.revision, limit)
+    version = call.version
+    if version is not None and query.get("resourceVersionMatch") == EXACT:
+        if version.revision > await services.freshness.revision():
+            raise too_new(call)
+        return await _from_store(call, chosen, prefix, version.revision, limit)
+    if version is not None:
+        if not await services.freshness.reached(version.revision, AHEAD_S):
+            raise too_new(call)
     elif not await services.freshness.is_hub_fresh():
         return await _from_store(call, chosen, prefix, None, limit)
     return _Found(services.hub.select(chosen), services.hub.revision)
+
+
+def _demand_sense(call: Call) -> None:
+    """Refuse the same combinations of parameters as Kubernetes, which say two things at once."""
+    match, version = call.query.get("resourceVersionMatch", ""), call.version
+    if match not in ("", EXACT, NOT_OLDER_THAN):
+        raise Invalid(f"resourceVersionMatch: {match[:40]!r}: must be {EXACT} or {NOT_OLDER_THAN}")
+    goes_on = bool(call.query.get("continue"))
+    if goes_on and version is not None and not version.is_any:
+        bad("resourceVersion: may not be stated together with continue, which has one")
+    if not match:
+        return
+    if goes_on:
+        raise Invalid("resourceVersionMatch: may not be stated together with continue")
+    if version is None:
+        raise Invalid("resourceVersionMatch: may not be stated without resourceVersion")
+    if match == EXACT and version.is_any:
+        raise Invalid(f"resourceVersionMatch: {EXACT} may not be stated for resourceVersion 0")
 
 
 async def _from_store(
@@ -173,7 +197,7 @@ def _parsed(text: str, prefix: str) -> _Token:
         token = msgspec.json.decode(urlsafe_b64decode(text[:TOKEN_MAX]), type=_Token)
     except (ValueError, msgspec.DecodeError):
         bad("continue: is not a token of this server")
-    if not token.start.startswith(prefix) or token.rv <= 0:
+    if not token.start.startswith(prefix) or token.revision <= 0:
         bad("continue: belongs to another list")
     return token
 

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.host.api.columns import COLUMNS, Column
 from holdfast.model.meta import Object
-from holdfast.model.registry import Kind, kind_of
+from holdfast.model.registry import Kind
 
 TABLE_API_VERSION = "meta.k8s.io/v1"
 # What a row carries of its object, as the client asked: nothing, the metadata, or all of it.
@@ -72,14 +72,14 @@ def table(
     objects: Iterable[Object],
     *,
     now: datetime,
-    revision: int,
+    version: str,
     include: str = METADATA,
     more_from: str = "",
     remaining: int | None = None,
 ) -> bytes:
     """The whole table of a list."""
     shown = columns(kind)
-    metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+    metadata: dict[str, Any] = {"resourceVersion": version}
     if more_from:
         metadata["continue"] = more_from
     if remaining is not None:
@@ -124,18 +124,3 @@ def partial(obj: Object) -> dict[str, Any]:
         "apiVersion": TABLE_API_VERSION,
         "metadata": obj.metadata,
     }
-
-
-def event_row(obj: Object, *, now: datetime, revision: int, first: bool, include: str) -> bytes:
-    """The one-row table of a watch event. Only the first of a watch needs the columns' names."""
-    kind = kind_of(obj)
-    shown = columns(kind)
-    return _ENCODER.encode(
-        {
-            "kind": "Table",
-            "apiVersion": TABLE_API_VERSION,
-            "metadata": {"resourceVersion": str(revision)},
-            "columnDefinitions": [_definition(column) for column in shown] if first else None,
-            "rows": [_row(obj, shown, now, include)],
-        }
-    )

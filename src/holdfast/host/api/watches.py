@@ -13,7 +13,7 @@ from aiohttp import web
 
 from holdfast.host.api import presentation, status
 from holdfast.host.api.call import JSON_HEADERS, Call
-from holdfast.host.api.reads import AHEAD_S
+from holdfast.host.api.reads import AHEAD_S, too_new
 from holdfast.host.api.scope import selection
 from holdfast.host.streams import Stream
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
@@ -38,9 +38,11 @@ async def watch(call: Call) -> web.StreamResponse:
 
 
 async def _watch(call: Call, chosen: Selection) -> web.StreamResponse:
+    since, is_partial = await _since(call)
     request = WatchRequest(
         chosen,
-        await _since(call),
+        since,
+        is_partial,
         presentation.form_of(call.route.facade, call.shape),
         bookmarks=call.flag("allowWatchBookmarks"),
         marks_list_end=call.flag("sendInitialEvents"),
@@ -55,23 +57,29 @@ async def _watch(call: Call, chosen: Selection) -> web.StreamResponse:
         stream.leave()
 
 
-async def _since(call: Call) -> int | None:
-    """After which revision to begin; None to tell first what is there."""
-    freshness, version = call.services.freshness, call.number("resourceVersion") or 0
-    if not version:
-        if call.query.get("resourceVersion") != "0":
-            await freshness.is_hub_fresh()
+async def _since(call: Call) -> tuple[int | None, bool]:
+    """After which revision to begin, None to tell first what is there; and whether of that revision
+    itself something may be missing still.
+    """
+    freshness, version = call.services.freshness, call.version
+    if version is None or version.is_any:
+        if version is None and not await freshness.is_hub_fresh(patience_s=AHEAD_S):
+            raise Unavailable("this server is behind the store; try again, or another one")
         starts_now = "sendInitialEvents" in call.query and not call.flag("sendInitialEvents")
-        return call.services.hub.revision if starts_now else None
+        return (call.services.hub.revision if starts_now else None), False
+    wanted = version.revision
     if call.flag("sendInitialEvents"):
-        await freshness.reached(version, AHEAD_S)
-        return None
-    if version > call.services.hub.revision:
+        if not await freshness.reached(wanted, AHEAD_S):
+            raise too_new(call)
+        return None, False
+    if wanted > call.services.hub.revision:
         # Another server may have been faster. What the store has not reached never was.
-        if version > await freshness.revision():
-            raise Expired(f"resource version {version} was never reached; list again")
-        await freshness.reached(version, AHEAD_S)
-    return version
+        if wanted > await freshness.revision():
+            given = call.query["resourceVersion"]
+            raise Expired(f"resource version {given} was never reached; list again")
+        if not await freshness.reached(wanted, AHEAD_S) and not version.is_complete:
+            raise too_new(call)
+    return wanted, not version.is_complete
 
 
 async def _follow(call: Call, stream: Stream, lasts_s: float) -> web.StreamResponse:

@@ -22,6 +22,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Create, Propagation, Remove, Update
+from holdfast.model.versions import complete_version
 
 
 async def create(call: Call) -> web.StreamResponse:
@@ -171,6 +172,6 @@ async def delete_many(call: Call) -> web.StreamResponse:
             continue
         else:
             return reply(*status.of(verdict, kind, entry.name))
-    listing = presentation.Listing(call.services.hub.revision)
+    listing = presentation.Listing(complete_version(call.services.hub.revision))
     head = presentation.head(call.route.facade, "", kind, listing)
     return reply(200, b"%b%b]}" % (head, b",".join(objects)))

@@ -19,9 +19,10 @@ import msgspec
 from holdfast.host.client import paths
 from holdfast.host.client.answers import Answer, error_of, status_of
 from holdfast.host.client.reading import Reading
-from holdfast.model.errors import Expired, HoldfastError, Unavailable
+from holdfast.model.errors import Expired, HoldfastError, Invalid, Unavailable
 from holdfast.model.meta import AnyObject
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.versions import complete_revision, complete_version, object_revision
 from holdfast.model.wire import decode_trusted
 from holdfast.observe.retry import FOLLOW_POLICY
 
@@ -128,7 +129,7 @@ async def follow(
         try:
             if place is None:
                 found = await client.list(cls, namespace, labels=labels, fields=fields, page=0)
-                place = Place(int(found.revision))
+                place = Place(found.revision)
                 yield Listed(found.objects, place.complete)
             watch = _watch(client, cls, namespace, labels, fields, place.complete)
             async with contextlib.aclosing(watch):
@@ -157,7 +158,7 @@ async def _watch(
     """One watch until it ends. Raises Expired when the history is gone, else Unavailable."""
     query = {
         "watch": "true",
-        "resourceVersion": str(revision),
+        "resourceVersion": complete_version(revision),
         "allowWatchBookmarks": "true",
         "timeoutSeconds": str(WATCH_S),
     }
@@ -193,15 +194,18 @@ def _news(cls: type[AnyObject], line: bytes) -> News[AnyObject]:
     try:
         event = _EVENTS.decode(line)
         body = bytes(event.object)
-        if event.type == "ERROR":
-            status = status_of(msgspec.json.decode(body))
-            raise error_of(status.code, status)
-        revision = int(_VERSIONS.decode(body).metadata.resource_version)
-        if event.type == "BOOKMARK":
-            return Reached(revision)
-        obj: Any = decode_trusted(cls, body)
-    except (msgspec.DecodeError, ValueError) as error:
+        if event.type != "ERROR":
+            return _change(cls, event.type, body)
+        status = status_of(msgspec.json.decode(body))
+    except (msgspec.DecodeError, ValueError, Invalid) as error:
         raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
-    if event.type == "DELETED":
-        return Departed(obj, revision)
-    return Present(obj, revision)
+    raise error_of(status.code, status)
+
+
+def _change(cls: type[AnyObject], kind: str, body: bytes) -> News[AnyObject]:
+    version = _VERSIONS.decode(body).metadata.resource_version
+    if kind == "BOOKMARK":
+        return Reached(complete_revision(version))
+    revision = object_revision(version)
+    obj: Any = decode_trusted(cls, body)
+    return Departed(obj, revision) if kind == "DELETED" else Present(obj, revision)

@@ -15,10 +15,11 @@ from holdfast.host.client import paths
 from holdfast.host.client.access import Access
 from holdfast.host.client.performing import Performer, demand_good
 from holdfast.host.client.transport import Transport
-from holdfast.model.errors import Expired, Missing, Unavailable
+from holdfast.model.errors import Expired, Invalid, Missing, Unavailable
 from holdfast.model.machine import Rng
 from holdfast.model.meta import AnyObject
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.versions import complete_revision
 from holdfast.model.wire import decode_trusted
 from holdfast.observe.retry import DEFAULT_POLICY, Nature, RetryPolicy, Send
 
@@ -31,7 +32,7 @@ class Listing(msgspec.Struct, Generic[AnyObject], frozen=True):
     """Objects, all as of one revision."""
 
     objects: tuple[AnyObject, ...]
-    revision: str
+    revision: int
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,6 +53,15 @@ def understood(cls: type[AnyObject], body: bytes) -> AnyObject:
     try:
         return decode_trusted(cls, body)
     except msgspec.DecodeError as error:
+        raise Unavailable(f"an answer that cannot be read: {error}") from error
+
+
+def _list(body: bytes) -> tuple[_List, int]:
+    """The list in a body, and as of which revision it is."""
+    try:
+        found = _LISTS.decode(body)
+        return found, complete_revision(found.metadata.resource_version)
+    except (msgspec.DecodeError, Invalid) as error:
         raise Unavailable(f"an answer that cannot be read: {error}") from error
 
 
@@ -125,11 +135,11 @@ class Reading:
         token = ""
         while True:
             more = {**query, "continue": token} if token else query
-            found = _LISTS.decode(await self.read(path, more))
+            found, revision = _list(await self.read(path, more))
             objects += [understood(cls, bytes(item)) for item in found.items]
             token = found.metadata.continue_
             if not token:
-                return Listing(tuple(objects), found.metadata.resource_version)
+                return Listing(tuple(objects), revision)
 
     async def read(self, path: str, query: dict[str, str] | None = None) -> bytes:
         """The body behind any path, read as often as it takes."""

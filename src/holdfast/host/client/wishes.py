@@ -18,7 +18,7 @@ from holdfast.host.client import paths
 from holdfast.host.client.answers import Status, error_of
 from holdfast.host.client.looking import fetched, is_remembered
 from holdfast.host.client.performing import Performer, Refused
-from holdfast.model.errors import HoldfastError, OutcomeUnknown
+from holdfast.model.errors import HoldfastError, Invalid, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -26,6 +26,7 @@ from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_named, kind_of_struct
 from holdfast.model.requests import Accepted
+from holdfast.model.versions import object_revision
 from holdfast.model.wire import decode_trusted
 from holdfast.observe.retry import Nature, Send
 
@@ -140,13 +141,23 @@ async def _resolve(client: Asking, request: Any, first: Refused | None) -> Verdi
         obj = await fetched(client, cls, path, timeout_s)
         if obj is None or not is_remembered(obj, operation):
             return None
-        return Accepted(int(obj.metadata.resource_version), (obj,), replayed=True)
+        return _found(obj)
 
     try:
         accepted: Accepted = await client.performer.perform(Nature.WRITE, send, look)
     except HoldfastError as error:
         return error
     return accepted
+
+
+def _found(obj: Object) -> Accepted:
+    """The yes to a request that an object remembers."""
+    try:
+        revision = object_revision(obj.metadata.resource_version)
+    except Invalid as error:
+        # The request was accepted, so this must not look like its refusal.
+        raise Unavailable(f"an answer that cannot be read: {error.message}") from error
+    return Accepted(revision, (obj,), replayed=True)
 
 
 def _verdict(result: _Result) -> Accepted | Refused:

@@ -48,7 +48,7 @@ def test_every_kind_has_columns_that_can_be_printed() -> None:
     assert set(COLUMNS) == {kind.struct for kind in KINDS}
     tenant = Tenant(ObjectMeta(name="risk", creation_timestamp=NOW - timedelta(hours=5)))
     kind = kind_of_struct(Tenant)
-    table = json.loads(tables.table(kind, [tenant], now=NOW, revision=7))
+    table = json.loads(tables.table(kind, [tenant], now=NOW, version="7"))
     names = [column["name"] for column in table["columnDefinitions"]]
     assert (names[0], table["rows"][0]["cells"][0]) == ("Name", "risk")
     assert table["rows"][0]["cells"][names.index("Age")] == "5h"

@@ -17,6 +17,7 @@ from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Bind
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Change, Record
+from holdfast.model.versions import object_revision
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
@@ -65,8 +66,8 @@ class Kept(Checker):
 
     def _acknowledged(self, who: str, request: Any, answer: Accepted) -> None:
         for obj in answer.objects:
-            key, version = keys.key_of(obj), int(obj.metadata.resource_version or 0)
-            if (key, version) not in self._written:
+            key, version = keys.key_of(obj), obj.metadata.resource_version
+            if not version or (key, object_revision(version)) not in self._written:
                 self.violated("INV11", f"{who} was told of {key} at {version}")
         if isinstance(request, Bind):
             asked = (request.target.uid, request.target.number, request.node)
