@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.commit.server import Server
+from holdfast.host.api.app import Api
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
 from holdfast.host.buffers import receive_into_small_buffers
 from holdfast.host.door import Door
 from holdfast.host.health import Health
-from holdfast.host.metered import MeteredApi, MeteredStore
+from holdfast.host.metered import MeteredStore, counted
 from holdfast.host.metrics import Metrics
 from holdfast.host.opening import limits_for, open_store
 from holdfast.host.settings import Settings
@@ -154,15 +155,15 @@ class Plane:
         receive_into_small_buffers()
         door, freshness = Door(hub), Freshness(store, hub, hub_shell)
         self._health = Health(store, freshness)
-        api = MeteredApi(
+        api = Api(
             store=store,
             authority=authority,
             hub=hub,
             hub_shell=hub_shell,
             authenticate=door,
             extras={**self._health.handlers(), **handlers(self.metrics, door)},
+            observer=counted(self.metrics),
         )
-        api.metrics = self.metrics
         self._count(hub)
         listen = self.settings.listen
         try:

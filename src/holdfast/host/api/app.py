@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -28,6 +29,11 @@ from holdfast.store.contract import Store
 Authenticate = Callable[[web.BaseRequest], Identity]
 # Paths with rules of their own, such as health and metrics.
 Extra = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+# Is told of every request when it is over: its code and how many seconds it took.
+Observer = Callable[[web.BaseRequest, int, float], None]
+# As nginx counts a client that went before its answer, and what aiohttp answers after a bug.
+CLIENT_WENT = 499
+BUG = 500
 
 _NOTHING: tuple[Kind | None, str] = (None, "")
 
@@ -60,6 +66,7 @@ class Api:
         authenticate: Authenticate,
         extras: Mapping[str, Extra] | None = None,
         limits: ApiLimits = DEFAULT_LIMITS,
+        observer: Observer | None = None,
     ) -> None:
         self._services = Services(
             store, authority, hub, hub_shell, Freshness(store, hub, hub_shell), set()
@@ -67,6 +74,7 @@ class Api:
         self._authenticate = authenticate
         self._extras = dict(extras or {})
         self._limits = limits
+        self._observer = observer
         self._router = Router(table())
         self._runner: web.ServerRunner | None = None
 
@@ -81,7 +89,7 @@ class Api:
         """Listen."""
         wire.prepare()
         server = web.Server(
-            self._handle,
+            self._handle if self._observer is None else self._observed,
             request_factory=self._request,
             # A client that goes is noticed at once; otherwise an idle watch would stay for ever.
             handler_cancellation=True,
@@ -122,6 +130,19 @@ class Api:
             asyncio.get_running_loop(),
             client_max_size=self._limits.body_bytes,
         )
+
+    async def _observed(self, request: web.BaseRequest) -> web.StreamResponse:
+        began, code = time.perf_counter(), BUG
+        try:
+            response = await self._handle(request)
+            code = response.status
+            return response
+        except asyncio.CancelledError:
+            code = CLIENT_WENT
+            raise
+        finally:
+            if self._observer is not None:
+                self._observer(request, code, time.perf_counter() - began)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
