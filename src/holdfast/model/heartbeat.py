@@ -35,11 +35,15 @@ class Renewed(msgspec.Struct, frozen=True):
     mark: int
     timing: FenceTiming
 
+    def is_of(self, renew: Renew) -> bool:
+        """Whether the life that asked is the one on record."""
+        asked = (renew.node, renew.uid, renew.incarnation)
+        return (self.node, self.uid, self.incarnation) == asked
+
     def acknowledges(self, renew: Renew) -> bool:
         """Whether the work of the life that asked may run on."""
-        same = (self.node, self.uid, self.incarnation) == (renew.node, renew.uid, renew.incarnation)
         is_trusted = self.phase in (NodePhase.READY, NodePhase.SUSPECT)
-        return same and is_trusted and not self.mark
+        return self.is_of(renew) and is_trusted and not self.mark
 
 
 class HeardOf(msgspec.Struct, frozen=True, gc=False):
