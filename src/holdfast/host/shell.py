@@ -2,9 +2,9 @@
 
 A server, a scheduler or an agent is a machine in a shell. Stimuli wait in one line and are handed
 over one by one; the effects of a step are performed strictly in order before the next step, and
-`Persist` is on disk before the effect after it. Calls then run side by side (`calls`), watches hand
-over one batch at a time (`watches`), wake-ups keep CLOCK_BOOTTIME (`alarms`). The simulator has the
-same words in `sim/lives` and the same machines.
+`Persist` is on disk before the effect after it. Calls then run side by side (`calls`), watches of
+the store and streams of others hand over one piece at a time (`watches`, `readings`), wake-ups keep
+CLOCK_BOOTTIME (`alarms`). The simulator has the same words in `sim/lives` and the same machines.
 
 A machine that raises has found a bug of ours. The shell stops, whoever waits for an answer is told
 that the outcome is unknown, and `wait` and `stop` raise what it raised.
@@ -26,6 +26,7 @@ from holdfast.host.asks import Asks, Inbound
 from holdfast.host.calls import Calls
 from holdfast.host.durable import Durable
 from holdfast.host.peers import Nobody, Peers
+from holdfast.host.readings import OpenReading, Readings, Silence, Sources
 from holdfast.host.streams import Stream, Streams
 from holdfast.host.watches import OpenWatch, Watches
 from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
@@ -35,7 +36,9 @@ from holdfast.model.machine import (
     Ask,
     End,
     FateOf,
+    Leave,
     Machine,
+    Open,
     Persist,
     Push,
     Range,
@@ -64,6 +67,8 @@ class ShellLimits(msgspec.Struct, frozen=True):
     watches_max: int = 1_000
     # Streams that others opened.
     streams_max: int = 10_000
+    # Streams that the machine opened.
+    readings_max: int = 1_000
 
 
 DEFAULT_LIMITS = ShellLimits()
@@ -80,9 +85,13 @@ class Shell:
         store: Store | None = None,
         folder: Path | None = None,
         peers: Peers | None = None,
+        sources: Sources | None = None,
         limits: ShellLimits = DEFAULT_LIMITS,
     ) -> None:
-        """`identity` is who the machine is to its peers, `folder` where it persists things."""
+        """`identity` is who the machine is to its peers, `folder` where it persists things.
+
+        `peers` are those that it may ask, `sources` those that it may follow.
+        """
         self._machine, self._identity = machine, identity
         self._durable = Durable(folder) if folder is not None else None
         self._line: deque[Any] = deque()
@@ -103,6 +112,13 @@ class Shell:
         self._watches = Watches(
             store, post=self._post, fail=self._fail, watches_max=limits.watches_max
         )
+        self._readings = Readings(
+            identity,
+            sources if sources is not None else Silence(),
+            post=self._post,
+            fail=self._fail,
+            readings_max=limits.readings_max,
+        )
         self._streams = Streams(post=self._post, streams_max=limits.streams_max)
         self._performers: dict[type[Any], Performer] = {
             Answer: self._asks.answer,
@@ -112,6 +128,8 @@ class Shell:
             FateOf: self._calls.fate,
             Watch: self._watches.watch,
             Unwatch: self._watches.unwatch,
+            Open: self._readings.open,
+            Leave: self._readings.leave,
             Push: self._streams.push,
             End: self._streams.end,
             Wake: self._wake,
@@ -180,6 +198,7 @@ class Shell:
             self._alarms.close()
         await self._calls.cancel()
         await self._watches.cancel()
+        await self._readings.cancel()
         self._asks.drop()
         self._streams.drop()
         self._line.clear()
@@ -200,7 +219,7 @@ class Shell:
         first = self._line.popleft()
         if isinstance(first, Inbound):
             return self._asks.take(first)
-        if isinstance(first, OpenWatch):
+        if isinstance(first, OpenWatch | OpenReading):
             return first.take()
         return first
 
