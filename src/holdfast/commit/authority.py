@@ -341,4 +341,5 @@ def _verdict(outcome: Ruling, revision: int) -> Verdict:
         ),
         replayed=outcome.replayed,
         warnings=outcome.warnings,
+        created=outcome.created,
     )

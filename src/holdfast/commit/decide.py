@@ -42,6 +42,7 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     revisions: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     replayed: bool = False
+    created: bool = False
 
 
 Handler = Callable[[Draft, Context, Any], Any]
@@ -92,7 +93,7 @@ def decide(draft: Draft, context: Context, request: Any) -> Decided | Refusal:
         return outcome
     # A dry run leaves the objects at the revisions they have.
     since = draft.base if getattr(request, "dry_run", False) else draft.revision
-    return _decided(outcome, since)
+    return _decided(request, outcome, since)
 
 
 def _refusal_of(error: Rejected) -> Refusal:
@@ -108,10 +109,18 @@ def _refusal_of(error: Rejected) -> Refusal:
             return Refusal(Reason.NOT_ALLOWED, error.message, {"code": error.code})
 
 
-def _decided(outcome: Any, since: Callable[[str], int]) -> Decided:
+def _decided(request: Any, outcome: Any, since: Callable[[str], int]) -> Decided:
     objects, warnings = _result(outcome)
     revisions = tuple(since(keys.key_of(obj)) for obj in objects)
-    return Decided(objects, revisions, warnings, isinstance(outcome, Replayed))
+    replayed = isinstance(outcome, Replayed)
+    return Decided(objects, revisions, warnings, replayed, _has_created(request, outcome))
+
+
+def _has_created(request: Any, outcome: Any) -> bool:
+    """Whether the object was made by this request, or by its earlier try."""
+    if isinstance(outcome, Replayed):
+        return isinstance(request, ask.Create) or outcome.operation.result == operations.CREATED
+    return isinstance(outcome, Written) and outcome.created
 
 
 def _result(outcome: Any) -> tuple[tuple[Object, ...], tuple[str, ...]]:

@@ -60,6 +60,7 @@ class Written(msgspec.Struct, frozen=True):
 
     object: Object
     warnings: tuple[str, ...] = ()
+    created: bool = False
 
 
 Outcome = Written | Replayed | Refusal
@@ -144,8 +145,9 @@ def _named(context: Context, obj: Object) -> Object:
 
 
 def create_named(
-    draft: Draft, context: Context, obj: Object, request: Create, mark: str
+    draft: Draft, context: Context, obj: Object, request: Create, mark: str, result: str = ""
 ) -> Outcome:
+    """A new object whose name is known to be free. `result` is remembered with the operation."""
     admission = Admission(object=_bare(obj))
     refusal = admit(draft, context, admission) or finalizers_refusal(None, admission.object)
     if refusal is not None:
@@ -159,13 +161,15 @@ def create_named(
     fresh = _managed(context, None, fresh, request.manager, "")
     if obj.metadata.generate_name:
         remember_past(draft, context, fresh, request.operation, mark)
-    metadata = remembered(fresh.metadata, request.operation, mark, context.at, context.settings)
+    metadata = remembered(
+        fresh.metadata, request.operation, mark, context.at, context.settings, result
+    )
     fresh = msgspec.structs.replace(fresh, metadata=metadata)
     refusal = reflect(draft, context, None, fresh)
     if refusal is not None:
         return refusal
     draft.write(keys.key_of(fresh), fresh)
-    return Written(fresh, tuple(admission.warnings))
+    return Written(fresh, tuple(admission.warnings), created=True)
 
 
 def _bare(obj: Object) -> Object:

@@ -23,6 +23,8 @@ from holdfast.model.meta import Object, ObjectMeta, Operation
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import ForgetOperations
 
+# The result of an apply that made its object, by which its repetition is answered in the same way.
+CREATED = "created"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -68,14 +70,19 @@ def _judge(past: Operation, mark: str) -> Replayed | Refusal:
 
 
 def remembered(
-    metadata: ObjectMeta, operation: str, mark: str, at: datetime, settings: Settings
+    metadata: ObjectMeta,
+    operation: str,
+    mark: str,
+    at: datetime,
+    settings: Settings,
+    result: str = "",
 ) -> ObjectMeta:
     """The metadata with this operation kept,
     and the old ones let go that need not be kept any more.
     """
     if not operation:
         return metadata
-    made = Operation(id=operation, digest=mark, at=at)
+    made = Operation(id=operation, digest=mark, at=at, result=result)
     kept = metadata.operations
     if len(kept) >= settings.operations_kept:
         kept = _young(kept, at, settings)

@@ -19,7 +19,7 @@ from holdfast.commit.objects import (
     missing,
     rewrite,
 )
-from holdfast.commit.operations import digest, recall
+from holdfast.commit.operations import CREATED, digest, recall
 from holdfast.commit.patch import json_patch, merge_patch
 from holdfast.commit.preconditions import version_refusal, visible_version
 from holdfast.commit.shapes import shape_of, tree_of
@@ -92,7 +92,7 @@ def _visible(draft: Draft, key: str, old: Object) -> dict[str, Any]:
 
 def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
     if isinstance(outcome, Written) and warnings:
-        return Written(outcome.object, (*warnings, *outcome.warnings))
+        return msgspec.structs.replace(outcome, warnings=(*warnings, *outcome.warnings))
     return outcome
 
 
@@ -163,7 +163,7 @@ def _apply(
 def _created(
     draft: Draft, context: Context, request: Create, mark: str, applied: Applied
 ) -> Outcome:
-    outcome = create_named(draft, context, request.object, request, mark)
+    outcome = create_named(draft, context, request.object, request, mark, CREATED)
     if not isinstance(outcome, Written):
         return outcome
     metadata = msgspec.structs.replace(
@@ -171,7 +171,7 @@ def _created(
     )
     after = msgspec.structs.replace(outcome.object, metadata=metadata)
     draft.write(keys.key_of(after), after)
-    return Written(after, outcome.warnings)
+    return msgspec.structs.replace(outcome, object=after)
 
 
 def _conflict(request: Patch, conflicts: Conflicts) -> Refusal:

@@ -85,7 +85,7 @@ class Operation(Part, frozen=True):
     id: identity, uid, transition number and intent.
     digest: of the request; the same id with another digest is a mistake.
     at: when it was accepted.
-    result: what was answered.
+    result: "created" of an apply that made the object; of a create that goes without saying.
     """
 
     id: str

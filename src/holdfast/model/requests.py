@@ -240,6 +240,8 @@ class JudgeNode(msgspec.Struct, frozen=True, tag=True):
 class AcquireLease(msgspec.Struct, frozen=True, tag=True):
     """Take a lease that is free,
     or that did not move for its duration on the caller's own clock.
+
+    `address` is where peers reach the caller; here and in a renewal, none means nowhere.
     """
 
     scope: str
@@ -247,6 +249,7 @@ class AcquireLease(msgspec.Struct, frozen=True, tag=True):
     seen_epoch: int = 0
     seen_renewals: int = 0
     operation: str = ""
+    address: str = ""
 
 
 class RenewLease(msgspec.Struct, frozen=True, tag=True):
@@ -254,6 +257,7 @@ class RenewLease(msgspec.Struct, frozen=True, tag=True):
 
     term: Term
     operation: str = ""
+    address: str = ""
 
 
 class ReleaseLease(msgspec.Struct, frozen=True, tag=True):
@@ -349,12 +353,14 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     """It is so, as of this revision, and these objects are now as given.
 
     `replayed` says that it was so before this request; then the objects are for the caller to read.
+    `created` says that the create or the apply made its object, now or, if replayed, at that time.
     """
 
     revision: int
     objects: tuple[Object, ...] = ()
     replayed: bool = False
     warnings: tuple[str, ...] = ()
+    created: bool = False
 
 
 Verdict = Accepted | Refusal

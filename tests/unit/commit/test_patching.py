@@ -103,6 +103,22 @@ def test_a_patch_cannot_touch_what_belongs_to_the_server() -> None:
     assert status.status.observed_generation == 0
 
 
+def test_an_apply_that_creates_says_so_and_remembers_it() -> None:
+    """[A2, E5]"""
+    it = Furnished()
+
+    def heard(operation: str, replicas: int) -> tuple[bool, bool]:
+        spec = {"replicas": replicas, "template": TEMPLATE}
+        answer = it.ask(ANN, applied(spec, name="new", operation=operation))
+        return answer.created, answer.replayed
+
+    assert heard("op-1", 2) == (True, False)
+    assert heard("op-1", 2) == (True, True)
+    assert heard("op-2", 2) == (False, False)
+    assert heard("op-3", 3) == (False, False)
+    assert heard("op-3", 3) == (False, True)
+
+
 def test_an_explicit_removal_of_the_systems_finalizer_is_refused() -> None:
     """[I5]"""
     it = Furnished()

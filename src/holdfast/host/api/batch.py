@@ -14,7 +14,7 @@ from aiohttp import web
 
 from holdfast.host.api import status
 from holdfast.host.api.bodies import decoded, is_dry, manager, validation
-from holdfast.host.api.call import TIMEOUT_S, Call, bad, reply
+from holdfast.host.api.call import TIMEOUT_S, Call, bad, code_of, reply
 from holdfast.model import wire
 from holdfast.model.errors import HoldfastError
 from holdfast.model.refusal import Refusal
@@ -78,7 +78,7 @@ async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse
     results = []
     for name, future in zip(names, waiting, strict=True):
         verdict = future if isinstance(future, HoldfastError) else await future
-        results.append(result(verdict, call.kind, name, code=201, brief=brief))
+        results.append(result(verdict, call.kind, name, brief=brief))
     return reply(200, results_body(results))
 
 
@@ -92,7 +92,6 @@ def result(
     kind: Kind | None,
     name: str,
     *,
-    code: int,
     brief: bool,
 ) -> bytes:
     """What became of one of many."""
@@ -101,7 +100,7 @@ def result(
         reason = verdict.reason if isinstance(verdict, Refusal) else verdict.code
         return b'{"code":%d,"reason":"%b","status":%b}' % (failed, reason.encode(), body)
     opening = b'{"code":%d,"revision":%d,"replayed":%b' % (
-        code,
+        code_of(verdict),
         verdict.revision,
         b"true" if verdict.replayed else b"false",
     )

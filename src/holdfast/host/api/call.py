@@ -185,6 +185,11 @@ def bad(message: str) -> NoReturn:
     raise Rejected(message, code=status.BAD_REQUEST)
 
 
+def code_of(verdict: Accepted) -> int:
+    """The HTTP code of a yes. An object that was made is 201, also when an apply made it."""
+    return 201 if verdict.created else 200
+
+
 def reply(code: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:
     """An answer in JSON."""
     all_headers = {**JSON_HEADERS, **headers} if headers else JSON_HEADERS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from holdfast.host.api import status, yaml_text
@@ -66,8 +67,8 @@ async def patch(call: Call) -> web.StreamResponse:
     )
     verdict = await call.ask(request)
     if wish == IGNORE and not isinstance(verdict, Refusal):
-        verdict = type(verdict)(verdict.revision, verdict.objects, verdict.replayed)
-    return await written(call, verdict, 200)
+        verdict = msgspec.structs.replace(verdict, warnings=())
+    return await written(call, verdict)
 
 
 def _named(call: Call, body: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ async def _decide(call: Call, request: Any) -> web.StreamResponse:
     verdict = await call.ask(_with_operation(call, request))
     if not isinstance(verdict, Accepted):
         return reply(*status.of(verdict, call.route.kind, call.name))
-    return reply(200, batch.result(verdict, None, "", code=200, brief=False))
+    return reply(200, batch.result(verdict, None, "", brief=False))
 
 
 def _with_operation(call: Call, request: Any) -> Any:
@@ -99,7 +99,7 @@ async def _decide_all(call: Call, wanted: list[Any]) -> web.StreamResponse:
     submit = call.services.authority.submit
     futures = [submit(call.identity, request, TIMEOUT_S) for request in wanted]
     results = [
-        batch.result(await future, REPLICA, _name(request), code=200, brief=brief)
+        batch.result(await future, REPLICA, _name(request), brief=brief)
         for request, future in zip(wanted, futures, strict=True)
     ]
     return reply(200, batch.results_body(results))

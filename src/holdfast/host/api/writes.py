@@ -12,7 +12,7 @@ from aiohttp import web
 
 from holdfast.host.api import batch, presentation, reads, status
 from holdfast.host.api.bodies import decoded, demand_json, is_dry, manager, validation
-from holdfast.host.api.call import Call, bad, reply
+from holdfast.host.api.call import Call, bad, code_of, reply
 from holdfast.host.api.scope import selection
 from holdfast.host.api.warnings import warned
 from holdfast.model import wire
@@ -36,7 +36,7 @@ async def create(call: Call) -> web.StreamResponse:
     # A collection's path names nothing, yet refusals and replays are about this very object.
     call.name = found.object.name
     request = Create(found.object, manager(call), is_dry(call), call.operation)
-    return await written(call, await call.ask(request), 201, found.warnings)
+    return await written(call, await call.ask(request), found.warnings)
 
 
 async def update(call: Call) -> web.StreamResponse:
@@ -46,31 +46,31 @@ async def update(call: Call) -> web.StreamResponse:
     request = Update(
         found.object, call.route.subresource, manager(call), is_dry(call), call.operation
     )
-    return await written(call, await call.ask(request), 200, found.warnings)
+    return await written(call, await call.ask(request), found.warnings)
 
 
 async def written(
-    call: Call, verdict: Accepted | Refusal, code: int, warnings: tuple[str, ...] = ()
+    call: Call, verdict: Accepted | Refusal, warnings: tuple[str, ...] = ()
 ) -> web.StreamResponse:
-    """The answer to a write: the object as it is now."""
+    """The answer to a write: the object as it is now, and 201 if the write made it."""
     if isinstance(verdict, Refusal):
         return call.refused(verdict)
     if not verdict.objects:
-        return await replayed(call)
+        return await replayed(call, code_of(verdict))
     obj = verdict.objects[0]
     body = wire.encode(obj)
     shape = call.shape
     if shape:
         body = presentation.one(call.route.facade, shape, call.kind, body)
-    return reply(code, body, warned((*warnings, *verdict.warnings)))
+    return reply(code_of(verdict), body, warned((*warnings, *verdict.warnings)))
 
 
-async def replayed(call: Call) -> web.StreamResponse:
+async def replayed(call: Call, code: int = 200) -> web.StreamResponse:
     """This very operation was accepted before: the answer is how things are now."""
     entry = await reads.current(call) if call.name else None
     if entry is None:
         return reply(200, status.success(call.kind, call.name, ""))
-    return reply(200, entry.data)
+    return reply(code, entry.data)
 
 
 # Deleting ------------------------------------------------------------------------------------

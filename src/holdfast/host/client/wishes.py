@@ -165,7 +165,7 @@ def _verdict(result: _Result) -> Accepted | Refused:
         error = error_of(result.code, result.status, result.reason, may_have_happened=True)
         return Refused(error, result.status.details.retry_after_seconds * 1_000)
     objects = tuple(_object(bytes(raw)) for raw in result.objects)
-    return Accepted(result.revision, objects, result.replayed)
+    return Accepted(result.revision, objects, result.replayed, created=result.code == 201)
 
 
 def _object(body: bytes) -> Object:

@@ -218,7 +218,7 @@ spec:
   template: {command: [sleep, "60"]}
 """
         one = await rig.send("PATCH", path, text, headers=headers, fieldManager="one")
-        assert one.body["spec"]["replicas"] == 2, one.body
+        assert (one.code, one.body["spec"]["replicas"]) == (201, 2), one.body
         other = text.replace(b"replicas: 2", b"replicas: 3")
         two = await rig.send("PATCH", path, other, headers=headers, fieldManager="two")
         assert (two.code, two.body["reason"]) == (409, "Conflict")
@@ -227,8 +227,31 @@ spec:
         forced = await rig.send(
             "PATCH", path, other, headers=headers, fieldManager="two", force="true"
         )
-        assert forced.body["spec"]["replicas"] == 3
+        assert (forced.code, forced.body["spec"]["replicas"]) == (200, 3)
         assert (await rig.send("PATCH", path, other, headers=headers)).code == 422
+
+    run(story)
+
+
+def test_an_apply_that_creates_says_so_also_when_it_is_repeated(run: Run) -> None:
+    """Every other apply is 200; a dry run answers as the real one would. [A2, E5]"""
+
+    async def story(rig: ApiRig) -> None:
+        async def applied(operation: str, replicas: int, **query: str) -> tuple[int, int]:
+            headers = {"Content-Type": APPLY, "X-Holdfast-Operation": operation}
+            body = {**WEB, "spec": {**WEB["spec"], "replicas": replicas}}
+            query |= {"fieldManager": "one"}
+            path = workloads(name="web")
+            answer = await rig.send("PATCH", path, body, headers=headers, **query)
+            return answer.code, answer.body["spec"]["replicas"]
+
+        assert await applied("dry", 2, dryRun="All") == (201, 2)
+        assert await applied("made", 2) == (201, 2)
+        assert await applied("unchanged", 2) == (200, 2)
+        assert await applied("changed", 3) == (200, 3)
+        assert await applied("changed", 3) == (200, 3)
+        assert await applied("made", 2) == (201, 3)
+        assert await applied("silent", 4, fieldValidation="Ignore") == (200, 4)
 
     run(story)
 
@@ -252,7 +275,7 @@ def test_the_same_operation_is_performed_once(run: Run) -> None:
         headers = {"X-Holdfast-Operation": "op-1"}
         first = await rig.create(WEB, headers=headers)
         again = await rig.create(WEB, headers=headers)
-        assert (first.code, again.code) == (201, 200)
+        assert (first.code, again.code) == (201, 201)
         assert again.body == first.body
         other = await rig.create({**WEB, "spec": {**WEB["spec"], "replicas": 9}}, headers=headers)
         assert other.headers["X-Holdfast-Reason"] == "OperationReused"
