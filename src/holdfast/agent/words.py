@@ -17,6 +17,12 @@ from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import Template
 
 
+# `Process.reason` of an end that was nobody's doing but the deadline's: `Exited` when it struck
+# while the work ran, `NotLaunched` when it had passed before the start. Such an end says nothing
+# about the work itself.
+DEADLINE_PASSED = "DeadlinePassed"
+
+
 class Attempt(msgspec.Struct, frozen=True, gc=False):
     """Which piece of work: the replica's uid, and how often it was started before."""
 
@@ -91,14 +97,24 @@ class Exited(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A piece of work that was found: it runs, or it has ended and left its exit."""
+    """A piece of work that was found: it runs, or it has ended and left its exit.
+
+    It says of which replica it is, as its `Launch` did: an agent that has just started must be able
+    to ask the servers what became of that one.
+    """
 
     attempt: Attempt
     process: Process
     is_running: bool
+    namespace: str
+    name: str
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """Everything that is there, the latest attempt of each replica."""
+    """Everything that is there, the latest attempt of each replica.
+
+    Work that an earlier life of the agent was about to start belongs to it, too: the agent starts
+    whatever is not in here.
+    """
 
     items: tuple[Item, ...]
