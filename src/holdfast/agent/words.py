@@ -16,7 +16,6 @@ import msgspec
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import Template
 
-
 # `Process.reason` of an end that was nobody's doing but the deadline's: `Exited` when it struck
 # while the work ran, `NotLaunched` when it had passed before the start. Such an end says nothing
 # about the work itself.
