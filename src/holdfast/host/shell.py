@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +87,12 @@ class Shell:
         peers: Peers | None = None,
         sources: Sources | None = None,
         limits: ShellLimits = DEFAULT_LIMITS,
+        performers: Mapping[type[Any], Performer] | None = None,
     ) -> None:
         """`identity` is who the machine is to its peers, `folder` where it persists things.
 
-        `peers` are those that it may ask, `sources` those that it may follow.
+        `peers` are those that it may ask, `sources` those that it may follow;
+        `performers` do what only this kind of machine asks for, and answer through `post`.
         """
         self._machine, self._identity = machine, identity
         self._durable = Durable(folder) if folder is not None else None
@@ -133,6 +135,7 @@ class Shell:
             Push: self._streams.push,
             End: self._streams.end,
             Wake: self._wake,
+            **(performers if performers is not None else {}),
         }
 
     # The life of a machine -----------------------------------------------------------------------
@@ -255,6 +258,17 @@ class Shell:
     def open(self, sender: str | Identity, body: Any) -> Stream:
         """Open a stream to the machine: it pushes until the reader leaves or it ends the stream."""
         return self._streams.open(sender, body)
+
+    # Performers of this machine's own ------------------------------------------------------------
+
+    def post(self, stimulus: Any) -> None:
+        """Hand the machine what became of an effect. After its end nobody is there to hear it."""
+        if not self._stopping:
+            self._post(stimulus)
+
+    def fail(self, bug: BaseException) -> None:
+        """A performer found a bug of ours: stop, and raise it from `wait` and `stop`."""
+        self._fail(bug)
 
     # What concerns only the machine itself -------------------------------------------------------
 
