@@ -318,7 +318,7 @@ def _misstated(held: Held) -> Refusal | None:
 
 def judge_held(ledger: NodeLedger, held: Held) -> Refusal | None:
     """Whether a stated charge is sound and its devices and ports free; for what is held ahead."""
-    refusal = _misstated(held) or shortage(ledger, Demand(_sums(held), ports=held.ports))
+    refusal = _misstated(held) or shortage(ledger, Demand(sums_of(held), ports=held.ports))
     if refusal is not None:
         return refusal
     for share in held.devices:
@@ -330,7 +330,7 @@ def judge_held(ledger: NodeLedger, held: Held) -> Refusal | None:
     return None
 
 
-def _sums(held: Held) -> Amounts:
+def sums_of(held: Held) -> Amounts:
     """The part of a charge that counts as sums on a node; devices are owned one by one instead."""
     if not held.devices:
         return held.charge
@@ -349,7 +349,7 @@ def _moved(ledger: NodeLedger, held: Held, owner: str, change: Change) -> NodeLe
                 raise RecordsDisagree(f"{owner} has {share.device}, which the node lacks")
             owners = change(slot.owners, {owner: share.milli})
             devices[share.device] = msgspec.structs.replace(slot, owners=owners)
-    used = change(ledger.used, _sums(held))
+    used = change(ledger.used, sums_of(held))
     return msgspec.structs.replace(ledger, used=used, devices=devices)
 
 
@@ -394,7 +394,7 @@ def promised(ledger: NodeLedger, held: Held, reservation: str) -> NodeLedger:
             raise RecordsDisagree(f"{share.device} cannot be promised to {reservation}")
         devices[share.device] = msgspec.structs.replace(slot, promised=reservation)
     before = ledger.promised.get(reservation, {})
-    promises = {**ledger.promised, reservation: add(before, _sums(held))}
+    promises = {**ledger.promised, reservation: add(before, sums_of(held))}
     for key in held.ports:
         other = ledger.promised_ports.get(key, reservation)
         agree(other == reservation, f"port {key} is promised to {other}")
@@ -415,11 +415,11 @@ def unpromised(ledger: NodeLedger, reservation: str) -> NodeLedger:
 
 def departing(ledger: NodeLedger, held: Held) -> NodeLedger:
     """The ledger after the holder of this was told to stop for a preemption."""
-    return msgspec.structs.replace(ledger, leaving=add(ledger.leaving, _sums(held)))
+    return msgspec.structs.replace(ledger, leaving=add(ledger.leaving, sums_of(held)))
 
 
 def departed(ledger: NodeLedger, held: Held) -> NodeLedger:
     """The ledger after the victim of a preemption is gone; its charge is returned separately."""
-    leaving = subtract(ledger.leaving, _sums(held))
+    leaving = subtract(ledger.leaving, sums_of(held))
     agree(all(u >= 0 for u in leaving.values()), "more departed than was told to leave")
     return msgspec.structs.replace(ledger, leaving=leaving)
