@@ -21,7 +21,12 @@ from holdfast.commit.objects import (
 )
 from holdfast.commit.operations import CREATED, digest, recall
 from holdfast.commit.patch import json_patch, merge_patch
-from holdfast.commit.preconditions import version_refusal, visible_version
+from holdfast.commit.preconditions import (
+    absence_refusal,
+    stated,
+    version_refusal,
+    visible_version,
+)
 from holdfast.commit.shapes import shape_of, tree_of
 from holdfast.model import keys
 from holdfast.model.conform import conform
@@ -135,13 +140,16 @@ def _apply(
         return _conflict(request, outcome)
     decoded = conform(kind.struct, outcome.tree, strict=request.strict)
     if old is None:
-        refusal = _naming_refusal(request, kind, decoded.object)
+        refusal = _naming_refusal(request, kind, decoded.object) or absence_refusal(
+            kind, request.name, stated(request.body)
+        )
         if refusal is not None:
             return refusal
         made = Create(decoded.object, request.manager, request.dry_run, request.operation)
         return _warned(_created(draft, context, made, mark, outcome), decoded.warnings)
+    # What the apply came to has the server's own version and uid, whatever the caller stated.
     refusal = _identity_refusal(old, decoded.object) or version_refusal(
-        draft, old, decoded.object.metadata
+        draft, old, stated(request.body)
     )
     if refusal is not None:
         return refusal

@@ -6,11 +6,14 @@ that no object has, so none of those is ever taken for an object's.
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.commit.draft import UNCOMMITTED, Draft
 from holdfast.model import keys
+from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import kind_of
+from holdfast.model.registry import Kind, kind_of
 from holdfast.model.requests import Remove
 from holdfast.model.versions import object_version, parse_version
 
@@ -39,6 +42,28 @@ def version_refusal(draft: Draft, old: Object, given: ObjectMeta) -> Refusal | N
         "please apply your changes to the latest version and try again",
         {"resourceVersion": now or "uncommitted"},
     )
+
+
+def absence_refusal(kind: Kind, name: str, given: ObjectMeta) -> Refusal | None:
+    """Whether the caller means an object that it saw, where there is none any more."""
+    if not given.uid and not _states_a_version(given):
+        return None
+    return Refusal(
+        Reason.STALE_OBJECT,
+        f"{kind.plural} {name!r} is gone; a new one can be made without uid and resourceVersion",
+    )
+
+
+def stated(body: Any) -> ObjectMeta:
+    """What an applied configuration states. Raises Invalid for what is no text."""
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    found = metadata if isinstance(metadata, dict) else {}
+    texts = {"uid": found.get("uid"), "resourceVersion": found.get("resourceVersion")}
+    for name, value in texts.items():
+        if value is not None and not isinstance(value, str):
+            error = FieldError(f"metadata.{name}", repr(value)[:_SHOWN_MAX], "must be a text")
+            raise Invalid(str(error), (error,))
+    return ObjectMeta(uid=texts["uid"] or "", resource_version=texts["resourceVersion"] or "")
 
 
 def _states_a_version(given: ObjectMeta) -> bool:
