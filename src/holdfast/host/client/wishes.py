@@ -37,7 +37,9 @@ RESOLVING_MAX = 32
 Verdict = Accepted | HoldfastError
 
 
-class _Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True):
+    """What became of one request: a yes with its objects, or a no with its Status."""
+
     code: int = 200
     revision: int = 0
     replayed: bool = False
@@ -46,16 +48,18 @@ class _Result(msgspec.Struct, frozen=True):
     status: Status = Status()
 
 
-class _Results(msgspec.Struct, frozen=True):
-    items: list[_Result]
+class Results(msgspec.Struct, frozen=True):
+    """The answer to many requests, in their order."""
+
+    items: list[Result]
 
 
 class _OnlyKind(msgspec.Struct, frozen=True):
     kind: str
 
 
-_ONE = msgspec.json.Decoder(_Result)
-_MANY = msgspec.json.Decoder(_Results)
+_ONE = msgspec.json.Decoder(Result)
+_MANY = msgspec.json.Decoder(Results)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -160,15 +164,16 @@ def _found(obj: Object) -> Accepted:
     return Accepted(revision, (obj,), replayed=True)
 
 
-def _verdict(result: _Result) -> Accepted | Refused:
+def _verdict(result: Result) -> Accepted | Refused:
     if not 200 <= result.code < 300:
         error = error_of(result.code, result.status, result.reason, may_have_happened=True)
         return Refused(error, result.status.details.retry_after_seconds * 1_000)
-    objects = tuple(_object(bytes(raw)) for raw in result.objects)
+    objects = tuple(read_object(bytes(raw)) for raw in result.objects)
     return Accepted(result.revision, objects, result.replayed, created=result.code == 201)
 
 
-def _object(body: bytes) -> Object:
+def read_object(body: bytes) -> Object:
+    """The object in a body, of whatever kind. Raises a decoding error, or Missing for no kind."""
     kind = kind_named(msgspec.json.decode(body, type=_OnlyKind).kind)
     return decode_trusted(kind.struct, body)
 

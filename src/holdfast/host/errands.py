@@ -1,0 +1,167 @@
+"""Each question of a machine to the servers as one HTTP request, and how to read its answer.
+
+`host/remote` sends them. Typed requests have no errand of their own: many of them travel in one
+(`host/bundles`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.host.client import paths
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.writing import JSON, OPERATION_HEADER
+from holdfast.host.verdicts import no, unread, written
+from holdfast.model.errors import Invalid, InvariantBroken, Missing, Unavailable
+from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
+from holdfast.model.identity import Identity
+from holdfast.model.registry import kind_of, kind_of_plural
+from holdfast.model.requests import Create, Patch, Remove, Update
+from holdfast.model.versions import object_revision
+from holdfast.model.wire import decode_trusted, encode
+from holdfast.observe.news import Found, Get
+
+HEARTBEATS_PATH = f"{paths.GROUP}/heartbeats"
+# As the servers bound it; the names of some nodes are longer.
+_MANAGER_MAX = 128
+
+_JSON = msgspec.json.Encoder()
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """One HTTP request; `read` turns the answer into what the machine hears."""
+
+    method: str
+    path: str
+    read: Callable[[Answer], Any]
+    body: bytes | None = None
+    query: dict[str, str] = {}
+    headers: dict[str, str] = {}
+
+
+def is_typed(body: Any) -> bool:
+    """Whether it is one of the requests that travel together."""
+    return isinstance(body, msgspec.Struct) and body.__struct_config__.tag is not None
+
+
+def errand(sender: Identity, body: Any) -> Errand:
+    """How to ask this. Raises InvariantBroken for what no server could be asked."""
+    match body:
+        case Get():
+            return _get(body)
+        case Renew():
+            path = renewals_path(body.node)
+            return Errand("POST", path, _renewed, _JSON.encode(body), headers=_headers(""))
+        case HeardOf():
+            return Errand("GET", HEARTBEATS_PATH, _heard)
+        case Create(object=obj):
+            path = paths.collection(kind_of(obj), obj.namespace)
+            return _write("POST", path, sender, body, encode(obj), replays=200)
+        case Update(object=obj):
+            path = paths.one(kind_of(obj), obj.namespace, obj.name, body.subresource)
+            return _write("PUT", path, sender, body, encode(obj))
+        case Patch():
+            return _patch(sender, body)
+        case Remove():
+            return _remove(body)
+    raise InvariantBroken(f"no server can be asked {type(body).__name__}")
+
+
+def renewals_path(node: str) -> str:
+    """Where the agent of a node says that it is alive."""
+    return f"{paths.GROUP}/nodes/{quote(node, safe='')}/renewals"
+
+
+def _headers(operation: str, form: str = JSON) -> dict[str, str]:
+    headers = {"Content-Type": form}
+    return headers | {OPERATION_HEADER: operation} if operation else headers
+
+
+def _get(get: Get) -> Errand:
+    kind = kind_of_plural(get.plural)
+
+    def read(answer: Answer) -> Any:
+        # Only a server of ours knows that there is none; a 404 of anybody else says nothing.
+        if answer.code == 404 and answer.reason == Missing.code:
+            return Found(None, 0)
+        if not answer.is_good:
+            return no(answer, is_write=False)
+        try:
+            obj = decode_trusted(kind.struct, answer.body)
+            return Found(obj, object_revision(obj.metadata.resource_version))
+        except (msgspec.DecodeError, Invalid) as error:
+            return Unavailable(f"an answer that cannot be read: {error}")
+
+    return Errand("GET", paths.one(kind, get.namespace, get.name), read)
+
+
+def _write(
+    method: str,
+    path: str,
+    sender: Identity,
+    request: Create | Update | Patch,
+    data: bytes,
+    *,
+    form: str = JSON,
+    replays: int = 0,
+) -> Errand:
+    # An unknown field in what a component writes is a bug; it must not pass with a warning.
+    query = {
+        "fieldManager": (request.manager or sender.name)[:_MANAGER_MAX],
+        "fieldValidation": "Strict",
+    }
+    if request.dry_run:
+        query["dryRun"] = "All"
+    headers = _headers(request.operation, form)
+    return Errand(
+        method, path, lambda answer: written(answer, replays=replays), data, query, headers
+    )
+
+
+def _patch(sender: Identity, patch: Patch) -> Errand:
+    kind = kind_of_plural(patch.plural)
+    path = paths.one(kind, patch.namespace, patch.name, patch.subresource)
+    made = _write("PATCH", path, sender, patch, _JSON.encode(patch.body), form=patch.type.value)
+    query = dict(made.query)
+    if patch.force:
+        query["force"] = "true"
+    if not patch.strict:
+        query["fieldValidation"] = "Ignore"
+    return msgspec.structs.replace(made, query=query)
+
+
+def _remove(remove: Remove) -> Errand:
+    options: dict[str, Any] = {"propagationPolicy": remove.propagation.value}
+    before = {"uid": remove.uid, "resourceVersion": remove.resource_version}
+    if any(before.values()):
+        options["preconditions"] = {key: value for key, value in before.items() if value}
+    # No grace at all is how Kubernetes says force.
+    grace = 0 if remove.force else remove.grace_seconds or None
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    path = paths.one(kind_of_plural(remove.plural), remove.namespace, remove.name)
+    query = {"dryRun": "All"} if remove.dry_run else {}
+    headers = _headers(remove.operation)
+    return Errand("DELETE", path, written, _JSON.encode(options), query, headers)
+
+
+def _renewed(answer: Answer) -> Any:
+    if not answer.is_good:
+        return no(answer, is_write=True)
+    try:
+        return msgspec.json.decode(answer.body, type=Renewed)
+    except msgspec.DecodeError as error:
+        return unread(error)
+
+
+def _heard(answer: Answer) -> Any:
+    if not answer.is_good:
+        return no(answer, is_write=False)
+    try:
+        return msgspec.json.decode(answer.body, type=Heard)
+    except msgspec.DecodeError as error:
+        return Unavailable(f"an answer that cannot be read: {error}")

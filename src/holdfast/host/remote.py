@@ -1,0 +1,128 @@
+"""The plane's servers over HTTPS, for the shell of a component: whom it asks, and what it follows.
+
+A scheduler, a controller or an agent reaches nothing else. Each question is tried once and ends as
+a verdict, as Unavailable (it did not happen) or as OutcomeUnknown (it may have): the machine knows
+what a second try would mean, we do not. Only a server that took nothing in is passed over for the
+next one. Every identity that the machine speaks for has connections of its own, since the
+certificate of a connection is who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.host.bundles import Bundles
+from holdfast.host.client.access import Access
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.transport import Transport
+from holdfast.host.client.wishes import REQUESTS_PATH
+from holdfast.host.errands import Errand, errand, is_typed
+from holdfast.host.tidings import told
+from holdfast.model.errors import HoldfastError, Invalid, InvariantBroken, Unavailable, invariant
+from holdfast.model.identity import Identity
+from holdfast.model.machine import Rng
+from holdfast.observe.news import SERVERS, Follow
+
+_JSON_BODY = {"Content-Type": "application/json"}
+
+
+class Remote:
+    """Peers and sources of a component. `accesses` are by the name of the identity that asks."""
+
+    def __init__(self, accesses: Mapping[str, Access], rng: Rng | None = None) -> None:
+        if not accesses:
+            raise Invalid("a component needs an identity to ask servers as")
+        for access in accesses.values():
+            access.check()
+        self._accesses = dict(accesses)
+        self._rng: Rng = rng if rng is not None else random.SystemRandom()
+        self._ways: dict[tuple[str, str], _Way] = {}
+
+    async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
+        """The answer of the servers, or of the one with this address."""
+        way = self._way(sender, to)
+        if is_typed(body):
+            return await way.bundles.ask(body, timeout_s)
+        wanted = errand(sender, body)
+        answer = await way.send(wanted, timeout_s)
+        verdict = wanted.read(answer)
+        if isinstance(verdict, HoldfastError):
+            raise verdict
+        return verdict
+
+    def follow(self, sender: Identity, to: str, body: Any) -> AsyncGenerator[Any, None]:
+        """What the servers tell of a kind."""
+        invariant(isinstance(body, Follow), f"no server tells of {type(body).__name__}")
+        return told(self._way(sender, to).transport, body)
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        ways, self._ways = list(self._ways.values()), {}
+        for way in ways:
+            await way.close()
+
+    def _way(self, sender: Identity, to: str) -> _Way:
+        found = self._ways.get((sender.name, to))
+        if found is None:
+            access = self._accesses.get(sender.name)
+            if access is None:
+                known = ", ".join(self._accesses)
+                raise InvariantBroken(f"{sender.name} has no certificate here, only {known}")
+            found = self._ways[sender.name, to] = _Way(self._to(access, to))
+        return found
+
+    def _to(self, access: Access, to: str) -> Access:
+        """The access to the servers, each component beginning with another, or to just one."""
+        servers = tuple(server.rstrip("/") for server in access.servers)
+        if to == SERVERS:
+            first = int(self._rng.random() * len(servers))
+            return msgspec.structs.replace(access, servers=servers[first:] + servers[:first])
+        if to.rstrip("/") not in servers:
+            raise Unavailable(f"{to} is none of the servers {', '.join(servers)}")
+        return msgspec.structs.replace(access, servers=(to.rstrip("/"),))
+
+
+class _Way:
+    """The connections of one identity to all servers, or to a certain one."""
+
+    def __init__(self, access: Access) -> None:
+        self.transport = Transport(access)
+        self.bundles = Bundles(self._bundle)
+        self._servers = len(access.servers)
+
+    async def send(self, wanted: Errand, timeout_s: float) -> Answer:
+        """One try at one server; at the next one if that took nothing in."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        for left in reversed(range(self._servers)):
+            try:
+                answer = await self.transport.send(
+                    wanted.method,
+                    wanted.path,
+                    query=wanted.query,
+                    body=wanted.body,
+                    headers=wanted.headers,
+                    timeout_s=max(0.001, deadline_s - loop.time()),
+                )
+            except Unavailable:
+                if not left or loop.time() >= deadline_s:
+                    raise
+                continue
+            if answer.code == 503:
+                # It stops, or cannot reach its store; the next question goes elsewhere.
+                self.transport.fault(answer.server)
+            return answer
+        raise Unavailable("no server is named")
+
+    async def _bundle(self, body: bytes, timeout_s: float) -> Answer:
+        wanted = Errand("POST", REQUESTS_PATH, lambda answer: answer, body, headers=_JSON_BODY)
+        return await self.send(wanted, timeout_s)
+
+    async def close(self) -> None:
+        await self.bundles.close()
+        await self.transport.close()

@@ -1,0 +1,82 @@
+"""What the servers tell of a kind over one watch, in pieces as they arrive.
+
+`host/remote` opens one for each `Follow` of a machine. All lines that came together are one piece,
+so that a list of many thousands costs few steps. A watch that breaks is over; the machine's cache
+knows from where to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import aiohttp
+import msgspec
+
+from holdfast.host.client import paths
+from holdfast.host.client.answers import Answer, error_of, status_of
+from holdfast.host.client.following import LINE_BYTES_MAX, SILENCE_S, WATCH_S
+from holdfast.host.client.transport import Transport
+from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.model.meta import Object
+from holdfast.model.registry import kind_of_plural
+from holdfast.model.versions import complete_version
+from holdfast.observe.news import Follow, News, read_line
+
+
+async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[News, ...], None]:
+    """The news of one watch until it ends. Raises Expired or Unavailable."""
+    kind = kind_of_plural(wanted.plural)
+    path = paths.collection(kind, wanted.namespace)
+    response, server = await transport.stream(path, _query(wanted), silence_s=SILENCE_S)
+    try:
+        if response.status != 200:
+            answer = Answer(response.status, await response.read())
+            if answer.code == 503:
+                # It stops, or is behind; another one may serve us meanwhile.
+                transport.fault(server)
+            raise answer.error(may_have_happened=False)
+        async for lines in _pieces(response):
+            yield tuple(_news(kind.struct, line) for line in lines)
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        transport.fault(server)
+        raise Unavailable(f"{server}: the watch broke: {error or 'silence'}") from error
+    finally:
+        response.close()
+
+
+def _query(wanted: Follow) -> dict[str, str]:
+    query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_S)}
+    if wanted.fields:
+        query["fieldSelector"] = wanted.fields
+    if wanted.since is None:
+        return query | {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    return query | {"resourceVersion": complete_version(wanted.since)}
+
+
+async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[list[bytes]]:
+    """The whole lines of each piece that arrives."""
+    rest = b""
+    async for piece in response.content.iter_any():
+        *lines, rest = (rest + piece).split(b"\n")
+        found = [line for line in lines if line]
+        if found:
+            yield found
+        if len(rest) > LINE_BYTES_MAX:
+            raise Unavailable("the server sends a line without end")
+
+
+def _news(cls: type[Object], line: bytes) -> News:
+    found = read_line(cls, line)
+    if isinstance(found, bytes):
+        raise _error(found)
+    return found
+
+
+def _error(body: bytes) -> HoldfastError:
+    """The server's last word. What it means to a write means nothing here."""
+    try:
+        status = status_of(msgspec.json.decode(body))
+    except msgspec.DecodeError as error:
+        return Unavailable(f"the server sent a Status that cannot be read: {error}")
+    found = error_of(status.code, status)
+    return Unavailable(found.message) if isinstance(found, OutcomeUnknown) else found
