@@ -29,7 +29,7 @@ from holdfast.model.registry import Kind, kind_named
 from holdfast.model.selector_text import parse_label_selector
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Delete, Put, Transaction
-from holdfast.model.versions import complete_version
+from holdfast.model.versions import complete_version, parse_version
 from holdfast.model.wire import encode
 from holdfast.observe.hub import Hub
 from holdfast.observe.selection import Selection
@@ -107,12 +107,15 @@ class HubRig:
     # The store -----------------------------------------------------------------------------------
 
     def put(self, *objects: Object) -> int:
-        writes = tuple(Put(keys.key_of(obj), encode(obj)) for obj in objects)
-        self.store.txn(Transaction((), writes))
-        return self.store.revision
+        return self.change(*objects)
 
     def delete(self, obj: Object) -> int:
-        self.store.txn(Transaction((), (Delete(keys.key_of(obj)),)))
+        return self.change(gone=(obj,))
+
+    def change(self, *objects: Object, gone: tuple[Object, ...] = ()) -> int:
+        """Put some objects and delete others, all at one revision."""
+        writes = [Put(keys.key_of(obj), encode(obj)) for obj in objects]
+        self.store.txn(Transaction((), (*writes, *(Delete(keys.key_of(obj)) for obj in gone))))
         return self.store.revision
 
     def deliver(self) -> None:
@@ -130,6 +133,10 @@ class HubRig:
         """Let the next tick come."""
         self.now_ms = max(self.now_ms, self.wakes.pop("tick"))
         self.feed(Woken("tick"))
+
+    def bookmark(self) -> None:
+        """Let the time for bookmarks come."""
+        self.feed(Woken("bookmark"))
 
     # Watchers ------------------------------------------------------------------------------------
 
@@ -154,6 +161,11 @@ class HubRig:
         self.feed(Opened(self._streams, "ada", WatchRequest(selection, since, **more)))
         return self._streams
 
+    def resume(self, kind: str, version: str, **more: Any) -> int:
+        """Open a watch as the HTTP server does for a client that names this version."""
+        found = parse_version(version)
+        return self.open(kind, since=found.revision, is_partial=not found.is_complete, **more)
+
     def leave(self, stream: int) -> None:
         self.feed(Left(stream))
 
@@ -162,6 +174,13 @@ class HubRig:
         told = b"".join(self.pushed.pop(stream, []))
         lines = [msgspec.json.decode(line) for line in told.splitlines()]
         return [(line["type"], line["object"]) for line in lines]
+
+    def told(self, stream: int) -> list[tuple[str, str, str]]:
+        """The same as types, names and versions."""
+        return [
+            (kind, obj["metadata"].get("name", ""), obj["metadata"]["resourceVersion"])
+            for kind, obj in self.events(stream)
+        ]
 
     def names(self, stream: int) -> list[tuple[str, str]]:
         """The same with names only."""

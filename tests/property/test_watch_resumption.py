@@ -1,0 +1,214 @@
+"""A stock client over streams that break anywhere: it misses nothing, or is told to list again.
+
+The client knows nothing but versions: it lists, watches from the list's version, remembers the
+version of the last line that it read, and resumes from there. What it should hear is computed from
+the transactions alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.model.errors import Expired
+from holdfast.model.kinds.tenant import Tenant, TenantSpec
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.registry import kind_named
+from holdfast.model.selector_text import parse_label_selector
+from holdfast.model.versions import complete_version, object_version
+from holdfast.observe.selection import Selection
+from holdfast.observe.window import Window
+from tests.unit.observe.hub_rig import HubRig
+
+NAMES = ("a", "b", "c", "d")
+TEAMS = ("red", "blue")
+
+# What one transaction makes of some of the objects: the team of each, or None where it goes.
+Wishes = dict[str, str | None]
+wishes = st.dictionaries(st.sampled_from(NAMES), st.sampled_from((*TEAMS, None)), min_size=1)
+steps = st.one_of(
+    st.tuples(st.just("commit"), wishes),
+    st.tuples(st.just("commit"), wishes),
+    st.tuples(st.just("read"), st.integers(1, 3)),
+    st.tuples(st.just("read and break"), st.integers(1, 3)),
+    st.tuples(st.just("read and break"), st.integers(1, 3)),
+    st.tuples(st.just("break"), st.none()),
+    st.tuples(st.just("bookmark"), st.none()),
+    st.tuples(st.just("lose"), st.none()),
+)
+
+
+class Truth:
+    """What happened, as far as a selection is concerned, by revision."""
+
+    def __init__(self, team: str) -> None:
+        self.team = team
+        self.teams: dict[str, str] = {}
+        self.events: dict[int, list[tuple[str, str]]] = {}
+
+    def commit(self, revision: int, wanted: Wishes) -> None:
+        told = []
+        for name, team in wanted.items():
+            was, now = self.selects(self.teams.get(name)), self.selects(team)
+            if now:
+                told.append(("MODIFIED" if was else "ADDED", name))
+            elif was:
+                told.append(("DELETED", name))
+            if team is None:
+                self.teams.pop(name, None)
+            else:
+                self.teams[name] = team
+        self.events[revision] = told
+
+    def selects(self, team: str | None) -> bool:
+        return team is not None and self.team in ("", team)
+
+    def selected(self) -> set[str]:
+        return {name for name, team in self.teams.items() if self.selects(team)}
+
+
+class StockClient:
+    """Lists and watches as any client of Kubernetes does."""
+
+    def __init__(self, rig: HubRig, truth: Truth) -> None:
+        self.rig, self.truth = rig, truth
+        self.labels = f"team={truth.team}" if truth.team else ""
+        self.unread: list[tuple[str, str, str]] = []
+        self.list()
+
+    def list(self) -> None:
+        labels = parse_label_selector(self.labels)
+        found = self.rig.hub.select(Selection(kind_named("Tenant"), labels=labels))
+        self.known = {entry.name for entry in found}
+        # Since the list: the revision of each event, and what it was.
+        self.story: list[tuple[int, str, str]] = []
+        self.version = complete_version(self.rig.hub.revision)
+        self.listed_at = self.rig.hub.revision
+        self.repeats: dict[int, int] = {}
+        self.open()
+
+    def open(self) -> None:
+        self.unread.clear()
+        self.stream = self.rig.resume("Tenant", self.version, labels=self.labels, bookmarks=True)
+
+    def resume(self) -> None:
+        """Go on from the last version; what was on its way and not read is lost."""
+        self.rig.leave(self.stream)
+        if int(self.version) % 2 == 0:
+            revision = int(self.version) // 2
+            self.repeats[revision] = self.repeats.get(revision, 0) + 1
+        self.open()
+
+    def read(self, count: int) -> None:
+        """Read so many lines. List again when told to, resume when the stream has ended."""
+        self.unread += self.rig.told(self.stream)
+        for kind, name, version in self.unread[:count]:
+            assert int(version) >= int(self.version), "a watch never goes back"
+            self.version = version
+            if kind == "BOOKMARK":
+                continue
+            self.story.append((int(version) // 2, kind, name))
+            if kind == "DELETED":
+                self.known.discard(name)
+            else:
+                self.known.add(name)
+        del self.unread[:count]
+        if not self.unread and isinstance(self.rig.ended.get(self.stream), Expired):
+            # Of the last revision that it heard of it may have heard a part only.
+            self.check(int(self.version) // 2 - 1)
+            self.list()
+
+    def check(self, seen: int) -> None:
+        """All was told in order up to a revision, and nothing twice but what the breaks explain."""
+        for revision, events in self.truth.events.items():
+            told = [(kind, name) for at, kind, name in self.story if at == revision]
+            again = self.repeats.get(revision, 0) if len(events) > 1 else 0
+            assert len(told) <= len(events) * (again + 1)
+            if self.listed_at < revision <= seen:
+                assert told[len(told) - len(events) :] == events
+        revisions = [at for at, _, _ in self.story]
+        assert revisions == sorted(revisions)
+
+
+def tenant(name: str, team: str, revision: int) -> Tenant:
+    metadata = ObjectMeta(name=name, uid=f"uid-{name}", labels={"team": team})
+    return Tenant(metadata, spec=TenantSpec(display_name=f"at {revision}"))
+
+
+def commit(rig: HubRig, truth: Truth, wanted: Wishes) -> None:
+    """One transaction; the deletion of what is not there is no change."""
+    wanted = {n: team for n, team in wanted.items() if team is not None or n in truth.teams}
+    if not wanted:
+        return
+    revision = rig.store.revision + 1
+    # The store tells of the changes of a transaction in the order of its writes.
+    puts = {name: team for name, team in wanted.items() if team is not None}
+    gone = {name: None for name in wanted if name not in puts}
+    assert revision == rig.change(
+        *(tenant(name, team, revision) for name, team in puts.items()),
+        gone=tuple(tenant(name, "", revision) for name in gone),
+    )
+    truth.commit(revision, {**puts, **gone})
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    st.sampled_from(("", "red")),
+    st.lists(steps, min_size=4, max_size=40),
+    st.sampled_from((2, 3, 4, 5, 1_000)),
+    st.lists(wishes, max_size=3),
+)
+def test_a_watch_that_breaks_anywhere_tells_everything_in_order_or_says_410(
+    team: str, story: list[tuple[str, Any]], window: int, before: list[Wishes]
+) -> None:
+    """Whatever is repeated belongs to the revision within which the stream broke. [INV10, C8]"""
+    rig, truth = HubRig(), Truth(team)
+    for wanted in before:
+        commit(rig, truth, wanted)
+    rig.start()
+    rig.hub._window = Window(rig.hub.revision, events_max=window)
+    client = StockClient(rig, truth)
+    for what, detail in story:
+        match what:
+            case "commit":
+                commit(rig, truth, detail)
+                rig.deliver()
+                if "tick" in rig.wakes:
+                    rig.tick()
+            case "read":
+                client.read(detail)
+            case "read and break":
+                client.read(detail)
+                client.resume()
+            case "break":
+                client.resume()
+            case "bookmark":
+                rig.bookmark()
+            case "lose":
+                rig.lose(Expired("compacted"))
+                rig.hub._window = Window(rig.hub.revision, events_max=window)
+    for _ in range(10):
+        if "tick" in rig.wakes:
+            rig.tick()
+        client.read(1_000)
+    client.check(rig.hub.revision)
+    assert client.known == truth.selected()
+
+
+def test_the_client_of_this_test_sees_a_hole_when_there_is_one() -> None:
+    """Resumed as if its last event had been all of its revision, it misses the second object.
+
+    [INV10]
+    """
+    rig, truth = HubRig().start(), Truth("")
+    client = StockClient(rig, truth)
+    commit(rig, truth, {"a": "red", "b": "red"})
+    rig.deliver()
+    client.read(1)
+    assert client.version == object_version(rig.hub.revision)
+    client.version = complete_version(rig.hub.revision)
+    client.resume()
+    client.read(1_000)
+    assert client.known == {"a"}
