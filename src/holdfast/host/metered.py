@@ -17,6 +17,7 @@ from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store
 
 _GROUP = f"/apis/{API_GROUP}/v1/"
 _PLURALS = frozenset(kind.plural for kind in KINDS)
+_OWN = ("requests", "bindings", "heartbeats")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 OTHER = "other"
 
@@ -28,8 +29,8 @@ def verb_and_resource(method: str, path: str, query: str) -> tuple[str, str]:
     parts = path[len(_GROUP) :].split("/")
     if parts[0] == "namespaces" and len(parts) > 2:
         parts = parts[2:]
-    resource = parts[0] if parts[0] in _PLURALS or parts[0] in ("requests", "bindings") else OTHER
-    if len(parts) > 2 and parts[2] in ("status", "scale", "binding"):
+    resource = parts[0] if parts[0] in _PLURALS or parts[0] in _OWN else OTHER
+    if len(parts) > 2 and parts[2] in ("status", "scale", "binding", "renewals"):
         resource = f"{resource}/{parts[2]}"
     if method != "GET":
         return _VERBS.get(method, OTHER), resource

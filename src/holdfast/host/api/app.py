@@ -67,10 +67,10 @@ class Api:
         extras: Mapping[str, Extra] | None = None,
         limits: ApiLimits = DEFAULT_LIMITS,
         observer: Observer | None = None,
+        renewals: Shell | None = None,
     ) -> None:
-        self._services = Services(
-            store, authority, hub, hub_shell, Freshness(store, hub, hub_shell), set()
-        )
+        freshness = Freshness(store, hub, hub_shell)
+        self._services = Services(store, authority, hub, hub_shell, freshness, set(), renewals)
         self._authenticate = authenticate
         self._extras = dict(extras or {})
         self._limits = limits

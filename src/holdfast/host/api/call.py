@@ -34,7 +34,10 @@ JSON_HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-cache, 
 
 
 class Services(msgspec.Struct):
-    """What requests are served with. `authority` runs the commit machine, `hub_shell` the hub."""
+    """What requests are served with.
+
+    `authority` runs the commit machine, `hub_shell` the hub, `renewals` hears the agents.
+    """
 
     store: Store
     authority: Shell
@@ -43,6 +46,7 @@ class Services(msgspec.Struct):
     freshness: Freshness
     # Open watches, so that a stop can end them.
     streams: set[Stream]
+    renewals: Shell | None = None
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -139,12 +143,15 @@ class Call:
                 f"the body is larger than {error.text or '1 MiB'}", code=CODE_TOO_LARGE
             ) from None
 
+    def demand_somebody(self) -> None:
+        """Let only those through who are known. Raises Forbidden."""
+        if self.identity.name in ("", ANONYMOUS) or not acts_as(self.identity):
+            raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
+
     def demand(self, verb: str) -> None:
         """Let only those through who may use this verb here. Raises Forbidden."""
-        identity = self.identity
-        if identity.name in ("", ANONYMOUS) or not acts_as(identity):
-            raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
-        kind = self.kind
+        self.demand_somebody()
+        identity, kind = self.identity, self.kind
         if may(identity, verb, kind, self.namespace, self.route.subresource):
             return
         where = f' in the namespace "{self.namespace}"' if self.namespace else ""

@@ -17,6 +17,7 @@ from aiohttp import web
 from holdfast.host.api import (
     discovery,
     facades,
+    heartbeats,
     openapi,
     openapi_v2,
     patches,
@@ -29,10 +30,7 @@ from holdfast.host.api import (
 )
 from holdfast.host.api.call import Call, Route, bad, reply
 from holdfast.host.api.resources import VERSION, collection_path
-from holdfast.model.errors import Forbidden
-from holdfast.model.identity import ANONYMOUS, acts_as
 from holdfast.model.meta import API_GROUP
-from holdfast.model.refusal import Reason
 from holdfast.model.registry import KINDS, Kind
 
 # A watch is a GET of a collection that asks for one; the tree knows it by this name.
@@ -94,6 +92,8 @@ def _facades() -> Iterator[Route]:
 def _others() -> Iterator[Route]:
     yield Route(f"{GROUP_PATH}/requests", "POST", "request", typed.requests)
     yield Route(f"{GROUP_PATH}/bindings", "POST", "request", typed.bindings)
+    yield Route(f"{GROUP_PATH}/nodes/{{name}}/renewals", "POST", "renew", heartbeats.renew)
+    yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeats.heard)
     for path, body in discovery.paths().items():
         yield Route(path, "GET", "discover", _document(body, "application/json"))
     for path, body in (
@@ -106,22 +106,16 @@ def _others() -> Iterator[Route]:
         yield Route(path, "POST", "review", _review)
 
 
-def demand_somebody(call: Call) -> None:
-    """Let only those through who are known. Raises Forbidden."""
-    if call.identity.name in ("", ANONYMOUS) or not acts_as(call.identity):
-        raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
-
-
 def _document(body: bytes, media_type: str) -> Any:
     async def document(call: Call) -> web.StreamResponse:
-        demand_somebody(call)
+        call.demand_somebody()
         return reply(200, body, {"Content-Type": media_type})
 
     return document
 
 
 async def _review(call: Call) -> web.StreamResponse:
-    demand_somebody(call)
+    call.demand_somebody()
     body, which = await call.body(), _REVIEWS[call.route.path]
     if which == "whoami":
         return reply(201, reviews.whoami(call.identity))

@@ -17,10 +17,12 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from holdfast.commit.renewals import Renewals
 from holdfast.commit.server import Server
 from holdfast.host.api.app import Api
 from holdfast.host.api.presentation import Forms
 from holdfast.host.shell import Shell
+from holdfast.model.fence import FenceTiming
 from holdfast.model.identity import ADMINS, Identity, server
 from holdfast.observe.hub import Hub, Reach
 from holdfast.store.contract import Store
@@ -66,17 +68,20 @@ class ApiRig:
         self.hub = Hub(Forms())
         self.hub_shell = Shell(self.hub, server("one"), store=store)
         self.authority = Shell(Server("one", random.Random(1), store), server("one"), store=store)
+        self.renewals = Shell(Renewals("one", FenceTiming()), server("one"), store=store)
         self.api = Api(
             store=store,
             authority=self.authority,
             hub=self.hub,
             hub_shell=self.hub_shell,
             authenticate=_authenticate,
+            renewals=self.renewals,
         )
         self.url = ""
 
     async def __aenter__(self) -> ApiRig:
         await self.authority.start()
+        await self.renewals.start()
         await self.hub_shell.start()
         await self.hub_shell.ask("test", Reach(0), PATIENCE_S)
         self.url = f"http://127.0.0.1:{await self.api.start()}"
@@ -87,6 +92,7 @@ class ApiRig:
         await self.http.close()
         await self.api.stop()
         await self.hub_shell.stop()
+        await self.renewals.stop()
         await self.authority.stop()
         await self.store.close()
 
