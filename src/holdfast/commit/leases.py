@@ -78,11 +78,12 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
         duration_ms=request.duration_ms,
         acquired=context.at,
         renewed=context.at,
+        address=request.address,
     )
     made = _written(draft, context, lease, name, spec)
-    errors = validate(made)
-    if errors:
-        return Refusal(Reason.INVALID, "; ".join(str(error) for error in errors), causes=errors)
+    refusal = _invalid(made)
+    if refusal is not None:
+        return refusal
     draft.write(keys.epoch(request.scope), Epoch(epoch=spec.epoch, holder=spec.holder))
     return made
 
@@ -102,8 +103,15 @@ def renew(draft: Draft, context: Context, request: RenewLease) -> Lease | Refusa
     held = _held(draft, context, request.term)
     if isinstance(held, Refusal):
         return held
-    spec = msgspec.structs.replace(held.spec, renewed=context.at, renewals=held.spec.renewals + 1)
-    return _written(draft, context, held, held.name, spec)
+    spec = msgspec.structs.replace(
+        held.spec,
+        renewed=context.at,
+        renewals=held.spec.renewals + 1,
+        address=request.address,
+    )
+    made = _written(draft, context, held, held.name, spec)
+    # Everything else in it is ours.
+    return made if spec.address == held.spec.address else _invalid(made) or made
 
 
 def release(draft: Draft, context: Context, request: ReleaseLease) -> Lease | Refusal:
@@ -115,8 +123,17 @@ def release(draft: Draft, context: Context, request: ReleaseLease) -> Lease | Re
     held = _held(draft, context, request.term)
     if isinstance(held, Refusal):
         return held
-    spec = msgspec.structs.replace(held.spec, holder="", renewals=held.spec.renewals + 1)
+    spec = msgspec.structs.replace(
+        held.spec, holder="", renewals=held.spec.renewals + 1, address=""
+    )
     return _written(draft, context, held, held.name, spec)
+
+
+def _invalid(lease: Lease) -> Refusal | None:
+    errors = validate(lease)
+    if not errors:
+        return None
+    return Refusal(Reason.INVALID, "; ".join(str(error) for error in errors), causes=errors)
 
 
 def _held(draft: Draft, context: Context, term: Term) -> Lease | Refusal:

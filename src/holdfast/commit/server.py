@@ -61,7 +61,10 @@ class _Sighting(msgspec.Struct, frozen=True, gc=False):
 
 
 class Server:
-    """Takes in requests, decides or forwards them, and keeps or seeks the lease."""
+    """Takes in requests, decides or forwards them, and keeps or seeks the lease.
+
+    `address` is where other servers reach this one. The lease carries it, from the next renewal on.
+    """
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class Server:
         self._reading: int | None = None
         self._forwarded: dict[int, Asked] = {}
         self._silent_until_ms = 0
+        self.address = ""
 
     @property
     def term(self) -> Term | None:
@@ -161,7 +165,7 @@ class Server:
         if self._seeking is not None or self._reading is not None:
             return effects
         if self._term is not None:
-            return effects + self._request(RenewLease(self._term), now)
+            return effects + self._request(RenewLease(self._term, address=self.address), now)
         key = keys.object_key(kind_of_struct(Lease), "", lease_name(SCOPE))
         self._reading = self._authority.next_call()
         return [*effects, Range(self._reading, key, key + "\0", 1)]
@@ -178,17 +182,21 @@ class Server:
             return []
         spec = decode(records[0].key, records[0].value).spec if records else None
         if spec is None or not spec.holder:
-            return self._request(AcquireLease(SCOPE, LEASE_MS), now)
+            return self._acquire(now)
         if spec.holder == self._identity.name:
             # An earlier life of ours holds it; nobody has to wait for that one.
-            return self._request(AcquireLease(SCOPE, LEASE_MS, spec.epoch, spec.renewals), now)
+            return self._acquire(now, spec.epoch, spec.renewals)
         seen = self._seen
         if seen is None or (seen.epoch, seen.renewals) != (spec.epoch, spec.renewals):
             self._seen = _Sighting(spec.epoch, spec.renewals, spec.holder, now.monotonic_ms)
             return []
         if now.monotonic_ms - seen.since_ms < spec.duration_ms:
             return []
-        return self._request(AcquireLease(SCOPE, LEASE_MS, spec.epoch, spec.renewals), now)
+        return self._acquire(now, spec.epoch, spec.renewals)
+
+    def _acquire(self, now: Instant, epoch: int = 0, renewals: int = 0) -> list[Any]:
+        request = AcquireLease(SCOPE, LEASE_MS, epoch, renewals, address=self.address)
+        return self._request(request, now)
 
     def _own_answer(self, answer: Answer, now: Instant) -> list[Any]:
         if answer.call != self._seeking:

@@ -16,6 +16,7 @@ class LeaseSpec(Part, frozen=True):
     renewed: when it was last renewed.
     renewals: how often it was renewed; an observer sees life in this number changing, not in a
         clock.
+    address: where its peers reach the holder, if it has peers that ask it for something.
     """
 
     scope: str
@@ -25,6 +26,7 @@ class LeaseSpec(Part, frozen=True):
     acquired: Timestamp | None = None
     renewed: Timestamp | None = None
     renewals: Revision = 0
+    address: str = ""
 
 
 class Lease(Object, frozen=True, kw_only=True, tag="Lease"):
