@@ -111,6 +111,12 @@ class Metrics:
             "store_conflicts_total", "Transactions with writes whose compares were stale."
         )
         self.changes = self._counter("store_changes_total", "Changes that the hub has read.")
+        self.forwarded = self._counter(
+            "forwarded_total", "Requests sent on to the usual server.", ("outcome",)
+        )
+        self.forwards_taken = self._counter(
+            "forwards_taken_total", "Requests taken in for other servers."
+        )
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Add something that is asked for when it is read."""

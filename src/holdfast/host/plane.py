@@ -4,8 +4,9 @@
 are started from the store upwards and stopped from the socket downwards, so that nobody ever speaks
 to a part that is not there. A stop takes at most `STOP_S`.
 
-Of several servers over one etcd each decides by itself as long as there is no way between them:
-forwarding to the holder of the lease `authority` would spare conflicts, compares keep all safe.
+Of several servers over one etcd the holder of the lease `authority` decides and the others forward
+to it (`neighbours`, `forwards`); whoever cannot reach it decides by itself, which compares keep
+safe.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.commit.server import Server
+from holdfast.commit.server import SCOPE, Server
 from holdfast.host.api.app import Api
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
 from holdfast.host.buffers import receive_into_small_buffers
 from holdfast.host.door import Door
+from holdfast.host.forwards import handlers as forward_handlers
 from holdfast.host.health import Health
 from holdfast.host.metered import MeteredStore, counted
 from holdfast.host.metrics import Metrics
+from holdfast.host.neighbours import Neighbours
 from holdfast.host.opening import limits_for, open_store
 from holdfast.host.settings import Settings
 from holdfast.host.shell import Shell
@@ -35,11 +38,13 @@ from holdfast.host.upkeep import Horizon, compact_for_ever
 from holdfast.model import identity as who
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.identity import Identity
+from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Create, ReleaseLease
+from holdfast.model.wire import decode_trusted
 from holdfast.observe.hub import Hub, Reach
 from holdfast.store.contract import Store
 
@@ -104,8 +109,10 @@ class Plane:
         machine = Server(
             settings.server_name, random.SystemRandom(), metered, limits=limits_for(store)
         )
-        authority = Shell(machine, self._identity, store=metered)
         hub = Hub(Forms())
+        peers = Neighbours(lambda name: _address(hub, name), trust.peer_context(), self.metrics)
+        self._stack.push_async_callback(peers.close)
+        authority = Shell(machine, self._identity, store=metered, peers=peers)
         hub_shell = Shell(hub, self._identity, store=metered)
         await self._run(authority, "the authority")
         self._stack.push_async_callback(self._release, authority, machine)
@@ -113,7 +120,9 @@ class Plane:
         await hub_shell.ask(self._identity, Reach(0), LOAD_S)
         if not hub.count(kind_of_struct(Tenant)):
             await self._furnish(authority)
-        await self._listen(store, authority, hub, hub_shell, trust)
+        port = await self._listen(store, authority, hub, hub_shell, trust)
+        machine.address = settings.advertise or settings.listen.url_for_others(port)
+        self._count(hub, machine)
         self._keep(compact_for_ever(store, lambda: _is_ours(store, machine), Horizon()))
 
     async def _run(self, shell: Shell, name: str) -> None:
@@ -151,7 +160,7 @@ class Plane:
 
     async def _listen(
         self, store: Store, authority: Shell, hub: Hub, hub_shell: Shell, trust: Trust
-    ) -> None:
+    ) -> int:
         receive_into_small_buffers()
         door, freshness = Door(hub), Freshness(store, hub, hub_shell)
         self._health = Health(store, freshness)
@@ -161,10 +170,13 @@ class Plane:
             hub=hub,
             hub_shell=hub_shell,
             authenticate=door,
-            extras={**self._health.handlers(), **handlers(self.metrics, door)},
+            extras={
+                **self._health.handlers(),
+                **handlers(self.metrics, door),
+                **forward_handlers(authority, self.metrics),
+            },
             observer=counted(self.metrics),
         )
-        self._count(hub)
         listen = self.settings.listen
         try:
             port = await api.start(listen.host, listen.port, trust.context())
@@ -177,11 +189,17 @@ class Plane:
         self.kubeconfig = await asyncio.to_thread(
             write_kubeconfig, self.settings, trust, listen.url(port)
         )
+        return port
 
-    def _count(self, hub: Hub) -> None:
+    def _count(self, hub: Hub, machine: Server) -> None:
         gauge = self.metrics.gauge
         gauge("watchers", "Open watches.", lambda: hub.watchers)
         gauge("hub_revision", "Revision up to which the hub has read.", lambda: hub.revision)
+        gauge(
+            "authority_epoch",
+            "Epoch under which this server decides for all; 0 when another one does.",
+            lambda: machine.term.epoch if machine.term is not None else 0,
+        )
 
     async def _furnish(self, authority: Shell) -> None:
         """What a new plane needs so that somebody can work in it: one tenant."""
@@ -198,6 +216,13 @@ class Plane:
             return
         with contextlib.suppress(HoldfastError):
             await authority.ask(self._identity, ReleaseLease(machine.term), RELEASE_S)
+
+
+def _address(hub: Hub, name: str) -> str:
+    """Where the server is reached that holds the lease; nothing if that is another one."""
+    entry = hub.get(kind_of_struct(Lease), "", lease_name(SCOPE))
+    spec = decode_trusted(Lease, entry.data).spec if entry is not None else None
+    return spec.address if spec is not None and spec.holder == who.server(name).name else ""
 
 
 def _is_ours(store: Store, machine: Server) -> bool:

@@ -16,7 +16,17 @@ ETCD = "etcd://"
 SQLITE = "sqlite:"
 # As `store.etcd.config` has it, which is there only where etcd's client is installed.
 ETCD_PREFIX = "/holdfast/"
-_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+NAME_MAX = 63
+# Servers know each other by names below this one, which nobody resolves: a server proves by one in
+# its certificate that it is the one that was meant, whatever its address.
+PEER_DOMAIN = "server.holdfast.internal"
+
+
+def peer_host(server: str) -> str:
+    """The name in a server's certificate by which other servers know it."""
+    return f"{server}.{PEER_DOMAIN}"
 
 
 class EtcdAccess(msgspec.Struct, frozen=True):
@@ -55,7 +65,14 @@ class Listen(msgspec.Struct, frozen=True):
 
     def url(self, port: int) -> str:
         """The address for clients on this computer."""
-        host = "127.0.0.1" if self.is_everywhere else self.host
+        return self._url("127.0.0.1" if self.is_everywhere else self.host, port)
+
+    def url_for_others(self, port: int) -> str:
+        """The address for other computers, as far as we can tell."""
+        return self._url(socket.gethostname() if self.is_everywhere else self.host, port)
+
+    @staticmethod
+    def _url(host: str, port: int) -> str:
         return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
@@ -81,9 +98,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse what cannot work, in one sentence."""
-        if not _NAME.fullmatch(self.server_name):
+        if not _NAME.fullmatch(self.server_name) or len(self.server_name) > NAME_MAX:
             raise Invalid(
-                f"{self.server_name!r} is no name for a server: lower-case letters, digits and -"
+                f"{self.server_name!r} is no name for a server: lower-case letters, digits and -,"
+                f" at most {NAME_MAX} of them"
             )
         if self.store and not self.store.startswith((SQLITE, MEMORY, ETCD)):
             raise Invalid(
@@ -107,6 +125,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         hostname = socket.gethostname().lower()
         advertised = self.advertise.removeprefix("https://").rpartition(":")[0].strip("[]")
         names = ["localhost", "127.0.0.1", "::1", hostname, advertised, *self.names]
+        names.append(peer_host(self.server_name))
         if not self.listen.is_everywhere:
             names.append(self.listen.host)
         return tuple(dict.fromkeys(name for name in names if name))

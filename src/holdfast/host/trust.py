@@ -30,6 +30,8 @@ class Trust(msgspec.Struct, frozen=True):
 
     authority: Authority
     server: tuple[Path, Path]
+    # Who this server is when it asks another one.
+    peer: tuple[Path, Path]
     admin: Issued
 
     def context(self) -> ssl.SSLContext:
@@ -40,6 +42,13 @@ class Trust(msgspec.Struct, frozen=True):
         # Our own authority only: a certificate of anybody else says nothing about who may do what.
         context.load_verify_locations(cadata=self.authority.pem.decode())
         context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+    def peer_context(self) -> ssl.SSLContext:
+        """The TLS towards other servers: they prove themselves to us, and we to them."""
+        context = ssl.create_default_context(cadata=self.authority.pem.decode())
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(*self.peer)
         return context
 
 
@@ -71,6 +80,7 @@ def _establish(settings: Settings, directory: Path) -> Trust:
     return Trust(
         authority,
         authority.keep(directory, SERVER + suffix, name, purpose),
+        authority.keep(directory, f"peer-{settings.server_name}", name, CLIENT),
         _issued(authority.keep(directory, ADMIN, ADMIN, CLIENT, (who.ADMINS,))),
     )
 

@@ -1,0 +1,140 @@
+"""Requests on their way from one server to another, and the verdicts on their way back, as bytes.
+
+Each is one line of JSON. `neighbours` sends the lines of requests and reads those of verdicts,
+`forwards` does the reverse at the server that decides. What a client sent was guarded and decoded
+by the server that took it in; here it is only carried.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.decide import HANDLERS
+from holdfast.commit.server import FORWARD_TIMEOUT_MS
+from holdfast.model.errors import HoldfastError, Invalid, OutcomeUnknown, Unavailable
+from holdfast.model.identity import Identity
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Refusal
+from holdfast.model.registry import KINDS
+from holdfast.model.requests import Accepted, Forward, Verdict
+
+PATH = "/peers/forwards"
+CONTENT_TYPE = "application/x-ndjson"
+# One body brings so many requests, and so many bytes unless a single request has more. An object
+# has 1 MiB at most; what else is in a request is small.
+LINES_MAX = 500
+BATCH_BYTES = 1 << 20
+BODY_BYTES_MAX = 4 << 20
+# A verdict brings the objects that a request has changed.
+VERDICT_BYTES_MAX = 16 << 20
+# The server that decides gives up a little before the one that asked, so that its word on what
+# became of a request still arrives.
+DECIDED_WITHIN_S = 0.9 * FORWARD_TIMEOUT_MS / 1_000
+
+_ANY: Any = reduce(or_, (kind.struct for kind in KINDS))
+# An object may be of any kind, which the types of requests and verdicts do not say.
+_WIDER: dict[Any, Any] = {Object: _ANY, tuple[Object, ...]: tuple[_ANY, ...]}
+# No field of a request has this name; a patch has a `type` of its own.
+_TAG = "struct"
+_ENCODER = msgspec.json.Encoder()
+
+
+def _form(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The same fields, tagged with the struct's name, and with objects of all kinds."""
+    fields = [
+        (field.name, _WIDER.get(field.type, field.type), _default(field))
+        for field in msgspec.structs.fields(struct)
+    ]
+    return msgspec.defstruct(struct.__name__, fields, frozen=True, tag=True, tag_field=_TAG)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=field.default_factory)
+    return msgspec.field(default=field.default)
+
+
+class _Fault(msgspec.Struct, frozen=True, tag="Fault", tag_field=_TAG):
+    """No verdict, and whether it may have happened all the same."""
+
+    message: str
+    code: str
+    may_have_happened: bool
+
+
+_YES, _NO = _form(Accepted), _form(Refusal)
+_FORMS = {request: _form(request) for request in HANDLERS}
+_REQUESTS = {form: request for request, form in _FORMS.items()}
+_VERDICT: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, (_YES, _NO, _Fault)))
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    identity: Identity
+    request: Any
+
+
+_ARRIVED: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "Arrived", [("identity", Identity), ("request", reduce(or_, _REQUESTS))], frozen=True
+    )
+)
+
+
+def encoded(forward: Forward) -> bytes:
+    """A request as a line. Raises Unavailable for one that cannot travel."""
+    request = forward.request
+    form = _FORMS.get(type(request))
+    if form is None:
+        raise Unavailable(f"{type(request).__name__} is no request that can be forwarded")
+    try:
+        line = _ENCODER.encode(_Sent(forward.identity, _same(form, request))) + b"\n"
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
+        raise Unavailable(f"the request cannot be forwarded: {error}") from error
+    if len(line) > BODY_BYTES_MAX:
+        raise Unavailable(f"a request of {len(line)} bytes is too large to be forwarded")
+    return line
+
+
+def decoded(line: bytes) -> Forward:
+    """The request in a line. Raises Invalid for what is none that this server knows."""
+    try:
+        arrived = _ARRIVED.decode(line)
+        return Forward(arrived.identity, _same(_REQUESTS[type(arrived.request)], arrived.request))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(f"a forwarded request cannot be read: {error}") from error
+
+
+def encoded_verdict(verdict: Verdict | HoldfastError) -> bytes:
+    """What became of a request, as a line."""
+    form: Any
+    match verdict:
+        case Accepted():
+            form = _same(_YES, verdict)
+        case Refusal():
+            form = _same(_NO, verdict)
+        case _:
+            surely_not = isinstance(verdict, Unavailable)
+            form = _Fault(verdict.message, verdict.code, not surely_not)
+    return _ENCODER.encode(form) + b"\n"
+
+
+def decoded_verdict(line: bytes) -> Verdict | HoldfastError:
+    """What became of a request. A line that nobody understands says that it may have happened."""
+    try:
+        form = _VERDICT.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return OutcomeUnknown(f"the verdict of the other server cannot be read: {error}")
+    if isinstance(form, _Fault):
+        kind = OutcomeUnknown if form.may_have_happened else Unavailable
+        return kind(form.message, code=form.code)
+    verdict: Verdict = _same(Accepted if isinstance(form, _YES) else Refusal, form)
+    return verdict
+
+
+def _same(to: type[Any], struct: msgspec.Struct) -> Any:
+    """The fields of a struct as another one that has the same."""
+    return to(*msgspec.structs.astuple(struct))
