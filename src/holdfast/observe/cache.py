@@ -1,50 +1,42 @@
 """A component's picture of the plane: list and watch of some kinds, with revision and age.
 
 Schedulers, controllers and agents each own one. It opens a stream per kind, is told everything as
-it is, then what changes. A broken stream is resumed after the last revision that was told whole; a
-history that is gone (Expired) begins anew with a list; items that come twice or late are left out.
-Items that never come are found by the resync, which lists again once in a while, and are counted:
-in a world without faults that count stays zero.
+it is, then what changes (`story`). A broken stream is resumed after the last revision that was told
+whole; when that history is gone (Expired) it begins anew with a list, and what was known stays in
+sight until the list is whole. Items that come twice or late are left out.
+
+Items that never come are found by the resync, which lists each kind beside its stream once in a
+while, and are counted: in a world without faults that count stays zero.
 
 What is here may be old and never authorises anything. `age_ms` says how old.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.model.errors import Expired, invariant
 from holdfast.model.machine import Ended, Leave, Open, Pushed, Rng, Started, Wake, Woken
-from holdfast.model.meta import Object
 from holdfast.model.time import Instant
-from holdfast.observe.news import SERVERS, Follow, News, Present, Reached
+from holdfast.observe.followed import SILENCE_MS, Channel, Followed
+from holdfast.observe.news import SERVERS, Follow
+from holdfast.observe.shelf import Indexer, Key
+from holdfast.observe.story import Change
 
-# A server sends a sign of life every 15 s; more silence than this means that nobody is there.
-SILENCE_MS = 45_000
+__all__ = ["Cache", "Change", "Indexer", "Key", "Told"]
+
 RETRY_MIN_MS = 100
 RETRY_MAX_MS = 5_000
-# How many doublings lead from the shortest pause to the longest.
-_DOUBLINGS_MAX = 6
+# So many doublings lead from the shortest pause to one that is longer than any.
+_DOUBLINGS_MAX = 20
+# A stream that told news for so long was well; the next pause is the shortest one again. Anything
+# sooner would let a server that ends each stream after its list be asked for lists without pause.
+STEADY_MS = 10_000
 
-Key = tuple[str, str]
-
-
-class Change(msgspec.Struct, frozen=True):
-    """One object is different from what this cache knew: new, changed or gone."""
-
-    plural: str
-    before: Object | None
-    after: Object | None
-
-    @property
-    def object(self) -> Object:
-        """How it is, or how it was at last."""
-        found = self.after if self.after is not None else self.before
-        invariant(found is not None, "a change is about an object")
-        return found  # type: ignore[return-value]
+_WAKE = "cache"
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -52,9 +44,6 @@ class Told(msgspec.Struct, frozen=True):
 
     effects: list[Any]
     changes: list[Change]
-
-
-Indexer = Callable[[Any], Iterable[str]]
 
 
 class Cache:
@@ -68,51 +57,65 @@ class Cache:
         resync_ms: int,
         to: str = SERVERS,
     ) -> None:
+        invariant(resync_ms > 0, "a cache without resync keeps what it missed for ever")
         self._rng, self._to = rng, to
         self._resync_ms = resync_ms
-        self._stories = {follow.plural: _Story(follow) for follow in follows}
-        invariant(len(self._stories) == len(follows), "a cache follows each kind once")
-        self._by_stream: dict[int, _Story] = {}
+        self._followed = {follow.plural: Followed(follow) for follow in follows}
+        invariant(len(self._followed) == len(follows), "a cache follows each kind once")
+        self._by_stream: dict[int, Channel] = {}
         self._streams = 0
-        # Objects that only a resync brought to light: each one is a lost event.
-        self.missed = 0
 
     # What is known -------------------------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
         """Whether every kind has been listed once."""
-        return all(story.is_listed for story in self._stories.values())
+        return all(it.story.is_listed for it in self._followed.values())
 
     @property
     def revision(self) -> int:
         """Everything up to this revision has been told, of every kind."""
-        return min((story.complete for story in self._stories.values()), default=0)
+        return min((it.story.revision for it in self._followed.values()), default=0)
+
+    @property
+    def missed(self) -> int:
+        """How many objects only a list brought to light: each one is a lost event."""
+        return sum(it.story.missed for it in self._followed.values())
 
     def age_ms(self, now: Instant) -> int:
-        """How long ago the server of the quietest kind last gave a sign of life."""
-        heard = min((story.heard_ms for story in self._stories.values()), default=now.monotonic_ms)
-        return now.monotonic_ms - heard
+        """How long ago the most silent kind was last known to be told.
+
+        Pieces of a list that is not whole make nothing younger.
+        """
+        told_ms = min((it.told_ms for it in self._followed.values()), default=now.monotonic_ms)
+        return now.monotonic_ms - told_ms
+
+    def troubles(self) -> dict[str, str]:
+        """Why a kind is not being followed right now, by plural."""
+        return {
+            plural: it.trouble
+            for plural, it in self._followed.items()
+            if it.trouble and not it.is_live
+        }
 
     def get(self, plural: str, namespace: str, name: str) -> Any:
         """One object, or None."""
-        return self._stories[plural].shelf.get((namespace, name))
+        return self._followed[plural].story.shelf.objects.get((namespace, name))
 
     def all(self, plural: str) -> Iterator[Any]:
         """All objects of a kind, in the order in which they became known."""
-        return iter(self._stories[plural].shelf.values())
+        return iter(self._followed[plural].story.shelf.objects.values())
 
     def count(self, plural: str) -> int:
-        return len(self._stories[plural].shelf)
+        return len(self._followed[plural].story.shelf.objects)
 
     def index(self, plural: str, name: str, indexer: Indexer) -> None:
         """Keep objects of a kind by what `indexer` says of each; before anything is known."""
-        self._stories[plural].indexes[name] = _Index(indexer)
+        self._followed[plural].story.shelf.index(name, indexer)
 
     def found(self, plural: str, index: str, value: str) -> list[Any]:
         """The objects that an index has under a value, by namespace and name."""
-        story = self._stories[plural]
-        return [story.shelf[key] for key in sorted(story.indexes[index].keys.get(value, ()))]
+        return list(self._followed[plural].story.shelf.found(index, value))
 
     # Stimuli -------------------------------------------------------------------------------------
 
@@ -121,203 +124,141 @@ class Cache:
         effects: list[Any] = []
         changes: list[Change] = []
         match stimulus:
+            case Pushed(stream=stream, body=body) if stream in self._by_stream:
+                channel = self._by_stream[stream]
+                channel.heard_ms = now.monotonic_ms
+                if channel is channel.followed.audit:
+                    effects = self._audited(channel.followed, body, changes, now)
+                else:
+                    effects = self._told(channel.followed, body, changes, now)
+            case Ended(stream=stream, body=body) if stream in self._by_stream:
+                effects = self._ended(self._by_stream.pop(stream), body, now)
+            case Woken(name=name) if name == _WAKE:
+                effects = self._woken(now)
             case Started():
-                for story in self._stories.values():
-                    story.heard_ms = now.monotonic_ms
-                    story.resync_at_ms = now.monotonic_ms + self._resync_ms
-                    effects.append(self._open(story))
+                for followed in self._followed.values():
+                    followed.told_ms = now.monotonic_ms
+                    effects.append(self._open(followed.main, now))
                 effects.append(self._tick(now))
-            case Pushed(stream=stream) if stream in self._by_stream:
-                story = self._by_stream[stream]
-                story.heard_ms, story.failures = now.monotonic_ms, 0
-                for news in stimulus.body:
-                    self._take(story, news, changes, effects, now)
-            case Ended(stream=stream) if stream in self._by_stream:
-                story = self._by_stream.pop(stream)
-                story.stream = 0
-                if isinstance(stimulus.body, Expired):
-                    story.must_list = True
-                effects += self._again(story, now)
-            case Woken(name="cache"):
-                effects += self._woken(now)
         return Told(effects, changes)
 
-    def _open(self, story: _Story) -> Open:
-        self._streams += 1
-        story.stream = self._streams
-        story.retry_at_ms = 0
-        self._by_stream[story.stream] = story
-        since = None if story.must_list else story.complete
-        story.listing = {} if since is None else None
-        story.current = story.complete
-        return Open(story.stream, self._to, msgspec.structs.replace(story.follow, since=since))
-
-    def _close(self, story: _Story) -> list[Any]:
-        if not story.stream:
+    def _told(
+        self, followed: Followed, body: Any, changes: list[Change], now: Instant
+    ) -> list[Any]:
+        """The stream of a kind brought something."""
+        story = followed.story
+        was_live, was_listing = followed.is_live, story.is_listing
+        is_useful = True
+        for news in body:
+            is_useful = is_useful and story.take(news, changes)
+        if not is_useful:
+            followed.trouble = "a server listed what is older than what is known, or not everything"
+            return [*self._close(followed.main), *self._again(followed.main, now)]
+        if story.is_listing:
             return []
-        stream, story.stream = story.stream, 0
+        followed.told_ms = now.monotonic_ms
+        if was_live:
+            return []
+        followed.live_ms = now.monotonic_ms
+        if was_listing:
+            # Nothing was missed so far. A stream that was only resumed does not put the audit off.
+            followed.audit.retry_at_ms = self._next_audit_ms(now)
+        return [self._tick(now)]
+
+    def _audited(
+        self, followed: Followed, body: Any, changes: list[Change], now: Instant
+    ) -> list[Any]:
+        """The list of the resync brought something. It is left as soon as it is whole."""
+        for news in body:
+            is_useful = followed.story.take_audit(news, changes)
+            if is_useful is None:
+                continue
+            effects = self._close(followed.audit)
+            if not is_useful:
+                return [*effects, *self._again(followed.audit, now)]
+            followed.audit.failures = 0
+            followed.audit.retry_at_ms = self._next_audit_ms(now)
+            followed.patience_ms = now.monotonic_ms + SILENCE_MS
+            return [*effects, self._tick(now)]
+        return []
+
+    def _ended(self, channel: Channel, body: Any, now: Instant) -> list[Any]:
+        """A stream is over, in peace or not."""
+        followed = channel.followed
+        channel.stream = 0
+        if channel is followed.audit:
+            followed.story.drop_audit()
+            return self._again(channel, now)
+        followed.trouble = str(body) if body is not None else "the server ended the stream"
+        effects: list[Any] = []
+        if isinstance(body, Expired):
+            followed.story.must_list = True
+            # The list that comes now does all that the audit would have done.
+            effects += self._close(followed.audit)
+        return effects + self._again(channel, now)
+
+    # Streams and moments -------------------------------------------------------------------------
+
+    def _open(self, channel: Channel, now: Instant) -> Open:
+        self._streams += 1
+        channel.stream = self._streams
+        channel.opened_ms = channel.heard_ms = now.monotonic_ms
+        self._by_stream[channel.stream] = channel
+        followed = channel.followed
+        since = None
+        if channel is followed.audit:
+            followed.story.begin_audit()
+        else:
+            followed.live_ms = None
+            followed.patience_ms = now.monotonic_ms + SILENCE_MS
+            since = followed.story.begin()
+        return Open(channel.stream, self._to, msgspec.structs.replace(followed.follow, since=since))
+
+    def _close(self, channel: Channel) -> list[Any]:
+        if not channel.stream:
+            return []
+        if channel is channel.followed.audit:
+            channel.followed.story.drop_audit()
+        stream, channel.stream = channel.stream, 0
         del self._by_stream[stream]
         return [Leave(stream)]
 
-    def _again(self, story: _Story, now: Instant) -> list[Any]:
+    def _again(self, channel: Channel, now: Instant) -> list[Any]:
         """Open it anew after a pause that grows, with jitter: all lose a server at once."""
-        pause_ms = min(RETRY_MAX_MS, RETRY_MIN_MS << min(story.failures, _DOUBLINGS_MAX))
-        story.failures += 1
-        story.retry_at_ms = now.monotonic_ms + int(pause_ms * (0.5 + self._rng.random()))
+        followed = channel.followed
+        # Nobody waits for an audit, and its lists are not to become a burden when they fail.
+        max_ms = self._resync_ms
+        if channel is followed.main:
+            max_ms = RETRY_MAX_MS
+            live_ms, followed.live_ms = followed.live_ms, None
+            if live_ms is not None and now.monotonic_ms - live_ms >= STEADY_MS:
+                channel.failures = 0
+        pause_ms = min(max_ms, RETRY_MIN_MS << min(channel.failures, _DOUBLINGS_MAX))
+        channel.failures += 1
+        channel.retry_at_ms = now.monotonic_ms + int(pause_ms * (0.5 + self._rng.random() / 2))
         return [self._tick(now)]
 
+    def _next_audit_ms(self, now: Instant) -> int:
+        # Within the period, and not for all kinds and components at once.
+        return now.monotonic_ms + int(self._resync_ms * (0.5 + self._rng.random() / 2))
+
     def _tick(self, now: Instant) -> Wake:
-        due = [it for story in self._stories.values() for it in story.due_ms()]
-        return Wake("cache", max(now.monotonic_ms + 1, min(due)))
+        due = min((it.due_ms for it in self._followed.values()), default=0)
+        return Wake(_WAKE, max(now.monotonic_ms + 1, due))
 
     def _woken(self, now: Instant) -> list[Any]:
         effects: list[Any] = []
         now_ms = now.monotonic_ms
-        for story in self._stories.values():
-            if not story.stream:
-                if story.retry_at_ms <= now_ms:
-                    effects.append(self._open(story))
-                    story.heard_ms = max(story.heard_ms, now_ms - SILENCE_MS // 2)
-            elif now_ms - story.heard_ms >= SILENCE_MS:
-                effects += self._close(story)
-                story.heard_ms = now_ms
-                story.retry_at_ms = now_ms
-                effects += self._again(story, now)
-            elif story.resync_at_ms <= now_ms:
-                effects += self._close(story)
-                story.must_list = True
-                effects.append(self._open(story))
-                story.resync_at_ms = now_ms + self._resync_ms
+        for followed in self._followed.values():
+            main, audit = followed.main, followed.audit
+            if audit.stream and now_ms >= audit.gives_up_ms(is_listing=True):
+                effects += [*self._close(audit), *self._again(audit, now)]
+            if not main.stream:
+                if now_ms >= main.retry_at_ms:
+                    effects.append(self._open(main, now))
+            elif now_ms >= followed.gives_up_ms:
+                followed.trouble = "the server was silent for too long, or fell behind"
+                effects += [*self._close(main), *self._again(main, now)]
+            elif followed.is_live and not audit.stream and now_ms >= audit.retry_at_ms:
+                effects.append(self._open(audit, now))
         return [*effects, self._tick(now)]
-
-    # News ----------------------------------------------------------------------------------------
-
-    def _take(
-        self, story: _Story, news: News, changes: list[Change], effects: list[Any], now: Instant
-    ) -> None:
-        if story.listing is not None:
-            match news:
-                case Present():
-                    story.listing[_key(news.object)] = (news.object, news.revision)
-                case Reached(ends_list=True):
-                    self._listed(story, news.revision, changes, effects, now)
-            return
-        if not story.is_new(news):
-            return
-        if isinstance(news, Reached):
-            return
-        after = news.object if isinstance(news, Present) else None
-        self._put(story, _key(news.object), after, news.revision, changes)
-
-    def _listed(
-        self,
-        story: _Story,
-        revision: int,
-        changes: list[Change],
-        effects: list[Any],
-        now: Instant,
-    ) -> None:
-        """The list is whole: what differs from before has changed, and what is not in it is gone.
-
-        A server that is behind may list what was true before what is known here; going back in
-        time is refused, and another server or a later moment is tried.
-        """
-        listing, story.listing = story.listing or {}, None
-        if revision < story.complete:
-            effects += self._close(story)
-            effects += self._again(story, now)
-            return
-        known = story.complete if story.is_listed else -1
-        for key in [key for key in story.shelf if key not in listing]:
-            self._put(story, key, None, revision, changes)
-            self.missed += revision == known
-        for key, (obj, at) in listing.items():
-            if story.revisions.get(key, -1) < at:
-                self._put(story, key, obj, at, changes)
-                # It changed before something that was told: its own event was lost.
-                self.missed += at <= known
-        story.is_listed, story.must_list = True, False
-        story.complete = story.current = revision
-
-    def _put(
-        self,
-        story: _Story,
-        key: Key,
-        after: Object | None,
-        revision: int,
-        changes: list[Change],
-    ) -> None:
-        before = story.put(key, after, revision)
-        if before is not None or after is not None:
-            changes.append(Change(story.follow.plural, before, after))
-
-
-class _Story:
-    """One kind: the objects that are known, the stream that tells of them, and how far it got."""
-
-    def __init__(self, follow: Follow) -> None:
-        self.follow = follow
-        self.shelf: dict[Key, Object] = {}
-        self.revisions: dict[Key, int] = {}
-        self.indexes: dict[str, _Index] = {}
-        self.stream = 0
-        # Objects of a list that is not whole yet.
-        self.listing: dict[Key, tuple[Object, int]] | None = None
-        self.is_listed = False
-        self.must_list = True
-        # One revision may change many objects, and a stream may break between two of them: all up
-        # to `complete` is told whole, `current` may be told in part.
-        self.complete = self.current = 0
-        self.heard_ms = self.retry_at_ms = self.resync_at_ms = self.failures = 0
-
-    def due_ms(self) -> tuple[int, ...]:
-        """When somebody has to look after it next."""
-        if not self.stream:
-            return (self.retry_at_ms,)
-        return (self.heard_ms + SILENCE_MS, self.resync_at_ms)
-
-    def is_new(self, news: News) -> bool:
-        """Take note of how far the story is told; whether this piece was not told before."""
-        if news.revision < self.current or news.revision <= self.complete:
-            return False
-        if isinstance(news, Reached):
-            self.complete = self.current = news.revision
-            return True
-        if news.revision > self.current:
-            self.complete, self.current = max(self.complete, self.current), news.revision
-        return news.revision > self.revisions.get(_key(news.object), -1)
-
-    def put(self, key: Key, after: Object | None, revision: int) -> Object | None:
-        """Let this be known of an object; what was known before."""
-        before = self.shelf.get(key)
-        for index in self.indexes.values():
-            index.change(key, before, after)
-        if after is None:
-            self.shelf.pop(key, None)
-            self.revisions.pop(key, None)
-        else:
-            self.shelf[key] = after
-            self.revisions[key] = revision
-        return before
-
-
-class _Index:
-    """Keys by a value; a set is never iterated unsorted."""
-
-    def __init__(self, indexer: Indexer) -> None:
-        self.indexer = indexer
-        self.keys: dict[str, set[Key]] = {}
-
-    def change(self, key: Key, before: Object | None, after: Object | None) -> None:
-        for value in self.indexer(before) if before is not None else ():
-            there = self.keys.get(value)
-            if there is not None:
-                there.discard(key)
-                if not there:
-                    del self.keys[value]
-        for value in self.indexer(after) if after is not None else ():
-            self.keys.setdefault(value, set()).add(key)
-
-
-def _key(obj: Object) -> Key:
-    return obj.namespace, obj.name

@@ -64,11 +64,13 @@ class Departed(msgspec.Struct, Generic[AnyObject], frozen=True):
 class Reached(msgspec.Struct, frozen=True, gc=False):
     """Nothing else has changed up to this revision.
 
-    `ends_list` says that all objects which were there at first have been told.
+    `ends_list` says that all objects which were there at first have been told; `listed` says how
+    many these were, so that a reader notices when some were lost on the way.
     """
 
     revision: int
     ends_list: bool = False
+    listed: int | None = None
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -77,7 +79,7 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = "0"
+    resource_version: str = ""
     annotations: dict[str, str] = {}
 
 
@@ -86,9 +88,17 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 
 LIST_ENDS = "k8s.io/initial-events-end"
+# On the bookmark that ends a list: how many objects were in it.
+LISTED = "holdfast.dev/listed"
 
 _EVENTS = msgspec.json.Decoder(_Event)
 _VERSIONS = msgspec.json.Decoder(_Versioned)
+
+_CHANGES: dict[str, type[Present[Any] | Departed[Any]]] = {
+    "ADDED": Present,
+    "MODIFIED": Present,
+    "DELETED": Departed,
+}
 
 News = Present[Any] | Departed[Any] | Reached
 
@@ -106,9 +116,16 @@ def read_line(cls: type[Object], line: bytes) -> News | bytes:
             return body
         meta = _VERSIONS.decode(body).metadata
         if event.type == "BOOKMARK":
-            return Reached(complete_revision(meta.resource_version), LIST_ENDS in meta.annotations)
+            listed = meta.annotations.get(LISTED)
+            return Reached(
+                complete_revision(meta.resource_version),
+                LIST_ENDS in meta.annotations,
+                int(listed) if listed is not None else None,
+            )
+        if event.type not in _CHANGES:
+            raise ValueError(f"an event of type {event.type[:40]!r}")
         revision = object_revision(meta.resource_version)
         obj: Any = decode_trusted(cls, body)
     except (msgspec.DecodeError, ValueError, Invalid) as error:
         raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
-    return Departed(obj, revision) if event.type == "DELETED" else Present(obj, revision)
+    return _CHANGES[event.type](obj, revision)

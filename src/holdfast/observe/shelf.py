@@ -1,0 +1,74 @@
+"""The objects of one kind that a cache knows, by name and by whatever its owner looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.model.errors import invariant
+from holdfast.model.meta import Object
+
+Key = tuple[str, str]
+Indexer = Callable[[Any], Iterable[str]]
+
+
+def key_of(obj: Object) -> Key:
+    """Namespace and name."""
+    metadata = obj.metadata
+    return metadata.namespace, metadata.name
+
+
+class Shelf:
+    """Objects in the order in which they became known, each with its revision."""
+
+    __slots__ = ("_indexes", "objects", "revisions")
+
+    def __init__(self) -> None:
+        self.objects: dict[Key, Object] = {}
+        self.revisions: dict[Key, int] = {}
+        self._indexes: dict[str, _Index] = {}
+
+    def index(self, name: str, indexer: Indexer) -> None:
+        """Keep objects by what `indexer` says of each, which follows from the object alone."""
+        invariant(not self.objects, f"index {name} came after the first object")
+        self._indexes[name] = _Index(indexer)
+
+    def found(self, index: str, value: str) -> list[Object]:
+        """The objects that an index has under a value, by namespace and name."""
+        return [self.objects[key] for key in sorted(self._indexes[index].keys.get(value, ()))]
+
+    def put(self, key: Key, after: Object | None, revision: int) -> Object | None:
+        """Let this be known of an object; what was known before."""
+        before = self.objects.get(key)
+        for index in self._indexes.values():
+            index.change(key, before, after)
+        if after is not None:
+            self.objects[key] = after
+            self.revisions[key] = revision
+        elif before is not None:
+            del self.objects[key], self.revisions[key]
+        return before
+
+
+class _Index:
+    """Keys by a value. Sets are handed out sorted only, as their order means nothing."""
+
+    __slots__ = ("indexer", "keys")
+
+    def __init__(self, indexer: Indexer) -> None:
+        self.indexer = indexer
+        self.keys: dict[str, set[Key]] = {}
+
+    def change(self, key: Key, before: Object | None, after: Object | None) -> None:
+        old = tuple(self.indexer(before)) if before is not None else ()
+        new = tuple(self.indexer(after)) if after is not None else ()
+        if old == new:
+            return
+        for value in old:
+            there = self.keys.get(value)
+            if there is not None:
+                there.discard(key)
+                if not there:
+                    del self.keys[value]
+        for value in new:
+            self.keys.setdefault(value, set()).add(key)
