@@ -139,7 +139,12 @@ WRITERS: dict[type[Object], Writers] = {
     Role: Writers(spec=_OPERATORS),
     RoleBinding: Writers(spec=_OPERATORS),
     Token: Writers(
-        spec=_OPERATORS, status={"used_at": Actor.AUTHORITY, "used_by": Actor.AUTHORITY}
+        spec=_OPERATORS,
+        status={
+            "used_at": Actor.AUTHORITY,
+            "used_by": Actor.AUTHORITY,
+            "key": Actor.AUTHORITY,
+        },
     ),
     Secret: Writers(spec=_PEOPLE),
     WorkloadRevision: Writers(spec=(Actor.ROLLOUT,)),

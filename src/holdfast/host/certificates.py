@@ -111,13 +111,27 @@ class Authority:
         now: datetime | None = None,
     ) -> Issued:
         """A certificate for an identity and its groups, or for a server under its names."""
-        moment = now if now is not None else datetime.now(UTC)
         key = ec.generate_private_key(ec.SECP256R1())
+        made = self.certify(key.public_key(), name, purpose, groups, days=days, now=now)
+        return Issued(made, _pem(key))
+
+    def certify(
+        self,
+        key: ec.EllipticCurvePublicKey,
+        name: str,
+        purpose: Purpose = CLIENT,
+        groups: Iterable[str] = (),
+        *,
+        days: int = LEAF_DAYS,
+        now: datetime | None = None,
+    ) -> bytes:
+        """A certificate, as PEM, for a key that somebody else keeps."""
+        moment = now if now is not None else datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
             .subject_name(_subject(name, groups))
             .issuer_name(self._certificate.subject)
-            .public_key(key.public_key())
+            .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(moment - BACKDATE)
             .not_valid_after(moment + timedelta(days=days))
@@ -128,7 +142,7 @@ class Authority:
             names = x509.SubjectAlternativeName([_general_name(n) for n in purpose.server_names])
             builder = builder.add_extension(names, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
-        return Issued(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+        return certificate.public_bytes(serialization.Encoding.PEM)
 
     def keep(
         self, directory: Path, file: str, name: str, purpose: Purpose, groups: Iterable[str] = ()

@@ -124,7 +124,14 @@ KINDS: tuple[Kind, ...] = (
         Token,
         "tokens",
         # Whoever may update a token must not be able to make it speak for somebody else.
-        immutable=("spec.purpose", "spec.user", "spec.groups", "spec.hash", "spec.singleUse"),
+        immutable=(
+            "spec.purpose",
+            "spec.user",
+            "spec.groups",
+            "spec.node",
+            "spec.hash",
+            "spec.singleUse",
+        ),
     ),
     Kind(Secret, "secrets", status=False),
     Kind(

@@ -17,6 +17,7 @@ class TokenSpec(Part, frozen=True):
 
     purpose: Bearer identifies a person or service, Join admits one node.
     user: who the bearer is.
+    node: the only node that may join with it; a node that is new to the plane if empty.
     groups: the groups that the bearer is in.
     hash: of the secret part; the secret itself is shown once and never stored.
     expires: when it ends.
@@ -27,6 +28,7 @@ class TokenSpec(Part, frozen=True):
     purpose: TokenPurpose = TokenPurpose.BEARER
     user: str = ""
     groups: tuple[str, ...] = ()
+    node: str = ""
     hash: str = ""
     expires: Timestamp | None = None
     single_use: bool = False
@@ -38,10 +40,12 @@ class TokenStatus(Part, frozen=True):
 
     used_at: when it was first used.
     used_by: the node that joined with it.
+    key: hash of the public key that it was used for; the same key may ask for its answer again.
     """
 
     used_at: Timestamp | None = None
     used_by: str = ""
+    key: str = ""
 
 
 class Token(Object, frozen=True, kw_only=True, tag="Token"):

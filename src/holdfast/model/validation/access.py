@@ -79,6 +79,8 @@ def token(obj: Token, at: Place) -> None:
     if spec.purpose is TokenPurpose.JOIN:
         _join(at, obj)
         return
+    if spec.node:
+        at["node"].wrong(spec.node, "must be left out for Bearer")
     text.token(at["user"], spec.user)
     names.unique(at["groups"], spec.groups)
     for index, group in enumerate(spec.groups[:LIST_MAX]):
@@ -108,14 +110,19 @@ def _join(at: Place, obj: Token) -> None:
     for field, given in (("user", spec.user), ("groups", spec.groups)):
         if given:
             at[field].wrong(given, "must be left out for Join: a node's name is its identity")
+    if spec.node:
+        names.dotted_name(at["node"], spec.node)
 
 
 def token_update(old: Token, new: Token, at: Place) -> None:
     """What was revoked or used up stays so; a new token costs nothing."""
     if old.spec.revoked and not new.spec.revoked:
         at["spec"]["revoked"].wrong(False, "cannot be taken back")
-    if old.status.used_at is not None and new.status.used_at != old.status.used_at:
-        at["status"]["usedAt"].wrong(new.status.used_at, "cannot be changed")
+    if old.status.used_at is not None:
+        for field, name in (("used_at", "usedAt"), ("used_by", "usedBy"), ("key", "key")):
+            given = getattr(new.status, field)
+            if given != getattr(old.status, field):
+                at["status"][name].wrong(given, "cannot be changed once the token was used")
     if old.spec.expires is not None and (
         new.spec.expires is None or new.spec.expires > old.spec.expires
     ):
