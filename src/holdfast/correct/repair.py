@@ -1,0 +1,159 @@
+"""controller:repair: what to do with work whose owner cannot speak for it any more.
+
+It owns the end of replicas that a fence, or a later life of their node, proved to be gone, and
+gives back places that were reserved for too long. controller:nodes fences before; the workload's
+controller replaces afterwards.
+
+    Unknown              -> Failed    its node is fenced, or lives on without it
+    Unknown, `keep` work -> Failed    its node lives on without it, or replaceAfter has passed
+    Failed, Succeeded,
+    Stopping             -> Released  its node is fenced or lives on; or it was never bound
+    Bound, Running       -> Stopping  its node lives on without it
+    Reserved             -> Pending   the deadline of its reservation has passed
+
+`keep` work runs on when its node is cut off: only its agent can prove that it has stopped. All of
+this is proven again by the commit, which reads the node's ledger in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from holdfast.correct.controller import (
+    BY_NODE,
+    Controller,
+    Plan,
+    View,
+    key_of,
+    step_id,
+    target,
+)
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.requests import Evict, Move, Term, Unreserve
+from holdfast.model.time import Instant, wall_ms
+from holdfast.observe.cache import Change, Key
+
+# Deadlines are the authority's wall clock. It acts two seconds late itself; one more than that, and
+# our own clock may be a little ahead without asking in vain.
+LATE_MS = 3_000
+# How soon to look again at something whose other half has not been told yet.
+UNTOLD_PAUSE_MS = 1_000
+
+_ENDED = (State.FAILED, State.SUCCEEDED, State.STOPPING)
+_CONCERNS = (State.RESERVED, State.BOUND, State.RUNNING, State.UNKNOWN, *_ENDED)
+_GONE = (NodePhase.FENCED, NodePhase.LOST)
+
+
+class RepairController(Controller):
+    """See the module's docstring."""
+
+    name = "repair"
+    follows = ("replicas", "nodes", "reservations")
+    indexes = (BY_NODE,)
+
+    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+        """A node concerns all that is bound to it, a reservation the replicas it holds a place for.
+
+        A node that only changes what it can do concerns nobody.
+        """
+        obj: Any = change.object
+        match obj:
+            case Node():
+                before: Any = change.before
+                if change.after is not None and before is not None and _same_life(before, obj):
+                    return ()
+                return [key_of(replica) for replica in view.found(BY_NODE, obj.name)]
+            case Reservation():
+                return [(obj.namespace, it.replica) for it in obj.status.claims if it.replica]
+        return (key_of(obj),)
+
+    def all_keys(self, view: View) -> Iterable[Key]:
+        return [key_of(it) for it in view.all("replicas") if it.status.state in _CONCERNS]
+
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+        replica: Replica | None = view.get("replicas", *key)
+        if replica is None or replica.status.state not in _CONCERNS:
+            return Plan()
+        state, binding = replica.status.state, replica.status.binding
+        if state is State.RESERVED:
+            return self._reserved(view, replica, term, now)
+        if binding is None:
+            return self._move(replica, State.RELEASED, "NeverBound", "it never had a node", term)
+        node: Node | None = view.get("nodes", "", binding.node)
+        if node is None:
+            if not view.knows_all_of(replica):
+                return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+            return self._ended(replica, "NodeGone", f"node {binding.node} is gone", term)
+        if node.status.incarnation > binding.node_incarnation:
+            evidence = f"node {node.name} lives in incarnation {node.status.incarnation}"
+            return self._ended(replica, "NodeReturned", evidence, term)
+        if _keeps(replica):
+            return self._kept(replica, node, term, now)
+        if node.status.phase in _GONE:
+            return self._ended(replica, "Fenced", f"node {node.name} is fenced", term)
+        return Plan()
+
+    def _ended(self, replica: Replica, reason: str, evidence: str, term: Term) -> Plan:
+        """One step towards the release of work that its node cannot be running any more."""
+        match replica.status.state:
+            case State.BOUND | State.RUNNING if reason == "NodeReturned":
+                cause = Cause.REPAIR
+                operation = step_id(self.identity, replica, f"stop-{reason}")
+                return Plan((Evict(target(replica), cause, evidence, term, operation),))
+            case State.UNKNOWN:
+                return self._move(replica, State.FAILED, reason, evidence, term)
+            case State.FAILED | State.SUCCEEDED | State.STOPPING if not _keeps(replica):
+                return self._move(replica, State.RELEASED, reason, evidence, term)
+        return Plan()
+
+    def _kept(self, replica: Replica, node: Node, term: Term, now: Instant) -> Plan:
+        """`keep` work that is out of contact is given up when its owner does not want to wait."""
+        wait_s = replica.spec.template.replace_after_seconds
+        is_out = replica.status.state is State.UNKNOWN and node.status.mark is not None
+        if not is_out or wait_s is None or not replica.status.transitions:
+            return Plan()
+        since = replica.status.transitions[-1].at
+        left_ms = wall_ms(since + timedelta(seconds=wait_s)) + LATE_MS - now.wall_ms
+        if left_ms > 0:
+            return Plan(wake_after_ms=left_ms)
+        evidence = f"out of contact for replaceAfterSeconds={wait_s}"
+        return self._move(replica, State.FAILED, "ReplaceAfter", evidence, term)
+
+    def _reserved(self, view: View, replica: Replica, term: Term, now: Instant) -> Plan:
+        held: Reservation | None = view.get(
+            "reservations", replica.namespace, replica.status.reservation
+        )
+        if held is None and not view.knows_all_of(replica):
+            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+        left_ms = wall_ms(held.spec.deadline) + LATE_MS - now.wall_ms if held is not None else 0
+        if left_ms > 0:
+            return Plan(wake_after_ms=left_ms)
+        operation = step_id(self.identity, replica, "unreserve")
+        return Plan((Unreserve(target(replica), "Expired", term, operation),))
+
+    def _move(self, replica: Replica, to: State, reason: str, evidence: str, term: Term) -> Plan:
+        move = Move(
+            target(replica),
+            to,
+            reason,
+            evidence,
+            term=term,
+            operation=step_id(self.identity, replica, f"{to.value}-{reason}"),
+        )
+        return Plan((move,))
+
+
+def _keeps(replica: Replica) -> bool:
+    return replica.spec.template.on_disconnect is OnDisconnect.KEEP
+
+
+def _same_life(before: Node, after: Node) -> bool:
+    """Whether nothing has changed that work on the node depends on."""
+    was, now = before.status, after.status
+    return (was.phase, was.mark, was.incarnation) == (now.phase, now.mark, now.incarnation)

@@ -1,0 +1,192 @@
+"""controller:status: how far a workload has come, counted from its replicas.
+
+It owns observedGeneration, progress and the condition Available of a workload, and writes them only
+when they differ. The counts are of now: each replica that is not released is in exactly one of
+queued, scheduled, bound and not running yet, starting, ready, stopping, unknown, failed, succeeded;
+`bound` also counts those that run, and `ready` those that serve.
+
+The update names the resourceVersion it rests on, which its own success changes. It carries no
+operation id: every workload would fill up with ids of counts, and push out those of its users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.controller import BY_WORKLOAD, Controller, Plan, View, key_of
+from holdfast.correct.endings import BACKOFF_REASON, ending, endings, replaced_at_ms
+from holdfast.correct.workload import revision_of
+from holdfast.model.kinds.replica import Replica, TransitionRecord
+from holdfast.model.kinds.workload import Progress, Workload, WorkloadStatus, WorkloadType
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.meta import Condition, ConditionStatus, with_condition
+from holdfast.model.requests import Term, Update
+from holdfast.model.time import Instant, rfc3339, timestamp
+from holdfast.observe.cache import Change, Key
+
+AVAILABLE = "Available"
+# What a replica waits for that no scheduler has spoken of yet.
+UNTRIED_REASON = "WaitingForScheduler"
+# As many reasons are shown as a person reads; the rest is with the replicas.
+REASONS_MAX = 16
+SENTENCE_MAX = 240
+
+_READY = (Stage.READY, Stage.SERVING)
+
+
+class StatusController(Controller):
+    """See the module's docstring."""
+
+    name = "status"
+    follows = ("workloads", "replicas")
+    indexes = (BY_WORKLOAD,)
+
+    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+        obj: Any = change.object
+        return ((obj.namespace, obj.spec.workload if isinstance(obj, Replica) else obj.name),)
+
+    def all_keys(self, view: View) -> Iterable[Key]:
+        return [key_of(workload) for workload in view.all("workloads")]
+
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+        workload: Workload | None = view.get("workloads", *key)
+        if workload is None:
+            return Plan()
+        named: list[Replica] = view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
+        mine = [it for it in named if it.spec.workload_uid == workload.metadata.uid]
+        status = seen(workload, mine, now)
+        if status == workload.status:
+            return Plan()
+        return Plan((Update(msgspec.structs.replace(workload, status=status), "status"),))
+
+
+def seen(workload: Workload, mine: list[Replica], now: Instant) -> WorkloadStatus:
+    """The status as it should be, with the parts of other writers as they are."""
+    before, generation = workload.status, workload.metadata.generation
+    if workload.spec.type is not WorkloadType.SERVICE:
+        kind = workload.spec.type.value
+        news = Condition(
+            AVAILABLE,
+            ConditionStatus.UNKNOWN,
+            generation,
+            reason="TypeNotRun",
+            message=f"no controller of this plane runs workloads of type {kind}",
+        )
+        conditions = with_condition(before.conditions, news, timestamp(now.wall_ms))
+        return msgspec.structs.replace(before, conditions=conditions)
+    progress = counted(workload, mine)
+    return msgspec.structs.replace(
+        before,
+        observed_generation=generation,
+        progress=progress,
+        conditions=with_condition(
+            before.conditions, _available(progress, generation), timestamp(now.wall_ms)
+        ),
+    )
+
+
+def counted(workload: Workload, mine: list[Replica]) -> Progress:
+    """How many replicas have come how far, and what happened last."""
+    there = [it for it in mine if it.status.state is not State.RELEASED]
+    states = [it.status.state for it in there]
+    running = [it.status.stage for it in there if it.status.state is State.RUNNING]
+    revision = revision_of(workload.spec.template)
+    before = workload.status.progress
+    waiting = _crashed(workload, mine)
+    return Progress(
+        desired=workload.spec.replicas,
+        admitted=len(there),
+        queued=states.count(State.PENDING),
+        scheduled=states.count(State.RESERVED),
+        bound=states.count(State.BOUND) + len(running),
+        starting=sum(stage not in _READY for stage in running),
+        ready=sum(stage in _READY for stage in running),
+        serving=running.count(Stage.SERVING),
+        stopping=states.count(State.STOPPING),
+        unknown=states.count(State.UNKNOWN),
+        failed=states.count(State.FAILED),
+        succeeded=states.count(State.SUCCEEDED),
+        updated=sum(it.spec.revision == revision for it in there),
+        pending_reasons=_reasons(there, len(waiting)),
+        last_action=_last_action(mine) or before.last_action,
+        last_error=_last_error(mine, waiting) or before.last_error,
+        deadline=before.deadline,
+        deadline_state=before.deadline_state,
+    )
+
+
+def _crashed(workload: Workload, mine: list[Replica]) -> list[Replica]:
+    """The last replica of each place that waits for its next one because it crashed."""
+    newest: dict[int, Replica] = {}
+    for replica in sorted(mine, key=lambda it: it.spec.incarnation):
+        newest[replica.spec.ordinal] = replica
+    return [
+        it
+        for ordinal, it in sorted(newest.items())
+        if ordinal < workload.spec.replicas and it.status.state is State.RELEASED and endings(it)
+    ]
+
+
+def _reasons(there: list[Replica], crashed: int) -> dict[str, int]:
+    """How many wait for each reason, in the order of their names."""
+    reasons: dict[str, int] = {BACKOFF_REASON: crashed} if crashed else {}
+    for replica in there:
+        if replica.status.state is not State.PENDING:
+            continue
+        pending = replica.status.pending
+        for reason in (pending.reasons if pending is not None else None) or (UNTRIED_REASON,):
+            reasons[reason] = reasons.get(reason, 0) + 1
+    return {reason: reasons[reason] for reason in sorted(reasons)[:REASONS_MAX]}
+
+
+def _last_action(mine: list[Replica]) -> str:
+    """The last step of any of its replicas."""
+    found = _newest((it, record) for it in mine for record in it.status.transitions[-1:])
+    if found is None:
+        return ""
+    replica, record = found
+    return _clipped(f"{replica.name} became {record.to.value} by {record.by}: {record.reason}")
+
+
+def _last_error(mine: list[Replica], waiting: list[Replica]) -> str:
+    """The last ending of any of its replicas, and until when the next one waits because of it."""
+    found = _newest(
+        (it, record)
+        for it in mine
+        for record in it.status.transitions
+        if record.to in (State.FAILED, State.UNKNOWN) or record is ending(it)
+    )
+    if found is None:
+        return ""
+    replica, record = found
+    sentence = f"{replica.name} became {record.to.value}: {record.reason}"
+    if record.evidence:
+        sentence += f" ({record.evidence})"
+    if any(it is replica for it in waiting):
+        until, count = rfc3339(replaced_at_ms(replica)), endings(replica)
+        sentence = f"{BACKOFF_REASON} until {until}, {count} in a row: {sentence}"
+    return _clipped(sentence)
+
+
+def _newest(
+    steps: Iterable[tuple[Replica, TransitionRecord]],
+) -> tuple[Replica, TransitionRecord] | None:
+    return max(steps, key=lambda it: (it[1].at, it[0].name), default=None)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= SENTENCE_MAX else f"{text[: SENTENCE_MAX - 1]}…"
+
+
+def _available(progress: Progress, generation: int) -> Condition:
+    is_whole = progress.ready >= progress.desired
+    return Condition(
+        AVAILABLE,
+        ConditionStatus.TRUE if is_whole else ConditionStatus.FALSE,
+        generation,
+        reason="AllReady" if is_whole else "NotAllReady",
+        message=f"{progress.ready} of {progress.desired} replicas are ready",
+    )

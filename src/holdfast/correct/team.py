@@ -1,0 +1,345 @@
+"""All controllers of a plane in one machine: one picture for all, a lease and a queue for each.
+
+The shell runs one team or several; for each controller the one whose team holds its lease acts.
+The others follow the same news, so that they can take over at once. What the controllers decide
+goes to the authority under each one's own identity and term, and comes back here as an answer:
+
+    Accepted                 the key is looked at again once the picture shows it
+    Refusal                  again when there is news of it, or after a pause that grows
+    Refusal StaleEpoch       likewise, and the lease is taken for lost
+    Unavailable              again after a pause that grows
+    OutcomeUnknown           the object is read; again once the picture is as new as what was read
+
+A repetition has the same operation id and the same names, so it takes effect once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.controller import Controller, View
+from holdfast.correct.member import Expected, Flight, Member, subject
+from holdfast.model.errors import HoldfastError, Unavailable, invariant
+from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, AcquireLease, Term
+from holdfast.model.time import Instant
+from holdfast.model.versions import object_revision
+from holdfast.observe.asks import Asks
+from holdfast.observe.cache import Cache, Change, Key
+from holdfast.observe.news import SERVERS, Follow, Found, Get
+
+# Servers give a sign of life every 15 s. A picture that has not heard two of them is no ground to
+# do anything on: what is missing from it may just not have been told.
+PICTURE_AGE_MAX_MS = 30_000
+REQUESTS_PER_RECONCILE_MAX = 64
+ASKS_PER_CONTROLLER_MAX = 128
+# What one step may look at, so that no step takes long.
+RECONCILES_PER_STEP_MAX = 64
+# How soon to see whether the picture has caught up, when no news of the key says so.
+BEHIND_PAUSE_MS = 1_000
+LEASE_TIMEOUT_MS = 4_000
+QUESTION_TIMEOUT_MS = 2_000
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    """What the tenure of a member asked."""
+
+    member: Member
+
+
+class _Question(msgspec.Struct, frozen=True):
+    """What a member asked one server."""
+
+    member: Member
+    to: str
+
+
+class _Write(msgspec.Struct, frozen=True):
+    """A request of a plan."""
+
+    member: Member
+    key: Key
+
+
+class _Settle(msgspec.Struct, frozen=True):
+    """The read that tells what became of a request whose outcome is unknown."""
+
+    member: Member
+    key: Key
+
+
+class Team:
+    """See the module's docstring. It owns the wake-ups `team` and, by its cache, `cache`.
+
+    `servers` are addresses that each lead to one server; everything but questions goes to any.
+    """
+
+    def __init__(
+        self,
+        controllers: Sequence[Controller],
+        rng: Rng,
+        *,
+        servers: tuple[str, ...] = (SERVERS,),
+        resync_ms: int = 60_000,
+    ) -> None:
+        names = [controller.name for controller in controllers]
+        invariant(len(set(names)) == len(names), "a team has each controller once")
+        plurals = dict.fromkeys(plural for it in controllers for plural in it.follows)
+        self._cache = Cache([Follow(it) for it in plurals], rng, resync_ms=resync_ms)
+        indexes = {(it.plural, it.name): it for one in controllers for it in one.indexes}
+        for index in indexes.values():
+            self._cache.index(index.plural, index.name, index.of)
+        self._members = [Member(controller, rng) for controller in controllers]
+        per_member = ASKS_PER_CONTROLLER_MAX + len(servers) + 1
+        self._asks: Asks[Any] = Asks(per_member * len(controllers))
+        self._servers, self._rng, self._resync_ms = servers, rng, resync_ms
+        self._wake_ms: int | None = None
+        # Plans that were not sent because the picture was too old.
+        self.withheld = 0
+
+    @property
+    def cache(self) -> Cache:
+        """The picture, for metrics and explanations."""
+        return self._cache
+
+    def terms(self) -> dict[str, Term]:
+        """The leases that are held as far as is known, by the controller's name."""
+        held = {it.controller.name: it.tenure.term for it in self._members}
+        return {name: term for name, term in held.items() if term is not None}
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        """Take in a stimulus; what to do, in order."""
+        told = self._cache.step(stimulus, now)
+        effects, view = told.effects, View(self._cache, now)
+        self._notice(told.changes, view, now)
+        match stimulus:
+            case Answered():
+                effects += self._answered(stimulus, now)
+            case Woken(name="team"):
+                self._wake_ms = None
+        for member in self._members:
+            effects += self._tend(member, view, now)
+        return [*effects, *self._tick(view, now)]
+
+    # Looking -------------------------------------------------------------------------------------
+
+    def _notice(self, changes: Sequence[Change], view: View, now: Instant) -> None:
+        """Have the keys looked at that news concern. Who holds no lease lists all keys later."""
+        for member in self._members:
+            if member.tenure.term is None:
+                continue
+            follows = member.controller.follows
+            for change in changes:
+                if change.plural in follows:
+                    self._add(member, member.controller.keys_of(change, view), now)
+
+    @staticmethod
+    def _add(member: Member, keys: Iterable[Key], now: Instant) -> None:
+        for key in keys:
+            member.queue.add(key, now.monotonic_ms)
+
+    def _tend(self, member: Member, view: View, now: Instant) -> list[Any]:
+        effects: list[Any] = []
+        request = member.tenure.due(now)
+        if request is not None:
+            effects.append(self._lease(member, request, now))
+        term = member.term(view, now) if self._cache.is_ready else None
+        if term is None:
+            return effects
+        if member.listed_epoch != term.epoch or member.resync_at_ms <= now.monotonic_ms:
+            member.listed_epoch = term.epoch
+            pause_ms = int(self._resync_ms * (0.75 + self._rng.random() / 2))
+            member.resync_at_ms = now.monotonic_ms + pause_ms
+            self._add(member, member.controller.all_keys(view), now)
+        for _ in range(RECONCILES_PER_STEP_MAX):
+            if member.asked >= ASKS_PER_CONTROLLER_MAX:
+                break
+            key = member.queue.take(now.monotonic_ms)
+            if key is None:
+                break
+            effects += self._look(member, key, term, view, now)
+        return effects
+
+    def _look(
+        self, member: Member, key: Key, term: Term, view: View, now: Instant
+    ) -> Sequence[Any]:
+        """One reconcile, and the effects of its plan."""
+        now_ms = now.monotonic_ms
+        if member.is_behind(key, view):
+            member.queue.done(key)
+            member.queue.add(key, now_ms + BEHIND_PAUSE_MS)
+            return ()
+        plan = member.controller.reconcile(view, key, term, now)
+        again_ms = now_ms + plan.wake_after_ms if plan.wake_after_ms is not None else None
+        asked = self._question(member, plan.questions, now)
+        requests = plan.requests
+        if requests and view.age_ms > PICTURE_AGE_MAX_MS:
+            self.withheld += 1
+            requests, again_ms = (), now_ms + BEHIND_PAUSE_MS
+        if not requests:
+            member.queue.done(key)
+            if again_ms is not None:
+                member.queue.add(key, again_ms)
+            return asked
+        most = min(REQUESTS_PER_RECONCILE_MAX, ASKS_PER_CONTROLLER_MAX - member.asked)
+        sent = requests[:most]
+        if len(sent) < len(requests):
+            again_ms = now_ms
+        member.flights[key] = Flight(len(sent), again_ms)
+        member.asked += len(sent)
+        about = _Write(member, key)
+        return [
+            *asked,
+            *(self._asks.ask(it, about, now_ms, sender=member.identity) for it in sent),
+        ]
+
+    def _question(self, member: Member, questions: Sequence[Any], now: Instant) -> list[Any]:
+        """Ask every server that does not owe this controller an answer already."""
+        asks: list[Ask] = []
+        for question in questions:
+            for to in self._servers:
+                if to in member.questioned:
+                    continue
+                member.questioned.add(to)
+                ask = self._asks.ask(
+                    question,
+                    _Question(member, to),
+                    now.monotonic_ms,
+                    to=to,
+                    sender=member.identity,
+                    timeout_ms=QUESTION_TIMEOUT_MS,
+                )
+                asks.append(ask)
+        return asks
+
+    def _lease(self, member: Member, request: Any, now: Instant) -> Ask:
+        member.is_leasing = True
+        return self._asks.ask(
+            request,
+            _Lease(member),
+            now.monotonic_ms,
+            sender=member.identity,
+            timeout_ms=LEASE_TIMEOUT_MS,
+        )
+
+    # Answers -------------------------------------------------------------------------------------
+
+    def _answered(self, stimulus: Answered, now: Instant) -> list[Any]:
+        pending = self._asks.answered(stimulus.call)
+        if pending is None:
+            return []
+        about, body = pending.about, stimulus.body
+        match about:
+            case _Lease(member=member):
+                return self._leased(member, pending.request, body, pending.sent_ms, now)
+            case _Question(member=member, to=to):
+                member.questioned.discard(to)
+                news = member.controller.answered(pending.request, to, body, pending.sent_ms, now)
+                self._add(member, news, now)
+            case _Write(member=member, key=key):
+                news = member.controller.answered(
+                    pending.request, SERVERS, body, pending.sent_ms, now
+                )
+                self._add(member, news, now)
+                return self._written(member, key, pending.request, body, now)
+            case _Settle(member=member, key=key):
+                self._settled(member, key, pending.request, body, now)
+        return []
+
+    def _leased(
+        self, member: Member, request: Any, answer: Any, sent_ms: int, now: Instant
+    ) -> list[Any]:
+        member.is_leasing = False
+        if isinstance(request, AcquireLease) and isinstance(answer, Accepted):
+            member.took_office(answer.revision, now)
+        more = member.tenure.answered(request, answer, sent_ms, now)
+        return [self._lease(member, more, now)] if more is not None else []
+
+    def _written(
+        self, member: Member, key: Key, request: Any, answer: Any, now: Instant
+    ) -> list[Any]:
+        flight = member.flights[key]
+        match answer:
+            case Accepted(replayed=False):
+                flight.expected += _expected(request, answer)
+            case Refusal(reason=reason):
+                flight.is_failed = True
+                if reason is Reason.STALE_EPOCH:
+                    member.tenure.lost()
+            case Accepted() | Unavailable():
+                # What was done before is in the news that the picture has not had yet.
+                flight.is_failed = True
+            case _:
+                # It may have happened. Nothing else is decided for this key before that is known.
+                invariant(isinstance(answer, HoldfastError), f"{answer!r} is no answer")
+                about = _Settle(member, key)
+                now_ms = now.monotonic_ms
+                return [self._asks.ask(subject(request), about, now_ms, sender=member.identity)]
+        member.asked -= 1
+        member.landed(key, now)
+        return []
+
+    @staticmethod
+    def _settled(member: Member, key: Key, request: Get, answer: Any, now: Instant) -> None:
+        """The picture must become as new as what was read, so that it shows what happened.
+
+        If nothing can be read either, the same request goes out again under the same id.
+        """
+        flight = member.flights[key]
+        flight.is_failed = True
+        if isinstance(answer, Found):
+            flight.expected.append(
+                Expected(request.plural, request.namespace, request.name, _since(answer))
+            )
+        member.asked -= 1
+        member.landed(key, now)
+
+    # Time ----------------------------------------------------------------------------------------
+
+    def _tick(self, view: View, now: Instant) -> list[Any]:
+        """The next wake-up, unless it is set already."""
+        due: list[int] = []
+        for member in self._members:
+            if not member.is_leasing:
+                due.append(member.tenure.next_ms)
+            if not self._cache.is_ready or member.tenure.term is None:
+                continue
+            if member.term(view, now) is None:
+                due.append(max(member.acts_at_ms, now.monotonic_ms + BEHIND_PAUSE_MS))
+                continue
+            due.append(member.resync_at_ms)
+            next_ms = member.queue.next_ms
+            if next_ms is not None and member.asked < ASKS_PER_CONTROLLER_MAX:
+                due.append(next_ms)
+        if not due:
+            return []
+        at_ms = max(now.monotonic_ms + 1, min(due))
+        if self._wake_ms == at_ms:
+            return []
+        self._wake_ms = at_ms
+        return [Wake("team", at_ms)]
+
+
+def _expected(request: Any, answer: Accepted) -> list[Expected]:
+    """What an accepted request lets us expect to see.
+
+    An object that is as it was before was not written; the picture need not wait for anything.
+    """
+    it = subject(request)
+    return [
+        Expected(it.plural, it.namespace, it.name, object_revision(obj.metadata.resource_version))
+        for obj in answer.objects
+        if (obj.namespace, obj.name) == (it.namespace, it.name) and obj.metadata.resource_version
+    ]
+
+
+def _since(found: Found) -> int:
+    """Since when the object is as it was read; one that is not there, at the latest now."""
+    obj = found.object
+    if obj is None:
+        return found.revision
+    return object_revision(obj.metadata.resource_version)

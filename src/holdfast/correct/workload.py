@@ -1,0 +1,214 @@
+"""controller:workload: as many replicas as a service wants, and none for one that goes.
+
+It owns the birth of replicas, their release while they have no place, and evictions for
+scaling down and deletion. The scheduler places what is born here, agents run it and restart it in
+place; what ends for good is replaced here, and only after it was released.
+
+    place empty             -> Create the next incarnation, after a pause if the last ones crashed
+    Pending, Reserved       -> Released, when it is not wanted
+    Bound, Running          -> Evict, when it is not wanted
+    Stopping, Unknown,
+    Failed, Succeeded       -> nothing: whoever proves that it has stopped releases it
+    Released                -> removed, once its successor is there or none is wanted
+
+A released replica stays until its successor is seen: it alone knows which incarnation is next and
+how often the place has crashed. Deleting works for every type of workload; to run jobs, cron and
+one per node is not for this controller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    Controller,
+    Plan,
+    View,
+    key_of,
+    operation,
+    sooner,
+    step_id,
+    target,
+)
+from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms
+from holdfast.model.kinds.replica import Replica, ReplicaSpec
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import Create, Evict, Move, Remove, Term, Update
+from holdfast.model.time import Instant
+from holdfast.model.validation.replica import replica_name
+from holdfast.observe.cache import Change, Key
+
+# What keeps a workload until its last replica is gone; the server puts it there.
+REPLICAS_FINALIZER = "holdfast.dev/replicas"
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+# Of two that hold one place, the one that has come further stays.
+_FURTHER = (
+    State.PENDING,
+    State.RESERVED,
+    State.BOUND,
+    State.UNKNOWN,
+    State.RUNNING,
+)
+
+
+def revision_of(template: Template) -> str:
+    """The name of a template's revision. It follows from the template alone."""
+    return hashlib.blake2b(_encode(template), digest_size=5).hexdigest()
+
+
+class WorkloadController(Controller):
+    """See the module's docstring."""
+
+    name = "workload"
+    follows = ("workloads", "replicas")
+    indexes = (BY_WORKLOAD,)
+
+    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+        """A replica concerns the workload it belongs to."""
+        obj: Any = change.object
+        return ((obj.namespace, obj.spec.workload if isinstance(obj, Replica) else obj.name),)
+
+    def all_keys(self, view: View) -> Iterable[Key]:
+        return [key_of(workload) for workload in view.all("workloads")]
+
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+        workload: Workload | None = view.get("workloads", *key)
+        if workload is None:
+            return Plan()
+        uid = workload.metadata.uid
+        named: list[Replica] = view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
+        mine = [it for it in named if it.spec.workload_uid == uid]
+        if workload.metadata.deletion_timestamp is not None:
+            return Plan(tuple(self._emptied(workload, mine, term)))
+        if workload.spec.type is not WorkloadType.SERVICE:
+            return Plan()
+        return self._served(workload, mine, term, now)
+
+    # A service that is wanted --------------------------------------------------------------------
+
+    def _served(self, workload: Workload, mine: list[Replica], term: Term, now: Instant) -> Plan:
+        wanted = workload.spec.replicas
+        places: dict[int, list[Replica]] = {}
+        for replica in sorted(mine, key=lambda it: it.spec.incarnation):
+            places.setdefault(replica.spec.ordinal, []).append(replica)
+        requests: list[Any] = []
+        wake_ms: int | None = None
+        for ordinal in sorted(places, reverse=True):
+            lives = places[ordinal]
+            requests += self._stops(lives, ordinal < wanted, term)
+        for ordinal in range(wanted):
+            lives = places.get(ordinal, [])
+            if any(it.status.state is not State.RELEASED for it in lives):
+                continue
+            wait_ms = replaced_at_ms(lives[-1]) - now.wall_ms if lives else 0
+            if wait_ms > 0:
+                wake_ms = sooner(wake_ms, wait_ms)
+            else:
+                requests.append(self._birth(workload, ordinal, lives[-1] if lives else None))
+        return Plan(tuple(requests), wake_after_ms=wake_ms)
+
+    def _stops(self, lives: list[Replica], is_wanted: bool, term: Term) -> Iterator[Any]:
+        """Stop what is too much at one place, and clear away what was released there."""
+        alive = [it for it in lives if it.status.state in _FURTHER]
+        keep = max(alive, key=_worth, default=None) if is_wanted else None
+        newest = lives[-1].spec.incarnation
+        for replica in lives:
+            if replica.status.state is State.RELEASED:
+                if not is_wanted or replica.spec.incarnation < newest:
+                    yield self._removal(replica)
+            elif replica is not keep or replica.metadata.deletion_timestamp is not None:
+                yield from self._stop(replica, Cause.SCALE_DOWN, term)
+
+    def _birth(self, workload: Workload, ordinal: int, last: Replica | None) -> Create:
+        incarnation = last.spec.incarnation + 1 if last is not None else 0
+        template = workload.spec.template
+        spec = ReplicaSpec(
+            workload=workload.name,
+            workload_uid=workload.metadata.uid,
+            ordinal=ordinal,
+            incarnation=incarnation,
+            revision=revision_of(template),
+            gang=workload.name if workload.spec.gang is not None else "",
+            template=template,
+        )
+        annotations = dict(template.metadata.annotations)
+        count = endings(last) if last is not None else 0
+        if count:
+            annotations[ENDINGS_ANNOTATION] = str(count)
+        name = replica_name(workload.name, ordinal, incarnation)
+        metadata = ObjectMeta(name=name, namespace=workload.namespace, annotations=annotations)
+        intent = f"create-{ordinal}-{incarnation}"
+        return Create(
+            Replica(metadata, spec=spec),
+            operation=operation(
+                self.identity, workload.metadata.uid, workload.metadata.generation, intent
+            ),
+        )
+
+    # What is not wanted --------------------------------------------------------------------------
+
+    def _emptied(self, workload: Workload, mine: Sequence[Replica], term: Term) -> Iterator[Any]:
+        """Stop and clear away all replicas; then let go of the workload.
+
+        That none is left is proven by the ledger in that transaction, not by this picture.
+        """
+        for replica in mine:
+            if replica.status.state is State.RELEASED:
+                yield self._removal(replica)
+            else:
+                yield from self._stop(replica, Cause.DELETED, term)
+        metadata = workload.metadata
+        if mine or REPLICAS_FINALIZER not in metadata.finalizers:
+            return
+        rest = tuple(it for it in metadata.finalizers if it != REPLICAS_FINALIZER)
+        emptied = msgspec.structs.replace(metadata, finalizers=rest)
+        yield Update(
+            msgspec.structs.replace(workload, metadata=emptied),
+            operation=operation(self.identity, metadata.uid, metadata.resource_version, "let-go"),
+        )
+
+    def _stop(self, replica: Replica, cause: Cause, term: Term) -> Iterator[Any]:
+        """Move it towards its release, if that is ours to do in its state."""
+        match replica.status.state:
+            case State.PENDING | State.RESERVED:
+                yield Move(
+                    target(replica),
+                    State.RELEASED,
+                    cause.value,
+                    f"workload {replica.spec.workload}",
+                    term=term,
+                    operation=step_id(self.identity, replica, "release"),
+                )
+            case State.BOUND | State.RUNNING:
+                yield Evict(
+                    target(replica),
+                    cause,
+                    f"workload {replica.spec.workload}",
+                    term,
+                    step_id(self.identity, replica, f"stop-{cause.value}"),
+                )
+
+    def _removal(self, replica: Replica) -> Remove:
+        return Remove(
+            "replicas",
+            replica.namespace,
+            replica.name,
+            replica.metadata.uid,
+            operation=step_id(self.identity, replica, "remove"),
+        )
+
+
+def _worth(replica: Replica) -> tuple[bool, int, int]:
+    """Which of several at one place to keep: one that is not leaving, then the furthest."""
+    doomed = replica.metadata.deletion_timestamp is not None
+    return not doomed, _FURTHER.index(replica.status.state), replica.spec.incarnation
