@@ -14,6 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
+from holdfast.host import timing
 from holdfast.host.plane import Plane
 from holdfast.host.settings import EtcdAccess, Listen, Settings
 from holdfast.model.errors import HoldfastError
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--etcd-prefix", default=EtcdAccess().prefix)
     for option in ("ca-file", "cert-file", "key-file", "user", "password-file"):
         serve.add_argument(f"--etcd-{option}")
+    timing.add_options(serve)
     return root
 
 
@@ -77,6 +79,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             arguments.etcd_user,
             arguments.etcd_password_file,
         ),
+        fence=timing.timing_of(arguments),
     )
 
 

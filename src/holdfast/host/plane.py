@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from holdfast.commit.context import Settings as Rules
+from holdfast.commit.renewals import Renewals
 from holdfast.commit.server import SCOPE, Server
 from holdfast.host.api.app import Api
 from holdfast.host.api.freshness import Freshness
@@ -106,21 +108,23 @@ class Plane:
         store = await open_store(settings, self._fail, self._say)
         self._stack.push_async_callback(store.close)
         metered = MeteredStore(store, self.metrics)
-        machine = Server(
-            settings.server_name, random.SystemRandom(), metered, limits=limits_for(store)
-        )
+        name = settings.server_name
+        rules = Rules(fence=settings.fence)
+        machine = Server(name, random.SystemRandom(), metered, rules, limits_for(store))
         hub = Hub(Forms())
         peers = Neighbours(lambda name: _address(hub, name), trust.peer_context(), self.metrics)
         self._stack.push_async_callback(peers.close)
         authority = Shell(machine, self._identity, store=metered, peers=peers)
         hub_shell = Shell(hub, self._identity, store=metered)
+        renewals = Shell(Renewals(name, settings.fence), self._identity, store=metered)
         await self._run(authority, "the authority")
         self._stack.push_async_callback(self._release, authority, machine)
         await self._run(hub_shell, "the watch hub")
         await hub_shell.ask(self._identity, Reach(0), LOAD_S)
         if not hub.count(kind_of_struct(Tenant)):
             await self._furnish(authority)
-        port = await self._listen(store, authority, hub, hub_shell, trust)
+        await self._run(renewals, "the hearing of agents")
+        port = await self._listen(store, authority, hub, hub_shell, renewals, trust)
         machine.address = settings.advertise or settings.listen.url_for_others(port)
         self._count(hub, machine)
         self._keep(compact_for_ever(store, lambda: _is_ours(store, machine), Horizon()))
@@ -159,7 +163,13 @@ class Plane:
     # Parts ---------------------------------------------------------------------------------------
 
     async def _listen(
-        self, store: Store, authority: Shell, hub: Hub, hub_shell: Shell, trust: Trust
+        self,
+        store: Store,
+        authority: Shell,
+        hub: Hub,
+        hub_shell: Shell,
+        renewals: Shell,
+        trust: Trust,
     ) -> int:
         receive_into_small_buffers()
         door, freshness = Door(hub), Freshness(store, hub, hub_shell)
@@ -176,6 +186,7 @@ class Plane:
                 **forward_handlers(authority, self.metrics),
             },
             observer=counted(self.metrics),
+            renewals=renewals,
         )
         listen = self.settings.listen
         try:

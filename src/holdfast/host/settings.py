@@ -9,7 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.host import timing
 from holdfast.model.errors import Invalid
+from holdfast.model.fence import FenceTiming
 
 MEMORY = "memory:"
 ETCD = "etcd://"
@@ -85,6 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pki: where the authority and the certificates are; empty means DATA/pki.
     advertise: the address under which others reach it, when that is not the one it listens on.
     names: further names for its certificate.
+    fence: when work on a silent node counts as stopped; the same at all servers of a plane.
     """
 
     data: Path
@@ -95,6 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     advertise: str = ""
     names: tuple[str, ...] = ()
     etcd: EtcdAccess = EtcdAccess()
+    fence: FenceTiming = FenceTiming()
 
     def check(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -107,6 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise Invalid(
                 f"--store {self.store!r} is none of sqlite:PATH, memory: and etcd://HOST:PORT,…"
             )
+        timing.check(self.fence)
         if self.advertise and not self.advertise.startswith("https://"):
             raise Invalid(f"--advertise {self.advertise!r} must begin with https://")
 

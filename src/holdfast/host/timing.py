@@ -1,0 +1,92 @@
+"""The plane's fence timing on the command line of a server.
+
+All servers of a plane must be given the same. Whoever changes how long work runs on without contact
+need not compute the fence: the shortest safe one is taken unless another is given, and one that is
+too short is refused with what it would take.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.fence import FenceTiming, fence_after_min_ms, short_of_fence_ms
+
+SECONDS_MAX = 86_400
+# No clock of a shell is finer than some milliseconds; what is shorter than this is never kept.
+SELF_STOP_MIN_MS = 500
+
+# Options in seconds: the field, and what it is.
+_OPTIONS = {
+    "ack-window": ("ack_window_ms", "how old what a renewal is answered from may be"),
+    "self-stop-after": ("self_stop_after_ms", "how long work runs on without contact"),
+    "stop-grace": ("grace_ms", "how long work that is cut off may take to stop"),
+    "kill-bound": ("kill_bound_ms", "within which a node kills what does not stop"),
+    "fence-margin": ("margin_ms", "what is added to the fence for good measure"),
+    "fence-after": (
+        "fence_after_ms",
+        "how long after its mark a silent node counts as stopped; if not given, as short as safe",
+    ),
+}
+_DRIFT = "clock-drift-ppm"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the fence."""
+    group = parser.add_argument_group("fence timing", "the same for all servers of a plane")
+    for option, (field, meaning) in _OPTIONS.items():
+        given = getattr(FenceTiming(), field) / 1_000
+        group.add_argument(f"--{option}", metavar="SECONDS", help=f"{meaning} (usually {given:g})")
+    group.add_argument(f"--{_DRIFT}", metavar="PPM", help="by how much clocks may run wrong")
+
+
+def timing_of(arguments: argparse.Namespace) -> FenceTiming:
+    """What the command line says. Raises Invalid for what could not be safe."""
+    given: dict[str, int] = {}
+    for option, (field, _) in _OPTIONS.items():
+        text = getattr(arguments, option.replace("-", "_"))
+        if text is not None:
+            given[field] = _milliseconds(f"--{option}", text)
+    drift = getattr(arguments, _DRIFT.replace("-", "_"))
+    if drift is not None:
+        if not (drift.isascii() and drift.isdigit() and len(drift) <= 6):
+            raise _wrong(f"--{_DRIFT}", drift, "must be a whole number below 1000000")
+        given["drift_ppm"] = int(drift)
+    timing = msgspec.structs.replace(FenceTiming(), **given)
+    if given and "fence_after_ms" not in given:
+        timing = msgspec.structs.replace(timing, fence_after_ms=fence_after_min_ms(timing))
+    check(timing)
+    return timing
+
+
+def check(timing: FenceTiming) -> None:
+    """Refuse what is not safe. Raises Invalid."""
+    short_ms = short_of_fence_ms(timing)
+    if short_ms:
+        least = f"{fence_after_min_ms(timing) / 1_000:.3f}"
+        raise _wrong(
+            "--fence-after",
+            f"{timing.fence_after_ms / 1_000:g}",
+            f"must be at least {least} s with the other times as they are: a replacement could "
+            "start while its predecessor still runs",
+        )
+    if timing.self_stop_after_ms < SELF_STOP_MIN_MS:
+        rule = f"must be at least {SELF_STOP_MIN_MS / 1_000:g} s, or no renewal comes in time"
+        raise _wrong("--self-stop-after", f"{timing.self_stop_after_ms / 1_000:g}", rule)
+
+
+def _milliseconds(option: str, text: str) -> int:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise _wrong(option, text, f"must be a number of seconds from 0 to {SECONDS_MAX}")
+    return round(seconds * 1_000)
+
+
+def _wrong(option: str, value: str, rule: str) -> Invalid:
+    error = FieldError(option, value[:40], rule)
+    return Invalid(str(error), (error,))
