@@ -1,0 +1,242 @@
+"""The agent of one node: it registers, renews, runs what is bound here, and proves what stopped.
+
+A pure machine. `host/` gives it real processes and sockets, the simulator a process table and a
+network of its own; both speak `agent/words.py` with it. Before it come the binds that the scheduler
+proposed, after it the controllers that act on what it reports.
+
+It persists nothing. What runs, and which attempt it is, the inventory tells; in which life it was
+started, its binding, for a replica is bound once; how often it was restarted, its status. Deadlines
+are readings of a clock that a new boot sets back, so they stay with the shims that hold them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.agent.crew import Crew
+from holdfast.agent.entry import Entry
+from holdfast.agent.facts import Facts
+from holdfast.agent.renewing import GONE, Echo, Life, Renewing
+from holdfast.agent.tend import View
+from holdfast.agent.words import Exited, Extend, Inventory, Launched, LookAround, NotLaunched
+from holdfast.agent.work import version_of
+from holdfast.model.identity import agent as agent_identity
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.machine import Answered, Rng, Started, Wake
+from holdfast.model.time import Instant
+from holdfast.observe.asks import Asks, Pending
+from holdfast.observe.cache import Cache, Change
+from holdfast.observe.news import Follow, Found, Get
+
+RESYNC_MS = 300_000
+ASKS_MAX = 64
+
+# What a request on its way is about: one of these, or the uid of a replica.
+RENEW, ENTER, LOOK = "renew", "enter", "look"
+
+
+class Agent:
+    """See the module's docstring."""
+
+    def __init__(self, node: str, facts: Facts, rng: Rng) -> None:
+        self._name = node
+        self._identity = agent_identity(node).name
+        follows = (
+            Follow("replicas", fields=f"status.binding.node={node}"),
+            Follow("nodes", fields=f"metadata.name={node}"),
+        )
+        self._cache = Cache(follows, rng, resync_ms=RESYNC_MS)
+        self._asks: Asks[str] = Asks(ASKS_MAX)
+        self._crew = Crew(self._cache, self._asks, rng)
+        self._entry = Entry(node, self._identity, facts, rng)
+        self._renewing = Renewing(node, rng)
+        self._life: Life | None = None
+        self._node: Node | None = None
+        self._is_looking = False
+        self._wake_ms: int | None = None
+
+    @property
+    def life(self) -> Life | None:
+        """The life of the node that this agent speaks for, once it is registered."""
+        return self._life
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        """Take in one stimulus and return the effects to perform, in order."""
+        now_ms = now.monotonic_ms
+        out: list[Any] = []
+        told = self._cache.step(stimulus, now)
+        match stimulus:
+            case Started(boot=boot):
+                self._entry.begin(boot)
+                out.append(LookAround())
+            case Inventory():
+                self._crew.take_inventory(stimulus, now_ms)
+            case Launched(attempt=attempt, process=process):
+                halt = self._crew.launched(attempt, process, now_ms)
+                out += [halt] if halt is not None else []
+            case NotLaunched(attempt=attempt, process=process):
+                self._crew.ended(attempt, process, False, now_ms)
+            case Exited(attempt=attempt, process=process):
+                self._crew.ended(attempt, process, True, now_ms)
+            case Answered(call=call, body=body):
+                pending = self._asks.answered(call)
+                if pending is not None:
+                    self._answered(pending, body, now_ms, out)
+        out += told.effects
+        for change in told.changes:
+            self._changed(change, now_ms)
+        self._advance(now_ms, out)
+        return out
+
+    # What the servers say ------------------------------------------------------------------------
+
+    def _changed(self, change: Change, now_ms: int) -> None:
+        before, after = change.before, change.after
+        if change.plural == "nodes":
+            if isinstance(after, Node):
+                self._see(after, now_ms)
+            elif self._life is not None and change.object.metadata.uid == self._life.uid:
+                self._end_life(now_ms)
+            return
+        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+            self._crew.lost_sight_of(before.metadata.uid, now_ms)
+        if isinstance(after, Replica):
+            self._crew.heard_of(after, now_ms)
+
+    def _see(self, node: Node, now_ms: int) -> None:
+        """The node as somebody saw it; perhaps this life is over."""
+        if self._node is not None and version_of(node) < version_of(self._node):
+            return
+        self._node = node
+        if self._life is None:
+            return
+        if _life_of(node) != self._life or node.status.phase in GONE:
+            self._end_life(now_ms)
+        else:
+            self._crew.tend_all(now_ms)
+
+    def _answered(self, pending: Pending[str], answer: Any, now_ms: int, out: list[Any]) -> None:
+        match pending.about:
+            case "renew":
+                self._renewed(pending, answer, now_ms, out)
+            case "enter":
+                node = self._entry.answered(answer, now_ms)
+                if node is not None:
+                    self._begin_life(node, now_ms, out)
+            case "look":
+                self._is_looking = False
+                if isinstance(answer, Found) and isinstance(answer.object, Node):
+                    self._see(answer.object, now_ms)
+                elif isinstance(answer, Found):
+                    self._end_life(now_ms)
+            case uid:
+                self._crew.answered(uid, pending.request, answer, now_ms)
+
+    def _renewed(self, pending: Pending[str], answer: Any, now_ms: int, out: list[Any]) -> None:
+        before_ms = self._renewing.deadline_ms
+        echo = self._renewing.answered(pending.request, answer, pending.sent_ms, now_ms)
+        deadline_ms = self._renewing.deadline_ms
+        if echo is Echo.OVER:
+            self._end_life(now_ms)
+        elif echo is Echo.DOUBT:
+            self._crew.doubts_node = True
+        elif deadline_ms is not None and deadline_ms != before_ms:
+            out.append(Extend(deadline_ms))
+            self._crew.tend_all(now_ms)
+
+    # Lives ---------------------------------------------------------------------------------------
+
+    def _begin_life(self, node: Node, now_ms: int, out: list[Any]) -> None:
+        self._life = _life_of(node)
+        if self._node is None or version_of(node) >= version_of(self._node):
+            self._node = node
+        self._renewing.begin(self._life, now_ms)
+        # A fence may have come between our look and the registration.
+        self._crew.halt_strays(self._view(now_ms), out)
+        self._crew.tend_all(now_ms)
+
+    def _end_life(self, now_ms: int) -> None:
+        """Look at the node before anything else: what runs may be replaced elsewhere by now."""
+        if self._life is not None:
+            self._life = None
+            self._renewing.end()
+            self._entry.again(now_ms)
+
+    @property
+    def _is_clear(self) -> bool:
+        """Whether the servers trust the node in this life, as far as we know."""
+        node = self._node
+        if node is None or self._life is None or _life_of(node) != self._life:
+            return False
+        return node.status.mark is None and node.status.phase not in GONE
+
+    def _view(self, now_ms: int) -> View:
+        renewing = self._renewing
+        return View(
+            node=self._name,
+            identity=self._identity,
+            life=self._life,
+            is_clear=self._is_clear,
+            deadline_ms=renewing.deadline_ms if renewing.may_launch(now_ms) else None,
+            grace_max_ms=renewing.timing.grace_ms,
+            now_ms=now_ms,
+        )
+
+    # What to do next -----------------------------------------------------------------------------
+
+    @property
+    def _knows(self) -> bool:
+        """Whether we know what runs here and what should; before that nothing is decided."""
+        return self._crew.has_inventory and self._cache.is_ready
+
+    @property
+    def _may_tend(self) -> bool:
+        return self._knows and (self._life is not None or self._entry.is_after_fence)
+
+    def _advance(self, now_ms: int, out: list[Any]) -> None:
+        if self._knows and self._life is None:
+            self._enter(now_ms, out)
+        if self._life is not None:
+            self._renew(now_ms, out)
+        if self._may_tend:
+            self._crew.tend(self._view(now_ms), out)
+        if self._life is not None and self._crew.doubts_node and not self._is_looking:
+            self._crew.doubts_node, self._is_looking = False, True
+            out.append(self._asks.ask(Get("nodes", self._name), LOOK, now_ms))
+        self._tick(now_ms, out)
+
+    def _enter(self, now_ms: int, out: list[Any]) -> None:
+        """Begin a life; after a fence only when nothing of the old one runs that must not."""
+        self._crew.read_strangers(now_ms)
+        if self._entry.is_after_fence:
+            self._crew.halt_strays(self._view(now_ms), out)
+            if self._crew.has_strays:
+                return
+        request = self._entry.due(now_ms, self._crew.running)
+        if request is not None:
+            out.append(self._asks.ask(request, ENTER, now_ms))
+
+    def _renew(self, now_ms: int, out: list[Any]) -> None:
+        renew = self._renewing.due(now_ms)
+        if renew is not None:
+            timeout_ms = self._renewing.timeout_ms
+            out.append(self._asks.ask(renew, RENEW, now_ms, timeout_ms=timeout_ms))
+
+    def _tick(self, now_ms: int, out: list[Any]) -> None:
+        """Wake up for whatever is due first; what waits for a stimulus needs no clock."""
+        due: list[int | None] = [self._renewing.next_ms]
+        if self._may_tend:
+            due.append(self._crew.next_ms)
+        is_held = self._entry.is_after_fence and self._crew.has_strays
+        if self._knows and self._life is None and self._entry.is_idle and not is_held:
+            due.append(self._entry.next_ms)
+        moments = [at_ms for at_ms in due if at_ms is not None]
+        at_ms = max(now_ms + 1, min(moments)) if moments else None
+        if at_ms is not None and at_ms != self._wake_ms:
+            out.append(Wake("agent", at_ms))
+        self._wake_ms = at_ms
+
+
+def _life_of(node: Node) -> Life:
+    return Life(node.metadata.uid, node.status.incarnation)

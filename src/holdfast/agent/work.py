@@ -1,0 +1,193 @@
+"""One replica on this node: which attempt of it runs, how the last one ended, when the next may be.
+
+The agent keeps one `Work` for each replica that is bound here or that the inventory found. It holds
+two pictures side by side: what is on the machine (attempt, phase, process), which is certain, and
+the replica as the servers last told it, which may be old.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.words import DEADLINE_PASSED, Attempt, Item
+from holdfast.model.kinds.replica import Process, Replica
+from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
+from holdfast.model.lifecycle import State
+from holdfast.model.machine import Rng
+
+RESTART_MIN_MS = 100
+RESTART_MAX_MS = 300_000
+# Work that ran for so long is not in a crash loop, whatever ends it.
+STEADY_MS = 600_000
+# From so many quick ends in a row on it is called a crash loop.
+CRASH_LOOP_AFTER = 3
+CRASH_LOOP = "CrashLoop"
+VANISHED = "Vanished"
+_DOUBLINGS_MAX = 12
+
+RETRY_MIN_MS = 100
+RETRY_MAX_MS = 30_000
+_RETRY_DOUBLINGS_MAX = 9
+
+
+class Phase(StrEnum):
+    """What the machine has of this replica."""
+
+    NONE = "none"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    HALTING = "halting"
+    ENDED = "ended"
+
+
+class Work:
+    """See the module's docstring. `Agent` alone changes it."""
+
+    def __init__(self, uid: str, namespace: str, name: str) -> None:
+        self.uid, self.namespace, self.name = uid, namespace, name
+        # On the machine.
+        self.attempt = -1
+        self.phase = Phase.NONE
+        self.process = Process()
+        self.has_run = False
+        self.started_ms = 0
+        self.halt_grace_ms = 0
+        # How often in a row it ended soon after its start, and when it may be started again.
+        self.crashes = 0
+        self.pause_ms = self.resume_ms = 0
+        # The last attempt whose end was reported as a restart in place.
+        self.said = -1
+        # At the servers.
+        self.replica: Replica | None = None
+        self.must_read = False
+        self.is_gone = self.is_cleared = False
+        self.is_asking = False
+        self.failures = self.retry_ms = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether something of it runs or may come to run."""
+        return self.phase in (Phase.LAUNCHING, Phase.RUNNING, Phase.HALTING)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it may go on when the life that it was started in is over."""
+        replica = self.replica
+        if self.is_gone or replica is None or replica.status.cause is not None:
+            return False
+        keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
+        return keeps and replica.status.state in (State.BOUND, State.RUNNING, State.UNKNOWN)
+
+    # What the machine says -----------------------------------------------------------------------
+
+    def found(self, item: Item, now_ms: int) -> None:
+        """The inventory of a starting agent has this."""
+        self.attempt, self.process = item.attempt.number, item.process
+        self.has_run = bool(item.process.id)
+        self.phase = Phase.RUNNING if item.is_running else Phase.ENDED
+        self.started_ms = self.resume_ms = now_ms
+
+    def launching(self, attempt: Attempt) -> None:
+        self.attempt, self.phase = attempt.number, Phase.LAUNCHING
+        self.process, self.has_run = Process(), False
+
+    def launched(self, process: Process, now_ms: int) -> None:
+        """It runs. When it is to be stopped already, it stays so."""
+        self.process, self.has_run, self.started_ms = process, True, now_ms
+        if self.phase is Phase.LAUNCHING:
+            self.phase = Phase.RUNNING
+
+    def ended(self, process: Process, has_run: bool, now_ms: int, rng: Rng) -> None:
+        """It does not run any more, or never did. Decide when the next attempt may start."""
+        self.phase, self.process, self.has_run = Phase.ENDED, process, has_run
+        if process.reason == DEADLINE_PASSED:
+            # The servers were silent; that is no fault of the work.
+            self.pause_ms, self.resume_ms = 0, now_ms
+            return
+        if has_run and now_ms - self.started_ms >= STEADY_MS:
+            self.crashes = 0
+        longest_ms = min(RESTART_MAX_MS, RESTART_MIN_MS << min(self.crashes, _DOUBLINGS_MAX))
+        self.crashes += 1
+        self.pause_ms = int(longest_ms * (0.5 + rng.random() / 2))
+        self.resume_ms = now_ms + self.pause_ms
+
+    # What the servers say ------------------------------------------------------------------------
+
+    def take(self, replica: Replica) -> bool:
+        """Take in the replica as somebody saw it; False when that is no news.
+
+        Streams and answers overtake each other, so the version decides.
+        """
+        known = self.replica
+        if known is not None and version_of(replica) < version_of(known):
+            return False
+        if known is None:
+            self._remember(replica)
+        elif known.status.transition_number != replica.status.transition_number:
+            self.failures = self.retry_ms = 0
+        self.replica, self.is_gone = replica, False
+        return True
+
+    def _remember(self, replica: Replica) -> None:
+        """What an earlier life of the agent wrote down about a crash loop counts on."""
+        process = replica.status.process
+        if process.reason.startswith(CRASH_LOOP):
+            self.crashes = max(self.crashes, min(process.restarts, _DOUBLINGS_MAX))
+
+    def failed(self, now_ms: int, rng: Rng) -> None:
+        """A request did not succeed: the next one waits, longer each time."""
+        longest_ms = min(RETRY_MAX_MS, RETRY_MIN_MS << min(self.failures, _RETRY_DOUBLINGS_MAX))
+        self.failures += 1
+        self.retry_ms = now_ms + int(longest_ms * (0.5 + rng.random() / 2))
+
+    def succeeded(self) -> None:
+        self.failures = self.retry_ms = 0
+
+
+def version_of(obj: Any) -> int:
+    """The order of two pictures of an object; one without a version is older than all."""
+    text = obj.metadata.resource_version
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def outcome(policy: RestartPolicy, process: Process) -> State | None:
+    """What an end means under a restart policy: Succeeded, Failed, or None for another attempt.
+
+    Work that the deadline stopped has not done what it was there for, whatever code it left.
+    """
+    has_failed = process.exit_code != 0 or process.reason == DEADLINE_PASSED
+    match policy:
+        case RestartPolicy.ALWAYS:
+            return None
+        case RestartPolicy.ON_FAILURE:
+            return None if has_failed else State.SUCCEEDED
+        case RestartPolicy.NEVER:
+            return State.FAILED if has_failed else State.SUCCEEDED
+
+
+def describe(process: Process) -> str:
+    """How it ended, in a few words."""
+    if process.signal is not None:
+        how = f"signal {process.signal}"
+    elif process.exit_code is not None:
+        how = f"exit code {process.exit_code}"
+    else:
+        how = "no exit"
+    if process.oom_killed:
+        how += ", out of memory"
+    return f"{how} ({process.reason})" if process.reason else how
+
+
+def is_over(process: Process) -> bool:
+    """Whether this tells of an end."""
+    return process.exit_code is not None or process.signal is not None or bool(process.reason)
+
+
+def alive(process: Process) -> Process:
+    """The same process as it was while it ran."""
+    return msgspec.structs.replace(
+        process, exit_code=None, signal=None, oom_killed=False, reason=""
+    )
