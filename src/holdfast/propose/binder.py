@@ -1,0 +1,265 @@
+"""Binds on their way: what each answer means for the fleet, the queue and what people read.
+
+The scheduler starts a course for each proposal, sends what this asks for and hands back the
+answers. As long as a course is not settled its place stays assumed, its replica is not proposed
+anywhere else, and it takes one of the few slots for concurrent binds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.model.errors import HoldfastError, Rejected
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.machine import Rng
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Bind, Term
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Key
+from holdfast.observe.news import Get
+from holdfast.observe.tenure import Tenure
+from holdfast.propose.course import (
+    SENDS_MAX,
+    Course,
+    Outcome,
+    Phase,
+    bind_of,
+    outcome_in,
+    outcome_of_bind,
+    outcome_of_look,
+)
+from holdfast.propose.fleet import Fleet
+from holdfast.propose.lessons import Lesson, hopes_of, lesson_of
+from holdfast.propose.notices import Notices
+from holdfast.propose.queue import Entry, Queue
+from holdfast.propose.report import (
+    SCHEDULING_RETRYING,
+    SERVERS_UNAVAILABLE,
+    Proposal,
+    Report,
+    Verdict,
+)
+from holdfast.propose.view import Objects
+
+# Binds of one scheduler that are on their way at once.
+COURSES_MAX = 64
+# Each refusal brings a fresher picture, so a fourth conflict means contention: pause instead.
+CONFLICTS_MAX = 3
+
+
+class Binder:
+    """See the module's docstring. `freed` collects nodes that have more to give than before."""
+
+    def __init__(
+        self, fleet: Fleet, queue: Queue, notices: Notices, tenure: Tenure, objects: Objects
+    ) -> None:
+        self._fleet, self._queue, self._notices = fleet, queue, notices
+        self._tenure, self._objects = tenure, objects
+        self._courses: dict[str, Course] = {}
+        self.freed: dict[str, None] = {}
+        # When everybody is looked at again, for people to read.
+        self.resync_at_ms = 0
+
+    @property
+    def room(self) -> int:
+        """How many more binds may be sent now."""
+        return COURSES_MAX - len(self._courses)
+
+    def is_on_its_way(self, uid: str) -> bool:
+        return uid in self._courses
+
+    @property
+    def next_ms(self) -> int | None:
+        """When a pause of a course is over."""
+        waiting = (Phase.TO_SEND, Phase.TO_LOOK)
+        return min((c.due_ms for c in self._courses.values() if c.phase in waiting), default=None)
+
+    def start(
+        self, entry: Entry, replica: Replica, proposal: Proposal, term: Term, now: Instant
+    ) -> tuple[Course, Bind]:
+        """Assume the place; what to send."""
+        bind = bind_of(self._tenure.identity, replica, proposal, term)
+        course = self._courses[entry.uid] = Course(entry.key, bind)
+        self._fleet.assume(entry.uid, entry.key, proposal.node, proposal.held, now.monotonic_ms)
+        return course, bind
+
+    def due(self, now: Instant) -> list[tuple[Course, Bind | Get]]:
+        """What to send now that pauses are over: the same bind again, or another look."""
+        found: list[tuple[Course, Bind | Get]] = []
+        for course in self._courses.values():
+            if course.due_ms > now.monotonic_ms:
+                continue
+            if course.phase is Phase.TO_SEND:
+                course.phase = Phase.SENT
+                course.sends += 1
+                found.append((course, course.bind))
+            elif course.phase is Phase.TO_LOOK:
+                found.append((course, self._look(course)))
+        return found
+
+    def answered(
+        self, course: Course, request: Bind | Get, answer: Any, now: Instant, rng: Rng
+    ) -> Get | None:
+        """Take in an answer; what to ask right after it, if anything."""
+        if self._courses.get(course.uid) is not course:
+            # News of the replica were faster than the answer.
+            return None
+        judge = outcome_of_bind if isinstance(request, Bind) else outcome_of_look
+        match judge(course, answer):
+            case Outcome.COMMITTED:
+                self._committed(course, now)
+            case Outcome.REFUSED:
+                if lesson_of(answer.reason) is Lesson.LOOK:
+                    return self._look(course)
+                self._refused(course, answer, now)
+            case Outcome.UNDONE:
+                self._undone(course, answer, now)
+            case Outcome.UNKNOWN:
+                return self._look(course)
+            case Outcome.ABSENT:
+                self._absent(course, now, rng)
+            case Outcome.OVERTAKEN:
+                self._overtaken(course)
+            case Outcome.UNREAD:
+                course.pause(Phase.TO_LOOK, course.looks, now.monotonic_ms, rng.random())
+                course.looks += 1
+        return None
+
+    def seen(self, uid: str, replica: Replica | None) -> None:
+        """The cache tells of a replica: perhaps what an answer would have told."""
+        course = self._courses.get(uid)
+        if course is None:
+            if replica is None:
+                self._give_up(uid)
+            return
+        # That it stands where it stood says nothing: the cache may be behind.
+        if outcome_in(course, replica) is not Outcome.ABSENT:
+            del self._courses[uid]
+            self._give_up(uid)
+
+    def overdue(self, now: Instant) -> None:
+        """Give up assumptions that nobody confirmed; those of courses are kept."""
+        for uid in self._fleet.overdue(now.monotonic_ms):
+            if uid in self._courses:
+                self._fleet.renew(uid, now.monotonic_ms)
+                continue
+            assumed = self._fleet.assumed(uid)
+            self._give_up(uid)
+            entry = self._queue.get(assumed.key) if assumed is not None else None
+            if entry is not None and entry.uid == uid:
+                self._queue.wake(entry)
+
+    # What became of a bind -----------------------------------------------------------------------
+
+    def _look(self, course: Course) -> Get:
+        course.phase = Phase.LOOKING
+        namespace, name = course.key
+        return Get("replicas", name, namespace)
+
+    def _committed(self, course: Course, now: Instant) -> None:
+        """It is so. The place stays assumed until the cache shows it."""
+        entry = self._end(course)
+        self._fleet.renew(course.uid, now.monotonic_ms)
+        self._notices.forget(course.key)
+        if entry is not None:
+            self._queue.park(entry, ())
+
+    def _overtaken(self, course: Course) -> None:
+        """The replica went another way. News of it will say which."""
+        entry = self._end(course)
+        self._give_up(course.uid)
+        if entry is not None:
+            self._queue.park(entry, ())
+
+    def _undone(self, course: Course, error: HoldfastError, now: Instant) -> None:
+        """It did not happen, for no reason of ours."""
+        entry = self._end(course)
+        self._give_up(course.uid)
+        if entry is None:
+            return
+        if isinstance(error, Rejected):
+            self._pause(entry, error.code, error.message, now)
+        elif entry.failures:
+            message = "the servers could not be reached to bind it"
+            self._pause(entry, SERVERS_UNAVAILABLE, message, now)
+        else:
+            # Servers that come back have better things to do than to write down that they were
+            # away for a moment.
+            self._queue.failed(entry, now.monotonic_ms)
+
+    def _absent(self, course: Course, now: Instant, rng: Rng) -> None:
+        """It has not happened. The same is sent again, or after enough of that, something else."""
+        course.looks = 0
+        if course.sends < SENDS_MAX:
+            until_ms = course.pause(Phase.TO_SEND, course.sends, now.monotonic_ms, rng.random())
+            message = f"the answer to the bind to {course.bind.node} was lost; it is sent again"
+            self._say(course.key, SCHEDULING_RETRYING, message, course.sends, until_ms, now)
+            return
+        entry = self._end(course)
+        self._give_up(course.uid)
+        if entry is not None:
+            message = (
+                f"{course.sends} answers to the bind to {course.bind.node} were lost and it is not "
+                "bound; a place is looked for anew"
+            )
+            self._pause(entry, SCHEDULING_RETRYING, message, now)
+
+    def _refused(self, course: Course, refusal: Refusal, now: Instant) -> None:
+        entry = self._end(course)
+        self._give_up(course.uid)
+        lesson = lesson_of(refusal.reason)
+        if lesson is Lesson.ANOTHER_NODE:
+            self._fleet.shun(course.bind.node, refusal, now.monotonic_ms)
+        elif lesson is Lesson.LEASE_LOST and course.bind.term == self._tenure.term:
+            # A refusal of an earlier term of ours says nothing about the present one.
+            self._tenure.lost()
+        if entry is None:
+            return
+        if lesson is Lesson.ANOTHER_NODE and entry.conflicts + 1 < CONFLICTS_MAX:
+            self._queue.again(entry)
+        elif lesson is Lesson.AWAIT_NEWS:
+            self._queue.park(entry, ())
+        elif lesson is Lesson.AWAIT_ALLOWANCE:
+            self._queue.park(entry, hopes_of(refusal.reason))
+            self._blocked(entry, refusal, now)
+        else:
+            self._pause(entry, refusal.reason.value, refusal.message, now)
+
+    def _end(self, course: Course) -> Entry | None:
+        """The course is settled. Its replica's entry, if it is still that replica's."""
+        del self._courses[course.uid]
+        entry = self._queue.get(course.key)
+        return entry if entry is not None and entry.uid == course.uid else None
+
+    def _give_up(self, uid: str) -> None:
+        node = self._fleet.unassume(uid)
+        if node is not None:
+            self.freed[node] = None
+
+    # What people read ----------------------------------------------------------------------------
+
+    def _pause(self, entry: Entry, reason: str, message: str, now: Instant) -> None:
+        until_ms = self._queue.failed(entry, now.monotonic_ms)
+        self._say(entry.key, reason, message, entry.turns, until_ms, now)
+
+    def _blocked(self, entry: Entry, refusal: Refusal, now: Instant) -> None:
+        report = Report(
+            {refusal.reason.value: 1},
+            refusal.message,
+            Verdict.BLOCKED_BY,
+            hopes_of(refusal.reason),
+        )
+        self._publish(entry.key, report, entry.turns, self.resync_at_ms, now)
+
+    def _say(
+        self, key: Key, reason: str, message: str, attempts: int, until_ms: int, now: Instant
+    ) -> None:
+        report = Report({reason: 1}, message, Verdict.WAITING, ())
+        self._publish(key, report, attempts, until_ms, now)
+
+    def _publish(
+        self, key: Key, report: Report, attempts: int, until_ms: int, now: Instant
+    ) -> None:
+        replica = self._objects.get("replicas", *key)
+        if isinstance(replica, Replica):
+            self._notices.say(replica, report, attempts, until_ms, now)

@@ -1,0 +1,229 @@
+"""The replicas that need a place: whose turn it is, who pauses, and who waits for what.
+
+Urgent work goes before all other, then higher priority; among equals the tenants take turns, and
+each tenant's replicas keep the order in which they came. Whoever was refused pauses, longer each
+time and with jitter. Whoever has no place at the moment is parked with what could help, and woken
+by that or by the resync. The queue itself is memory only: what is pending stands in the store, and
+a scheduler that starts finds it there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import Enum, auto
+
+import msgspec
+
+from holdfast.model.errors import invariant
+from holdfast.model.machine import Rng
+from holdfast.observe.cache import Key
+from holdfast.propose.report import Hope
+
+BACKOFF_MIN_MS = 200
+BACKOFF_MAX_MS = 30_000
+# How many doublings lead from the shortest pause to the longest.
+_DOUBLINGS_MAX = 8
+
+# Urgent or not, then priority.
+Lane = tuple[bool, int]
+
+
+class Place(Enum):
+    """Where an entry stands."""
+
+    READY = auto()
+    TAKEN = auto()
+    PAUSING = auto()
+    PARKED = auto()
+
+
+class Entry(msgspec.Struct, gc=False):
+    """One replica in the queue.
+
+    `turns` counts how often it was tried, `failures` the pauses in a row, `conflicts` the refusals
+    since the last of them.
+    """
+
+    key: Key
+    uid: str
+    number: int
+    lane: Lane
+    place: Place = Place.READY
+    ticket: int = 0
+    turns: int = 0
+    failures: int = 0
+    conflicts: int = 0
+    hopes: tuple[Hope, ...] = ()
+    due_ms: int = 0
+
+    @property
+    def tenant(self) -> str:
+        return self.key[0]
+
+
+class Queue:
+    """See the module's docstring. It holds no more than what is pending in the cache."""
+
+    def __init__(self, rng: Rng) -> None:
+        self._rng = rng
+        self._entries: dict[Key, Entry] = {}
+        # Tickets by lane and tenant; one that is not its entry's current ticket is void.
+        self._ready: dict[Lane, dict[str, deque[tuple[int, Key]]]] = {}
+        self._pauses: list[tuple[int, int, Key]] = []
+        self._parked: dict[Key, Entry] = {}
+        self._tickets = 0
+        self._ready_count = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Key) -> Entry | None:
+        return self._entries.get(key)
+
+    @property
+    def has_ready(self) -> bool:
+        return self._ready_count > 0
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next pause ends, if somebody pauses."""
+        while self._pauses and not self._is_current(self._pauses[0]):
+            heapq.heappop(self._pauses)
+        return self._pauses[0][0] if self._pauses else None
+
+    # Coming and going ----------------------------------------------------------------------------
+
+    def add(self, key: Key, uid: str, number: int, lane: Lane) -> Entry:
+        """A replica that needs a place; the same one as before keeps its standing."""
+        entry = self._entries.get(key)
+        if entry is not None and (entry.uid, entry.number, entry.lane) == (uid, number, lane):
+            return entry
+        self.forget(key)
+        entry = self._entries[key] = Entry(key, uid, number, lane)
+        self._line_up(entry)
+        return entry
+
+    def forget(self, key: Key) -> None:
+        """It needs no place any more."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._leave(entry)
+
+    def take(self, now_ms: int) -> Entry | None:
+        """The next one whose turn it is. It stays taken until one of the calls below."""
+        self._end_pauses(now_ms)
+        for lane in sorted(self._ready, reverse=True):
+            entry = self._next_of(lane)
+            if entry is not None:
+                entry.place = Place.TAKEN
+                entry.turns += 1
+                self._ready_count -= 1
+                return entry
+        return None
+
+    # What becomes of one that was taken ----------------------------------------------------------
+
+    def again(self, entry: Entry) -> None:
+        """It was refused one node and tries the next at once, before others of its tenant."""
+        entry.conflicts += 1
+        self._leave(entry)
+        self._line_up(entry, first=True)
+
+    def failed(self, entry: Entry, now_ms: int) -> int:
+        """It pauses, longer each time. Returns until when. News do not cut a pause short."""
+        self._leave(entry)
+        pause_ms = min(BACKOFF_MAX_MS, BACKOFF_MIN_MS << min(entry.failures, _DOUBLINGS_MAX))
+        entry.failures += 1
+        entry.conflicts = 0
+        entry.place = Place.PAUSING
+        entry.due_ms = now_ms + int(pause_ms * (0.5 + self._rng.random() / 2))
+        entry.ticket = self._ticket()
+        heapq.heappush(self._pauses, (entry.due_ms, entry.ticket, entry.key))
+        return entry.due_ms
+
+    def park(self, entry: Entry, hopes: Iterable[Hope]) -> None:
+        """It waits for one of these, or the resync. Nothing at all means: for news of itself."""
+        self._leave(entry)
+        entry.place, entry.hopes = Place.PARKED, tuple(hopes)
+        entry.failures = entry.conflicts = 0
+        self._parked[entry.key] = entry
+
+    # Waking --------------------------------------------------------------------------------------
+
+    def parked(self, hope: Hope) -> list[Entry]:
+        """Those whom an event of this kind could help, in the order in which they were parked."""
+        return [entry for entry in self._parked.values() if hope in entry.hopes]
+
+    def wake(self, entry: Entry) -> None:
+        """Something may have changed for one that is parked."""
+        if entry.place is Place.PARKED:
+            self._leave(entry)
+            self._line_up(entry)
+
+    def wake_all(self) -> None:
+        """The resync: whatever was missed, everybody parked gets another turn."""
+        for entry in list(self._parked.values()):
+            self.wake(entry)
+
+    # Inside --------------------------------------------------------------------------------------
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    def _line_up(self, entry: Entry, *, first: bool = False) -> None:
+        entry.place, entry.hopes = Place.READY, ()
+        entry.ticket = self._ticket()
+        line = self._ready.setdefault(entry.lane, {}).setdefault(entry.tenant, deque())
+        if first:
+            line.appendleft((entry.ticket, entry.key))
+        else:
+            line.append((entry.ticket, entry.key))
+        self._ready_count += 1
+
+    def _leave(self, entry: Entry) -> None:
+        """Take it away from where it stands."""
+        if entry.place is Place.READY:
+            self._ready_count -= 1
+        elif entry.place is Place.PARKED:
+            del self._parked[entry.key]
+        # Whatever line or heap still has its ticket finds it void.
+        entry.ticket = 0
+        entry.place = Place.TAKEN
+
+    def _next_of(self, lane: Lane) -> Entry | None:
+        """The first of the tenant whose turn it is; then that tenant goes to the end."""
+        tenants = self._ready[lane]
+        for tenant in list(tenants):
+            line = tenants.pop(tenant)
+            entry = self._first(line)
+            if line:
+                tenants[tenant] = line
+            if entry is not None:
+                return entry
+        del self._ready[lane]
+        return None
+
+    def _first(self, line: deque[tuple[int, Key]]) -> Entry | None:
+        while line:
+            ticket, key = line.popleft()
+            entry = self._entries.get(key)
+            if entry is not None and entry.ticket == ticket:
+                invariant(entry.place is Place.READY, f"{key} lines up and is {entry.place}")
+                return entry
+        return None
+
+    def _end_pauses(self, now_ms: int) -> None:
+        while self._pauses and self._pauses[0][0] <= now_ms:
+            pause = heapq.heappop(self._pauses)
+            if self._is_current(pause):
+                self._line_up(self._entries[pause[2]])
+
+    def _is_current(self, pause: tuple[int, int, Key]) -> bool:
+        entry = self._entries.get(pause[2])
+        return entry is not None and entry.ticket == pause[1]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())

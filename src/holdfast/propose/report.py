@@ -1,0 +1,89 @@
+"""What a decision says: where a replica should go, or why there is no place for it.
+
+`decide.py` makes these; the scheduler turns a proposal into a Bind and a report into what people
+read in a replica's status. Reasons are codes of `model/refusal.py` where one exists; the words
+below are of the scheduler itself and never change once released.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.model.fit import Held
+
+# The answer to a bind was lost, and reading showed that it has not happened (yet): it is sent
+# again. The condition of that name in other schedulers means the same.
+SCHEDULING_RETRYING = "SchedulingRetrying"
+# The servers could not be reached, so that nothing was decided.
+SERVERS_UNAVAILABLE = "ServersUnavailable"
+# There is not a single node.
+NO_NODES = "NoNodes"
+
+
+class Verdict(StrEnum):
+    """How much of a hope there is."""
+
+    # No change of the fleet would help: the work, or its tenant's rules, would have to change.
+    NEVER = "Never"
+    # None of the nodes could take it even if it were empty and ready.
+    NOT_WITH_THIS_FLEET = "NotWithThisFleet"
+    # A node that is here could take it, once something ends or recovers.
+    WAITING = "Waiting"
+    # Somebody has to act first: an operator's quota, a tenant that is suspended.
+    BLOCKED_BY = "BlockedBy"
+
+
+class Hope(StrEnum):
+    """What kind of event could help a replica that waits."""
+
+    # A node came, became ready, was uncordoned, grew, or something on it was given back.
+    NODES = "nodes"
+    # Quota, tenant, region, priority class or grant changed, or the tenant gave something back.
+    ALLOWANCE = "allowance"
+    # The picture of the plane is fresh again.
+    FRESHNESS = "freshness"
+
+
+class Miss(msgspec.Struct, frozen=True):
+    """The node that came closest, and what it lacked."""
+
+    node: str
+    reason: str
+    message: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Why there is no place.
+
+    `reasons` counts the nodes that each reason ruled out, or is the one reason that is not about
+    nodes. `try_soon` says that a node is only left alone for a moment: no event will tell when
+    that is over.
+    """
+
+    reasons: dict[str, int]
+    message: str
+    verdict: Verdict
+    hopes: tuple[Hope, ...]
+    nearest_miss: Miss | None = None
+    try_soon: bool = False
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """A place, what it would take there, and why this one of all.
+
+    `scores` is the breakdown of the chosen node's score by scorer; `reasons` counts what ruled out
+    the nodes that were not candidates.
+    """
+
+    node: str
+    node_uid: str
+    held: Held
+    score: float
+    scores: dict[str, float]
+    candidates: int
+    reasons: dict[str, int]
+    policy: str
+    snapshot_revision: int
+    snapshot_age_ms: int

@@ -1,0 +1,98 @@
+"""What one decision looks at: the fleet, the objects that rules need, and how old all that is.
+
+The scheduler makes one per round; tests and what-if make their own. Nothing in it changes during a
+decision.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.model.fit import Demand, demand_of
+from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.quota import CapacityClass, Quota
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.ledger import Gate
+from holdfast.model.refusal import Refusal
+from holdfast.propose.fleet import Fleet
+from holdfast.propose.site import Site
+
+# The objects of these names count where none is named: a tenant's quota, the class of work.
+QUOTA_NAME = "default"
+PRIORITY_NAME = "default"
+
+
+class Objects(Protocol):
+    """Where to look objects up. A `Cache` is one."""
+
+    def get(self, plural: str, namespace: str, name: str) -> Any:
+        """One object, or None."""
+        ...
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A replica that needs a place, with what the rules about nodes ask again and again."""
+
+    replica: Replica
+    demand: Demand
+    tenant: Tenant | None
+
+    @property
+    def namespace(self) -> str:
+        return self.replica.namespace
+
+    @property
+    def priority_class(self) -> str:
+        return self.replica.spec.template.priority_class
+
+
+class View(msgspec.Struct, frozen=True):
+    """See the module's docstring. `policy` is the revision that decides, if there is one."""
+
+    fleet: Fleet
+    objects: Objects
+    revision: int = 0
+    age_ms: int = 0
+    policy: SchedulerPolicy | None = None
+
+    def work(self, replica: Replica) -> Work:
+        """A replica with its demand and its tenant's rules."""
+        tenant: Tenant | None = self.objects.get("tenants", "", replica.namespace)
+        return Work(replica, demand_of(replica.spec.template), tenant)
+
+    def region(self, name: str) -> Region | None:
+        found: Region | None = self.objects.get("regions", "", name) if name else None
+        return found
+
+    def quota(self, tenant: str) -> Quota | None:
+        found: Quota | None = self.objects.get("quotas", tenant, QUOTA_NAME)
+        return found
+
+    def priority_class(self, name: str) -> PriorityClass | None:
+        found: PriorityClass | None = self.objects.get("priorityclasses", "", name or PRIORITY_NAME)
+        return found
+
+    def capacity_class(self, priority_class: str) -> CapacityClass:
+        """Whether work of this class is charged as committed or as reclaimable capacity."""
+        found = self.priority_class(priority_class)
+        return found.spec.capacity_class if found is not None else CapacityClass.HARD
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One node in one decision; `shunned` is why it is left alone at the moment, if it is."""
+
+    site: Site
+    gate: Gate
+    region: Region | None
+    shunned: Refusal | None = None
+
+
+def policy_in_force(policies: list[SchedulerPolicy]) -> SchedulerPolicy | None:
+    """The policy that decides for all work; of several that say so, the first by name."""
+    active = [policy for policy in policies if policy.spec.stage is PolicyStage.ACTIVE]
+    return min(active, key=lambda policy: policy.name, default=None)
