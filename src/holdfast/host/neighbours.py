@@ -11,6 +11,7 @@ one before has been taken in, so that the order of requests stays; verdicts come
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -201,12 +202,14 @@ class _Link:
         self, batch: list[_Waiting], taken_in: asyncio.Event
     ) -> HoldfastError | None:
         """Send a body and hand out its verdicts. What those get to hear that have none then."""
+        body = b"".join([waiting.line for waiting in batch])
         for waiting in batch:
             waiting.is_sent = True
         try:
             async with self._session.post(
                 self._url,
-                data=b"".join([waiting.line for waiting in batch]),
+                # aiohttp sends bytes at once and a file in pieces, which suits a large body.
+                data=body if len(body) <= BATCH_BYTES else io.BytesIO(body),
                 headers={"Content-Type": CONTENT_TYPE},
                 server_hostname=peer_host(self._name),
                 timeout=aiohttp.ClientTimeout(total=EXCHANGE_S, connect=CONNECT_S),

@@ -6,6 +6,7 @@ import ipaddress
 import re
 import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -29,6 +30,16 @@ PEER_DOMAIN = "server.holdfast.internal"
 def peer_host(server: str) -> str:
     """The name in a server's certificate by which other servers know it."""
     return f"{server}.{PEER_DOMAIN}"
+
+
+def host_of(address: str) -> str:
+    """The host of an address such as https://10.0.0.1:6443; nothing if it is no such address."""
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme == "https" and parts.port != 0 and parts.username is None
+    except ValueError:
+        return ""
+    return parts.hostname or "" if good and parts.path in ("", "/") and not parts.query else ""
 
 
 class EtcdAccess(msgspec.Struct, frozen=True):
@@ -112,8 +123,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"--store {self.store!r} is none of sqlite:PATH, memory: and etcd://HOST:PORT,…"
             )
         timing.check(self.fence)
-        if self.advertise and not self.advertise.startswith("https://"):
-            raise Invalid(f"--advertise {self.advertise!r} must begin with https://")
+        if self.advertise and not host_of(self.advertise):
+            raise Invalid(
+                f"--advertise {self.advertise!r} is no address; it reads like https://HOST:PORT"
+            )
 
     @property
     def pki_directory(self) -> Path:
@@ -128,7 +141,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def certificate_names(self) -> tuple[str, ...]:
         """Every name under which a client may rightly know this server."""
         hostname = socket.gethostname().lower()
-        advertised = self.advertise.removeprefix("https://").rpartition(":")[0].strip("[]")
+        advertised = host_of(self.advertise)
         names = ["localhost", "127.0.0.1", "::1", hostname, advertised, *self.names]
         names.append(peer_host(self.server_name))
         if not self.listen.is_everywhere:

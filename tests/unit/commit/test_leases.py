@@ -331,3 +331,31 @@ def test_a_takeover_between_the_decision_and_its_commit_is_noticed() -> None:
     refused(it.plane.ask(SCHEDULER, request), Reason.STALE_EPOCH)
     assert len(done) == 1
     assert it.get(replica).status.state is State.PENDING
+
+
+def test_a_holder_says_where_it_is_reached_and_takes_that_back_with_the_lease() -> None:
+    """Other servers find the one that decides by this. [C7.4]"""
+    plane = Plane()
+    address = "https://10.0.0.1:6443"
+    asked = AcquireLease(SCOPE, 10_000, address=address)
+    made = accepted(plane.ask(SCHEDULER, asked))
+    assert made.spec.address == address
+    term = Term(SCOPE, made.spec.epoch)
+    moved = accepted(plane.ask(SCHEDULER, RenewLease(term, address="https://[::1]:7")))
+    assert moved.spec.address == "https://[::1]:7"
+    assert accepted(plane.ask(SCHEDULER, RenewLease(term))).spec.address == ""
+    accepted(plane.ask(SCHEDULER, RenewLease(term, address=address)))
+    given_back = accepted(plane.ask(SCHEDULER, ReleaseLease(term)))
+    assert (given_back.spec.holder, given_back.spec.address) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1:6443", "http://a", "https://", "https://a:0", "https://u:p@a", "x" * 3000]
+)
+def test_an_address_that_is_none_is_refused_when_taking_and_when_renewing(address: str) -> None:
+    """[A12]"""
+    plane = Plane()
+    refused(plane.ask(SCHEDULER, AcquireLease(SCOPE, 10_000, address=address)), Reason.INVALID)
+    taken = accepted(plane.ask(SCHEDULER, AcquireLease(SCOPE, 10_000)))
+    renewal = RenewLease(Term(SCOPE, taken.spec.epoch), address=address)
+    refused(plane.ask(SCHEDULER, renewal), Reason.INVALID)

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from holdfast.commit.authority import QUEUE_MAX
+from holdfast.commit.records import decode
 from holdfast.commit.server import LEASE_MS, Server
 from holdfast.model import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable
@@ -199,3 +200,23 @@ def test_what_waits_for_the_holder_is_bounded() -> None:
     (effect,) = server.step(Asked(QUEUE_MAX + 1, ADMIN, request), now)
     assert isinstance(effect, Answer)
     assert isinstance(effect.body, Unavailable)
+
+
+def test_a_server_that_listens_says_so_with_its_next_renewal_and_when_it_takes_over() -> None:
+    """[C7.4]"""
+    servers = Servers("a", "b")
+    servers.alive["a"].address = "https://a:1"
+    servers.alive["b"].address = "https://b:2"
+
+    def address() -> str:
+        record = servers.store.get("objects/leases/authority")
+        assert record is not None
+        return str(decode(record.key, record.value).spec.address)
+
+    assert address() == ""
+    servers.pass_time(LEASE_MS)
+    assert address() == "https://a:1"
+    del servers.alive["a"]
+    servers.pass_time(3 * LEASE_MS)
+    assert servers.holders() == ["b"]
+    assert address() == "https://b:2"

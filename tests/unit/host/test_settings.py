@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_what_is_no_address_is_refused_in_a_sentence(text: str) -> None:
     [
         (["--store", "postgres://x"], "is none of sqlite:PATH"),
         (["--name", "Has Spaces"], "is no name for a server"),
-        (["--advertise", "http://x:1"], "must begin with https://"),
+        (["--advertise", "http://x:1"], "it reads like https://"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_in_a_sentence(
@@ -66,3 +67,50 @@ def test_a_certificate_bears_every_name_that_clients_may_use(tmp_path: Path) -> 
     assert wanted <= set(names)
     everywhere = Settings(data=tmp_path, listen=Listen("0.0.0.0", 1))
     assert "0.0.0.0" not in everywhere.certificate_names
+
+
+@pytest.mark.parametrize(
+    "advertise, host",
+    [
+        ("https://plane.example:6443", "plane.example"),
+        ("https://plane.example", "plane.example"),
+        ("https://[fd00::1]:6443/", "fd00::1"),
+    ],
+)
+def test_the_host_that_is_advertised_is_in_the_certificate(advertise: str, host: str) -> None:
+    """[A2]"""
+    settings = Settings(data=Path("data"), name="one", advertise=advertise)
+    settings.check()
+    assert {host, "one.server.holdfast.internal"} <= set(settings.certificate_names)
+
+
+@pytest.mark.parametrize(
+    "advertise",
+    [
+        "plane:1",
+        "http://plane:1",
+        "https://",
+        "https://a:0",
+        "https://a:x",
+        "https://u@a",
+        "https://a/b",
+    ],
+)
+def test_an_advertised_address_that_nobody_could_use_is_refused(advertise: str) -> None:
+    """The lease would carry it to every other server. [A12]"""
+    with pytest.raises(Invalid, match="--advertise"):
+        Settings(data=Path("data"), name="one", advertise=advertise).check()
+
+
+@pytest.mark.parametrize("name", ["a..b", "a.", ".a", "-a", "a" * 64, "A", "a_b"])
+def test_a_name_that_no_certificate_can_carry_is_refused(name: str) -> None:
+    """[A12]"""
+    with pytest.raises(Invalid, match="is no name for a server"):
+        Settings(data=Path("data"), name=name).check()
+
+
+def test_a_server_on_all_addresses_tells_others_its_own_name() -> None:
+    """127.0.0.1 is another computer for each of them. [C7.4]"""
+    everywhere = Listen.parse("0.0.0.0:6443").url_for_others(6443)
+    assert everywhere == f"https://{socket.gethostname()}:6443"
+    assert Listen.parse("10.0.0.1:6443").url_for_others(6443) == "https://10.0.0.1:6443"

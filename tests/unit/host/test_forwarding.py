@@ -1,0 +1,121 @@
+"""Requests and verdicts as lines between servers: nothing is lost or taken for more than it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.commit.decide import HANDLERS
+from holdfast.host.forwarding import (
+    BODY_BYTES_MAX,
+    decoded,
+    decoded_verdict,
+    encoded,
+    encoded_verdict,
+)
+from holdfast.model.errors import (
+    Expired,
+    FieldError,
+    HoldfastError,
+    Invalid,
+    OutcomeUnknown,
+    Unavailable,
+)
+from holdfast.model.identity import Identity
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, Forward, Patch, PatchType, Term
+from tests.furnished import Furnished
+from tests.unit.commit.test_table import EXAMPLES
+
+ANN = Identity("ann", ("devs", "tenant:acme"), ("acme",))
+
+
+@pytest.mark.parametrize("request_type", HANDLERS, ids=lambda cls: cls.__name__)
+def test_every_request_arrives_as_it_was_sent_and_its_verdict_too(request_type: type[Any]) -> None:
+    """[C4, N1.1]"""
+    it = Furnished()
+    it.plane.quota(hard={"cpu": "64"})
+    identity, request = EXAMPLES[request_type](it)
+    forward = Forward(identity, request)
+    line = encoded(forward)
+    assert line.index(b"\n") == len(line) - 1
+    arrived = decoded(line)
+    assert arrived == forward
+    assert type(arrived.request) is request_type
+    verdict = it.plane.ask(arrived.identity, arrived.request)
+    assert isinstance(verdict, Accepted), verdict
+    assert decoded_verdict(encoded_verdict(verdict)) == verdict
+
+
+def test_an_identity_arrives_with_its_groups_and_namespaces() -> None:
+    """[B3]"""
+    request = Patch("workloads", "acme", "web", PatchType.JSON, [{"op": "test", "value": None}])
+    assert decoded(encoded(Forward(ANN, request))) == Forward(ANN, request)
+
+
+def test_a_refusal_keeps_its_reason_details_and_causes() -> None:
+    """[A12]"""
+    causes = (FieldError("spec.replicas", "-1", "must be at least 0"),)
+    refusal = Refusal(Reason.INVALID, "no\nsuch thing", {"field": "replicas"}, causes)
+    line = encoded_verdict(refusal)
+    assert line.count(b"\n") == 1
+    assert decoded_verdict(line) == refusal
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        (Unavailable("full", code="Full"), Unavailable),
+        (OutcomeUnknown("silence"), OutcomeUnknown),
+        (Expired("gone"), OutcomeUnknown),
+    ],
+)
+def test_only_what_surely_did_not_happen_is_called_unavailable(
+    error: HoldfastError, kind: type[HoldfastError]
+) -> None:
+    """[N1.1]"""
+    found = decoded_verdict(encoded_verdict(error))
+    assert type(found) is kind
+    assert (found.message, found.code) == (error.message, error.code)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b'{"struct":"Maybe"}', b"\xff", b"[" * 100_000])
+def test_a_verdict_that_nobody_understands_may_be_a_yes(line: bytes) -> None:
+    """[N1.1]"""
+    assert isinstance(decoded_verdict(line), OutcomeUnknown)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{}",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"identity":{"name":"ann"},"request":{"struct":"Teleport"}}',
+        b'{"identity":{"name":"ann"},"request":{"struct":"Forward","request":{}}}',
+        b'{"identity":{"name":"ann"},"request":{"struct":"Create","object":{"kind":"Moon"}}}',
+        b'{"identity":{"name":7},"request":{"struct":"RenewLease","term":{"scope":"x","epoch":1}}}',
+    ],
+)
+def test_what_is_no_request_is_invalid_and_a_forward_is_not_forwarded_again(line: bytes) -> None:
+    """[B3]"""
+    with pytest.raises(Invalid):
+        decoded(line)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Term("no-request", 1),
+        Patch("workloads", "acme", "web", PatchType.MERGE, {"x": "y" * BODY_BYTES_MAX}),
+        Patch("workloads", "acme", "web", PatchType.MERGE, {"x": "\ud800"}),
+        Patch("workloads", "acme", "web", PatchType.MERGE, {"x": object()}),
+    ],
+    ids=["no request", "too large", "no text", "no JSON"],
+)
+def test_what_cannot_travel_surely_did_not_happen(request_: Any) -> None:
+    """So it is decided where it is. [N1.1]"""
+    with pytest.raises(Unavailable):
+        encoded(Forward(ANN, request_))
