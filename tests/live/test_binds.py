@@ -174,7 +174,7 @@ def test_a_bound_replica_is_started_by_the_agent_of_its_node(tmp_path: Path) -> 
 
 
 def test_of_a_batch_each_bind_is_decided_by_itself(tmp_path: Path) -> None:
-    """One does not fit any more and is refused by name; the others hold. [C4, C1]"""
+    """One does not fit any more and is refused by name; the others hold. [C4]"""
 
     async def story(fleet: Fleet) -> None:
         scheduler = await fleet.client(SCHEDULER)
