@@ -26,6 +26,8 @@ AUTHORITY_DAYS = 3_650
 LEAF_DAYS = 365
 # A leaf with less than this left is replaced at the next start.
 RENEW_DAYS = 60
+# X.509 allows no longer ones.
+COMMON_NAME_MAX = 64
 # Clocks differ a little; a certificate must not be of tomorrow for the one who gets it.
 BACKDATE = timedelta(minutes=5)
 

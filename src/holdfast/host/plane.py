@@ -21,6 +21,7 @@ from typing import Any
 from holdfast.commit.context import Settings as Rules
 from holdfast.commit.renewals import Renewals
 from holdfast.commit.server import SCOPE, Server
+from holdfast.host.admitting import Admitting
 from holdfast.host.api.app import Api
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
@@ -184,6 +185,7 @@ class Plane:
                 **self._health.handlers(),
                 **handlers(self.metrics, door),
                 **forward_handlers(authority, self.metrics),
+                **Admitting(self._identity, authority, store, trust.authority).handlers(),
             },
             observer=counted(self.metrics),
             renewals=renewals,

@@ -1,0 +1,255 @@
+"""Lets new nodes in: a join token and a key for a certificate, each token for one key.
+
+`plane` gives the handlers to the HTTP server, outside the API: whoever joins has no identity yet.
+A token is used up by a compare-and-swap on its object before anything is issued, so several servers
+cannot let in two. When the answer is lost, the same key may ask again and gets its certificate; any
+other is refused. A node that has a certificate gets a new one by showing it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import msgspec
+from aiohttp import web
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from holdfast.commit.records import decode, versioned
+from holdfast.host import authentication, join_tokens
+from holdfast.host.api import status
+from holdfast.host.api.call import reply
+from holdfast.host.certificates import COMMON_NAME_MAX, Authority
+from holdfast.host.shell import Shell
+from holdfast.model import identity as who
+from holdfast.model import keys
+from holdfast.model.errors import FieldError, Forbidden, HoldfastError, Invalid, Rejected
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.token import Token, TokenPurpose, TokenStatus
+from holdfast.model.meta import Object
+from holdfast.model.problems import CODE_TOO_LARGE
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
+from holdfast.model.requests import Update
+from holdfast.store.contract import Store
+
+JOIN_PATH = "/join"
+AUTHORITY_PATH = "/ca"
+BODY_MAX = 16 << 10
+# Somebody else used or revoked the token meanwhile; what it is now decides.
+TRIES_MAX = 3
+TIMEOUT_S = 10.0
+_CURVES = (ec.SECP256R1, ec.SECP384R1)
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class JoinRequest(msgspec.Struct, frozen=True):
+    """What a node sends. `request` is a certificate signing request, as PEM.
+
+    Without a token the certificate of the connection says who asks.
+    """
+
+    node: str
+    request: str
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return f"JoinRequest(node={self.node!r})"
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """What it gets: its certificate and the plane's authority, as PEM."""
+
+    node: str
+    certificate: str
+    authority: str
+
+
+_REQUESTS = msgspec.json.Decoder(JoinRequest)
+
+
+class Admitting:
+    """See the module's docstring. `identity` is this server's own, who marks tokens as used."""
+
+    def __init__(
+        self, identity: Identity, authority: Shell, store: Store, issuer: Authority
+    ) -> None:
+        self._identity, self._authority, self._store = identity, authority, store
+        self._issuer = issuer
+
+    def handlers(self) -> dict[str, Handler]:
+        """The paths and what answers there."""
+        return {JOIN_PATH: self._join, AUTHORITY_PATH: self._show}
+
+    async def _show(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The authority's certificate is no secret; a token says whether to trust it."""
+        return web.Response(body=self._issuer.pem, content_type="application/x-pem-file")
+
+    async def _join(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            if request.method != "POST":
+                raise Rejected("nodes join by POST", code=status.METHOD_NOT_ALLOWED)
+            joined = await self.join(_shown(request), _decoded(await _body(request)))
+        except HoldfastError as error:
+            return reply(*status.of(error))
+        return reply(200, msgspec.json.encode(joined))
+
+    async def join(self, shown: Identity | None, wanted: JoinRequest) -> Joined:
+        """The certificate of a node, for who may have it. Raises what is wrong."""
+        name = _name(wanted.node)
+        key = _key(wanted.request)
+        if wanted.token:
+            await self._use(wanted, key)
+        elif shown is None or shown.node != wanted.node:
+            raise Forbidden(
+                "a node joins with a token, or with the certificate that it has",
+                code=Reason.UNAUTHENTICATED,
+            )
+        elif await self._read(Node, "", wanted.node) is None:
+            raise Forbidden(f"there is no node {wanted.node}; join with a token", code=_NO)
+        certificate = self._issuer.certify(key, name)
+        return Joined(wanted.node, certificate.decode(), self._issuer.pem.decode())
+
+    async def _use(self, wanted: JoinRequest, key: ec.EllipticCurvePublicKey) -> None:
+        """Use the token up for this key. Raises Forbidden for any other."""
+        hashed = join_tokens.key_hash(
+            key.public_bytes(
+                serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+            )
+        )
+        for _ in range(TRIES_MAX):
+            token = await self._known(wanted.token)
+            if _is_again(token, wanted.node, hashed):
+                return
+            _demand_good(token, wanted.node)
+            if not token.spec.node and await self._read(Node, "", wanted.node) is not None:
+                raise Forbidden(
+                    f"there is a node {wanted.node} already; only a token for that very node "
+                    "lets it join again",
+                    code=_NO,
+                )
+            used = TokenStatus(
+                used_at=datetime.now(UTC).replace(microsecond=0), used_by=wanted.node, key=hashed
+            )
+            marked = msgspec.structs.replace(token, status=used)
+            verdict = await self._authority.ask(
+                self._identity, Update(marked, "status", "holdfast"), TIMEOUT_S
+            )
+            if not isinstance(verdict, Refusal):
+                return
+            if verdict.reason is not Reason.STALE_OBJECT:
+                raise verdict.error()
+        raise Forbidden("the join token is being used by others", code=Reason.CONTENTION)
+
+    async def _known(self, text: str) -> Token:
+        """The token behind a text. One sentence for whatever is wrong with it."""
+        refused = Forbidden("the join token is not valid here", code=Reason.UNAUTHENTICATED)
+        try:
+            given = join_tokens.parse(text)
+        except Invalid:
+            raise refused from None
+        found = await self._read(Token, SYSTEM_NAMESPACE, given.name)
+        # The hash is computed and compared also for a token that does not exist.
+        expected = found.spec.hash if isinstance(found, Token) else authentication.hashed("")
+        is_right = hmac.compare_digest(expected, authentication.hashed(given.secret))
+        if not isinstance(found, Token) or not is_right:
+            raise refused
+        if found.spec.purpose is not TokenPurpose.JOIN:
+            raise refused
+        return found
+
+    async def _read(self, cls: type[Object], namespace: str, name: str) -> Object | None:
+        """An object as it is now, with its version. What is in memory here may be old."""
+        key = keys.object_key(kind_of_struct(cls), namespace, name)
+        page = await self._store.range(key, key + "\0", limit=1)
+        for record in page.records:
+            return versioned(decode(record.key, record.value), record.modified)
+        return None
+
+
+_NO = Reason.NOT_ALLOWED
+
+
+def _is_again(token: Token, node: str, key: str) -> bool:
+    """Whether this very key used the token before, and its answer was lost."""
+    used = token.status
+    same = hmac.compare_digest(used.key.encode(), key.encode()) and used.used_by == node
+    return bool(used.key) and same and not token.spec.revoked
+
+
+def _demand_good(token: Token, node: str) -> None:
+    """Say what is wrong with a token to somebody who knows its secret. Raises Forbidden."""
+    spec = token.spec
+    problem = ""
+    if token.status.used_at is not None:
+        problem = f"was used by node {token.status.used_by} already"
+    elif spec.revoked or token.metadata.deletion_timestamp is not None:
+        problem = "was taken back"
+    elif spec.expires is None or datetime.now(UTC) >= spec.expires:
+        problem = "has expired"
+    elif spec.node and spec.node != node:
+        problem = f"is for node {spec.node}, not for {node}"
+    if problem:
+        raise Forbidden(f"the join token {problem}; ask for a new one", code=_NO)
+
+
+def _shown(request: web.BaseRequest) -> Identity | None:
+    transport = request.transport
+    shown = transport.get_extra_info("peercert") if transport is not None else None
+    return authentication.from_certificate(shown)
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    body = await request.content.read(BODY_MAX + 1)
+    while len(body) <= BODY_MAX and not request.content.at_eof():
+        body += await request.content.read(BODY_MAX + 1)
+    if len(body) > BODY_MAX:
+        raise Invalid(f"the body is larger than {BODY_MAX} bytes", code=CODE_TOO_LARGE)
+    return body
+
+
+def _decoded(body: bytes) -> JoinRequest:
+    try:
+        return _REQUESTS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # What is in it may be a secret, so it is not repeated.
+        raise Rejected(
+            "the body must be JSON with node, request and perhaps token", code=status.BAD_REQUEST
+        ) from None
+
+
+def _name(node: str) -> str:
+    """The identity of a node. Raises Invalid for what is no name of one."""
+    name = who.agent(node).name
+    if Identity(name=name).node != node or len(name) > COMMON_NAME_MAX:
+        most = COMMON_NAME_MAX - len(who.NODE_PREFIX)
+        rule = f"must be lower-case letters, digits, - and ., at most {most} of them"
+        error = FieldError("node", repr(node[:63]), rule)
+        raise Invalid(str(error), (error,))
+    return name
+
+
+def _key(pem: str) -> ec.EllipticCurvePublicKey:
+    """The key of a signing request whose holder has signed it. Nothing else of it counts."""
+    try:
+        request = x509.load_pem_x509_csr(pem.encode())
+        key = request.public_key()
+        is_signed = request.is_signature_valid
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
+        raise _no_request("is no certificate signing request") from None
+    if not is_signed:
+        raise _no_request("is not signed by its own key")
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, _CURVES):
+        raise _no_request("must be for a key on the curve P-256 or P-384")
+    return key
+
+
+def _no_request(rule: str) -> Invalid:
+    error = FieldError("request", "", rule)
+    return Invalid(str(error), (error,))

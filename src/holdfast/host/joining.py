@@ -1,0 +1,247 @@
+"""How a node becomes one: a key that never leaves it, and a certificate for it from the plane.
+
+An agent calls `joined` at every start. The first time it needs a join token; then it has what it
+needs in its own directory, for this user alone, and renews the certificate when its end comes near.
+The key is on disk before it is shown to anybody, so that an agent which dies in between joins again
+with the same key and the same token.
+
+Whoever joins does not know the servers yet. The token carries the hash of the plane's authority:
+the authority's certificate is fetched from anybody, and believed only if it has that hash. The
+secret is shown to servers of that authority alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from holdfast.host import join_tokens
+from holdfast.host.admitting import AUTHORITY_PATH, JOIN_PATH, Joined, JoinRequest
+from holdfast.host.certificates import RENEW_DAYS
+from holdfast.host.client.access import Access
+from holdfast.host.client.transport import CONNECT_S, Transport
+from holdfast.host.files import private_directory, write_private
+from holdfast.model import identity as who
+from holdfast.model.errors import HoldfastError, Invalid, Unavailable
+
+TRY_S = 15.0
+AUTHORITY_BYTES_MAX = 64 << 10
+
+Say = Callable[[str], None]
+
+
+class NodeFiles(msgspec.Struct, frozen=True):
+    """Where an agent keeps who it is."""
+
+    directory: Path
+
+    @property
+    def key(self) -> Path:
+        return self.directory / "node.key"
+
+    @property
+    def certificate(self) -> Path:
+        return self.directory / "node.crt"
+
+    @property
+    def authority(self) -> Path:
+        return self.directory / "ca.crt"
+
+
+async def joined(
+    servers: tuple[str, ...],
+    node: str,
+    directory: Path,
+    token: str = "",
+    say: Say = lambda text: None,
+) -> Access:
+    """The access of a node's agent, by what it has or by joining now. Raises what went wrong."""
+    files = NodeFiles(directory)
+    found = await asyncio.to_thread(_found, files, servers, node)
+    if found is not None:
+        access, ends = found
+        return await _renewed(access, ends, node, files, say)
+    if not token:
+        raise Invalid(
+            f"node {node} has no certificate in {directory}; give it a join token (an "
+            "administrator makes one with: token create)"
+        )
+    given = join_tokens.parse(token)
+    authority = await _authority(servers, given.authority)
+    key = await asyncio.to_thread(_kept_key, files)
+    access = Access(servers=servers, ca=authority)
+    return await _ask(access, node, files, key, token)
+
+
+async def _renewed(access: Access, ends: datetime, node: str, files: NodeFiles, say: Say) -> Access:
+    """The same access, under a new certificate if the old one ends soon and that can be had."""
+    if ends - datetime.now(UTC) > timedelta(days=RENEW_DAYS):
+        return access
+    key = await asyncio.to_thread(_kept_key, files)
+    try:
+        return await _ask(access, node, files, key, "")
+    except HoldfastError as error:
+        # It is good for a while yet; the next start tries again.
+        say(f"The certificate of node {node} ends on {ends:%Y-%m-%d}: {error.message}")
+        return access
+
+
+async def _ask(
+    access: Access, node: str, files: NodeFiles, key: ec.EllipticCurvePrivateKey, token: str
+) -> Access:
+    """Get a certificate for the key, from the first server that answers, and keep it."""
+    body = msgspec.json.encode(JoinRequest(node, _signing_request(node, key), token))
+    failure: HoldfastError = Unavailable("no server is named")
+    async with Transport(access) as transport:
+        for _ in access.servers:
+            try:
+                answer = await transport.send(
+                    "POST",
+                    JOIN_PATH,
+                    body=body,
+                    headers={"Content-Type": "application/json"},
+                    timeout_s=TRY_S,
+                )
+            except HoldfastError as error:
+                # Also when it may have happened: the same key may ask again.
+                failure = error
+                continue
+            if not answer.is_good:
+                raise answer.error(may_have_happened=False)
+            return await asyncio.to_thread(_keep, access, files, key, answer.body)
+    raise failure
+
+
+def _keep(access: Access, files: NodeFiles, key: ec.EllipticCurvePrivateKey, body: bytes) -> Access:
+    try:
+        found = msgspec.json.decode(body, type=Joined)
+        certificate = x509.load_pem_x509_certificate(found.certificate.encode())
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unavailable(f"an answer that cannot be read: {error}") from error
+    if certificate.public_key() != key.public_key():
+        raise Unavailable("the server sent a certificate for another key")
+    # The authority that was proven, never the one that the answer names.
+    write_private(files.authority, access.ca)
+    write_private(files.certificate, found.certificate.encode())
+    return msgspec.structs.replace(
+        access, certificate=found.certificate.encode(), key=_pem(key), token=""
+    )
+
+
+def _found(files: NodeFiles, servers: tuple[str, ...], node: str) -> tuple[Access, datetime] | None:
+    """What an earlier start has left, if it can still be used."""
+    if not (files.certificate.exists() and files.key.exists() and files.authority.exists()):
+        return None
+    pem = files.certificate.read_bytes()
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    except ValueError as error:
+        raise Invalid(f"{files.certificate} is no certificate: {error}") from error
+    name = str(names[0].value) if names else ""
+    if name != who.agent(node).name:
+        raise Invalid(
+            f"the certificate in {files.directory} is of {name}, not of node {node}; give this "
+            "node a directory of its own"
+        )
+    ends = certificate.not_valid_after_utc
+    if ends <= datetime.now(UTC):
+        return None
+    access = Access(
+        servers=servers,
+        ca=files.authority.read_bytes(),
+        certificate=pem,
+        key=files.key.read_bytes(),
+    )
+    return access, ends
+
+
+def _kept_key(files: NodeFiles) -> ec.EllipticCurvePrivateKey:
+    """The node's key, made now if there is none yet."""
+    private_directory(files.directory)
+    if not files.key.exists():
+        write_private(files.key, _pem(ec.generate_private_key(ec.SECP256R1())))
+    try:
+        key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+    except ValueError as error:
+        raise Invalid(f"{files.key} is no key: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise Invalid(f"{files.key} is not a key on an elliptic curve")
+    return key
+
+
+def _signing_request(node: str, key: ec.EllipticCurvePrivateKey) -> str:
+    try:
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, who.agent(node).name)])
+    except ValueError as error:
+        raise Invalid(f"node {node[:63]!r} cannot have a certificate: {error}") from error
+    made = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+async def _authority(servers: tuple[str, ...], wanted: str) -> bytes:
+    """The certificate of the authority with this hash, from any server. Raises what is wrong."""
+    failure: HoldfastError = Unavailable("no server is named")
+    # Nobody is trusted yet, so nothing is verified and nothing is shown; the hash decides.
+    unverified = ssl.create_default_context()
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+    timeout = aiohttp.ClientTimeout(total=TRY_S, connect=CONNECT_S)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=unverified), timeout=timeout
+    ) as session:
+        for server in servers:
+            try:
+                async with session.get(server.rstrip("/") + AUTHORITY_PATH) as response:
+                    pem = await _bounded(response.content)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                failure = Unavailable(f"{server}: {error or 'no answer in time'}")
+                continue
+            found = _proven(pem, wanted)
+            if found:
+                return found
+            failure = Invalid(
+                f"{server} is not of the plane that the join token is for: its authority has "
+                "another hash"
+            )
+    raise failure
+
+
+async def _bounded(content: aiohttp.StreamReader) -> bytes:
+    body = b""
+    async for piece in content.iter_any():
+        body += piece
+        if len(body) > AUTHORITY_BYTES_MAX:
+            return b""
+    return body
+
+
+def _proven(pem: bytes, wanted: str) -> bytes:
+    """The certificate with this hash, and nothing that was sent along with it: whatever else is in
+    the answer would be trusted as well.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        return b""
+    if certificate.fingerprint(hashes.SHA256()).hex() != wanted:
+        return b""
+    return certificate.public_bytes(serialization.Encoding.PEM)
