@@ -78,6 +78,7 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
         duration_ms=request.duration_ms,
         acquired=context.at,
         renewed=context.at,
+        instance=request.instance,
         address=request.address,
     )
     made = _written(draft, context, lease, name, spec)
@@ -124,7 +125,7 @@ def release(draft: Draft, context: Context, request: ReleaseLease) -> Lease | Re
     if isinstance(held, Refusal):
         return held
     spec = msgspec.structs.replace(
-        held.spec, holder="", renewals=held.spec.renewals + 1, address=""
+        held.spec, holder="", renewals=held.spec.renewals + 1, instance="", address=""
     )
     return _written(draft, context, held, held.name, spec)
 

@@ -38,21 +38,26 @@ LOOK_ON_MS = 2_000
 
 
 class Expected(msgspec.Struct, frozen=True, gc=False):
-    """The picture has to show this object as of this revision before its key is looked at."""
+    """The picture has to show this object as of this revision before its key is looked at.
+
+    `may_be_gone` says that the object was known, or known not to be there: a picture without it has
+    then caught up. One without an object that was just made has not.
+    """
 
     plural: str
     namespace: str
     name: str
     revision: int
+    may_be_gone: bool
 
     def is_met(self, view: View) -> bool:
         """Whether it shows it, or has been told whole past that revision."""
         if view.revision >= self.revision:
             return True
         found: Object | None = view.get(self.plural, self.namespace, self.name)
-        return (
-            found is not None and object_revision(found.metadata.resource_version) >= self.revision
-        )
+        if found is None:
+            return self.may_be_gone
+        return object_revision(found.metadata.resource_version) >= self.revision
 
 
 class Flight:
@@ -69,10 +74,11 @@ class Flight:
 class Member:
     """See the module's docstring."""
 
-    def __init__(self, controller: Controller, rng: Rng) -> None:
+    def __init__(self, controller: Controller, rng: Rng, instance: str = "") -> None:
         self.controller = controller
         self.identity = controller.identity
-        self.tenure = Tenure(f"controller:{controller.name}", self.identity)
+        scope = f"controller:{controller.name}"
+        self.tenure = Tenure(scope, self.identity, instance=instance)
         self.queue: Queue[Key] = Queue(rng)
         self.flights: dict[Key, Flight] = {}
         self.asked = 0

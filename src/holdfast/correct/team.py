@@ -25,12 +25,12 @@ from holdfast.correct.member import Expected, Flight, Member, subject
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Accepted, AcquireLease, Term
+from holdfast.model.requests import Accepted, AcquireLease, Create, Term
 from holdfast.model.time import Instant
 from holdfast.model.versions import object_revision
 from holdfast.observe.asks import Asks
 from holdfast.observe.cache import Cache, Change, Key
-from holdfast.observe.news import SERVERS, Follow, Found, Get
+from holdfast.observe.news import SERVERS, Follow, Found
 
 # Servers give a sign of life every 15 s. A picture that has not heard two of them is no ground to
 # do anything on: what is missing from it may just not have been told.
@@ -70,11 +70,13 @@ class _Settle(msgspec.Struct, frozen=True):
 
     member: Member
     key: Key
+    request: Any
 
 
 class Team:
     """See the module's docstring. It owns the wake-ups `team` and, by its cache, `cache`.
 
+    `name` tells this process from others with the same controllers, in all its lives.
     `servers` are addresses that each lead to one server; everything but questions goes to any.
     """
 
@@ -83,6 +85,7 @@ class Team:
         controllers: Sequence[Controller],
         rng: Rng,
         *,
+        name: str = "",
         servers: tuple[str, ...] = (SERVERS,),
         resync_ms: int = 60_000,
     ) -> None:
@@ -93,7 +96,7 @@ class Team:
         indexes = {(it.plural, it.name): it for one in controllers for it in one.indexes}
         for index in indexes.values():
             self._cache.index(index.plural, index.name, index.of)
-        self._members = [Member(controller, rng) for controller in controllers]
+        self._members = [Member(controller, rng, name) for controller in controllers]
         per_member = ASKS_PER_CONTROLLER_MAX + len(servers) + 1
         self._asks: Asks[Any] = Asks(per_member * len(controllers))
         self._servers, self._rng, self._resync_ms = servers, rng, resync_ms
@@ -246,8 +249,8 @@ class Team:
                 )
                 self._add(member, news, now)
                 return self._written(member, key, pending.request, body, now)
-            case _Settle(member=member, key=key):
-                self._settled(member, key, pending.request, body, now)
+            case _Settle(member=member, key=key, request=request):
+                self._settled(member, key, request, body, now)
         return []
 
     def _leased(
@@ -276,7 +279,7 @@ class Team:
             case _:
                 # It may have happened. Nothing else is decided for this key before that is known.
                 invariant(isinstance(answer, HoldfastError), f"{answer!r} is no answer")
-                about = _Settle(member, key)
+                about = _Settle(member, key, request)
                 now_ms = now.monotonic_ms
                 return [self._asks.ask(subject(request), about, now_ms, sender=member.identity)]
         member.asked -= 1
@@ -284,7 +287,7 @@ class Team:
         return []
 
     @staticmethod
-    def _settled(member: Member, key: Key, request: Get, answer: Any, now: Instant) -> None:
+    def _settled(member: Member, key: Key, request: Any, answer: Any, now: Instant) -> None:
         """The picture must become as new as what was read, so that it shows what happened.
 
         If nothing can be read either, the same request goes out again under the same id.
@@ -292,8 +295,10 @@ class Team:
         flight = member.flights[key]
         flight.is_failed = True
         if isinstance(answer, Found):
+            may_be_gone = answer.object is None or not isinstance(request, Create)
+            it = subject(request)
             flight.expected.append(
-                Expected(request.plural, request.namespace, request.name, _since(answer))
+                Expected(it.plural, it.namespace, it.name, _since(answer), may_be_gone)
             )
         member.asked -= 1
         member.landed(key, now)
@@ -330,10 +335,12 @@ def _expected(request: Any, answer: Accepted) -> list[Expected]:
     An object that is as it was before was not written; the picture need not wait for anything.
     """
     it = subject(request)
+    may_be_gone = not isinstance(request, Create)
     return [
-        Expected(it.plural, it.namespace, it.name, object_revision(obj.metadata.resource_version))
+        Expected(it.plural, it.namespace, it.name, object_revision(version), may_be_gone)
         for obj in answer.objects
-        if (obj.namespace, obj.name) == (it.namespace, it.name) and obj.metadata.resource_version
+        if (obj.namespace, obj.name) == (it.namespace, it.name)
+        and (version := obj.metadata.resource_version)
     ]
 
 

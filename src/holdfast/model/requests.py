@@ -241,7 +241,8 @@ class AcquireLease(msgspec.Struct, frozen=True, tag=True):
     """Take a lease that is free,
     or that did not move for its duration on the caller's own clock.
 
-    `address` is where peers reach the caller; here and in a renewal, none means nowhere.
+    `instance` tells processes that share an identity apart. `address` is where peers reach the
+    caller; here and in a renewal, none means nowhere.
     """
 
     scope: str
@@ -249,6 +250,7 @@ class AcquireLease(msgspec.Struct, frozen=True, tag=True):
     seen_epoch: int = 0
     seen_renewals: int = 0
     operation: str = ""
+    instance: str = ""
     address: str = ""
 
 

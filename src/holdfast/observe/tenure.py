@@ -33,10 +33,17 @@ class _Sighting(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tenure:
-    """See the module's docstring. `identity` is the full name under which the lease is held."""
+    """See the module's docstring. `identity` is the full name under which the lease is held.
 
-    def __init__(self, scope: str, identity: str, lease_ms: int = LEASE_MS) -> None:
+    `instance` is the name of this process among those that share the identity, the same in all its
+    lives: what an earlier life holds is taken over at once, what another process holds is not.
+    """
+
+    def __init__(
+        self, scope: str, identity: str, lease_ms: int = LEASE_MS, *, instance: str = ""
+    ) -> None:
         self.scope, self.identity, self.lease_ms = scope, identity, lease_ms
+        self.instance = instance
         self._term: Term | None = None
         self._seen: _Sighting | None = None
         self._waiting = False
@@ -104,7 +111,7 @@ class Tenure:
         spec = found.object.spec if isinstance(found.object, Lease) else None
         if spec is None or not spec.holder:
             return self._acquire(spec.epoch if spec else 0, spec.renewals if spec else 0)
-        if spec.holder == self.identity:
+        if (spec.holder, spec.instance) == (self.identity, self.instance):
             # An earlier life of ours holds it; nobody has to wait for that one.
             return self._acquire(spec.epoch, spec.renewals)
         seen = self._seen
@@ -117,4 +124,4 @@ class Tenure:
 
     def _acquire(self, epoch: int, renewals: int) -> AcquireLease:
         self._waiting = True
-        return AcquireLease(self.scope, self.lease_ms, epoch, renewals)
+        return AcquireLease(self.scope, self.lease_ms, epoch, renewals, instance=self.instance)

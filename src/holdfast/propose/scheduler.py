@@ -72,7 +72,7 @@ class Scheduler:
         self._rng, self._resync_ms = rng, resync_ms
         follows = [Follow(plural) for plural in FOLLOWED]
         self.cache = Cache(follows, rng, resync_ms=resync_ms)
-        self.tenure = Tenure(scope or f"scheduler:{name}", self.identity)
+        self.tenure = Tenure(scope or f"scheduler:{name}", self.identity, instance=name)
         self.fleet, self.queue = Fleet(), Queue(rng)
         self.notices = Notices(self.identity)
         self.binder = Binder(self.fleet, self.queue, self.notices, self.tenure, self.cache)

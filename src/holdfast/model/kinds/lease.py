@@ -16,6 +16,7 @@ class LeaseSpec(Part, frozen=True):
     renewed: when it was last renewed.
     renewals: how often it was renewed; an observer sees life in this number changing, not in a
         clock.
+    instance: which of the processes that share this identity, by the name that it was given.
     address: where its peers reach the holder, if it has peers that ask it for something.
     """
 
@@ -26,6 +27,7 @@ class LeaseSpec(Part, frozen=True):
     acquired: Timestamp | None = None
     renewed: Timestamp | None = None
     renewals: Revision = 0
+    instance: str = ""
     address: str = ""
 
 

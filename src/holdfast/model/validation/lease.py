@@ -22,6 +22,8 @@ def lease(obj: Lease, at: Place) -> None:
         at["durationMs"].wrong(
             spec.duration_ms, f"must be from {DURATION_MS_MIN} to {DURATION_MS_MAX}"
         )
+    if spec.instance:
+        text.token(at["instance"], spec.instance)
     if spec.address:
         text.url(at["address"], spec.address)
     in_order(at["renewed"], spec.acquired, spec.renewed, "acquired")

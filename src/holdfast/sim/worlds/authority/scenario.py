@@ -86,11 +86,11 @@ HAZARDS = (
 )
 
 
-def furnish(keyspace: Keyspace, seed: int) -> None:
+def furnish(keyspace: Keyspace, seed: int, cpu: str = "8") -> None:
     """What is there before anything goes wrong: regions, tenants, quotas, priorities."""
     authority = Authority(stream(seed, "furnish"), keyspace)
     cohort = QuotaSpec(
-        cohort="house", hard={"cpu": "8", "gpu": "3"}, borrowing={"cpu": "4", "gpu": "1"}
+        cohort="house", hard={"cpu": cpu, "gpu": "3"}, borrowing={"cpu": "4", "gpu": "1"}
     )
     objects: tuple[Object, ...] = (
         Region(ObjectMeta(name="eu"), spec=RegionSpec(jurisdictions=("eu",))),

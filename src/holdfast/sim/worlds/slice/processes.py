@@ -1,0 +1,327 @@
+"""The process table of each node, with the shim that holds each process: the ground truth.
+
+Performs the agent's words as `host/runtime` and the real shim do. The table belongs to the
+computer, not to the agent: it goes on when the agent crashes or is paused, keeps its deadlines by
+the computer's own alarms, and is gone when the power is, except for what was written to disk.
+Every start and stop of a process is a fact that checkers see.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.words import (
+    Attempt,
+    Clear,
+    Exited,
+    Extend,
+    Halt,
+    Inventory,
+    Item,
+    Launch,
+    Launched,
+    LookAround,
+    NotLaunched,
+)
+from holdfast.model.kinds.replica import Process
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.time import timestamp
+from holdfast.sim.cell import Cell, Host
+from holdfast.sim.fault_kinds import HOST, Heal, Kind
+from holdfast.sim.plan import Fault
+from holdfast.sim.randomness import between
+from holdfast.sim.world import World
+
+THING = "processes"
+SIGTERM, SIGKILL = 15, 9
+# How long the system takes to start, kill or look up something.
+START_MS = (2, 60)
+SLOW_START_MS = (500, 4_000)
+SLOW_START_ONE_IN = 20
+KILL_MS = (1, 400)
+LOOK_MS = (1, 20)
+# One process in so many does not listen when it is asked to stop.
+STUBBORN_ONE_IN = 6
+
+
+class ProcessStarted(msgspec.Struct, frozen=True):
+    """A fact: a process runs from now on."""
+
+    host: str
+    uid: str
+    number: int
+    name: str
+    namespace: str
+    exclusive: bool
+
+
+class ProcessEnded(msgspec.Struct, frozen=True):
+    """A fact: a process, and all that it started, is gone."""
+
+    host: str
+    uid: str
+    number: int
+    why: str
+
+
+class Held:
+    """One attempt: its shim, its process, and what its directory holds."""
+
+    __slots__ = (
+        "alarm",
+        "deadline_ms",
+        "is_running",
+        "is_stopping",
+        "launch",
+        "process",
+        "was_frozen",
+    )
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.deadline_ms = launch.deadline_ms
+        self.process = Process()
+        self.is_running = self.is_stopping = False
+        self.alarm = 0
+        # Whoever was frozen with his computer may wake after his deadline: the honest limit.
+        self.was_frozen = False
+
+
+class Processes:
+    """All tables of a world. Give it to the world once, before its agents."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng: Random = world.rng("processes")
+        self._pids = 0
+        world.perform(Launch, self._launch)
+        world.perform(Extend, self._extend)
+        world.perform(Halt, self._halt)
+        world.perform(Clear, self._clear)
+        world.perform(LookAround, self._look)
+        world.power_hooks.append(self._power)
+        world.faults.add("work_exit", Kind(HOST, self._work_exit))
+        world.faults.add("shim_kill", Kind(HOST, self._shim_kill))
+        world.faults.add("machine_freeze", Kind(HOST, self._freeze))
+
+    def table(self, host: Host) -> dict[Attempt, Held]:
+        """What is or was on a computer and has not been cleared."""
+        table: dict[Attempt, Held] = host.things.setdefault(THING, {})
+        return table
+
+    def running(self) -> list[tuple[Host, Held]]:
+        """Every process of the world."""
+        return [
+            (host, held)
+            for host in self._world.hosts.values()
+            for held in self.table(host).values()
+            if held.is_running
+        ]
+
+    # Starting --------------------------------------------------------------------------------
+
+    def _launch(self, cell: Cell, launch: Launch) -> None:
+        table = self.table(cell.host)
+        if launch.attempt in table:
+            # The directory is there already, so the system refuses to make it.
+            self._refuse(cell, launch, "AlreadyLaunched")
+            return
+        held = table[launch.attempt] = Held(launch)
+        slow = self._rng.random() * SLOW_START_ONE_IN < 1
+        delay_ms = between(self._rng, *(SLOW_START_MS if slow else START_MS))
+        held.alarm = self._after(cell.host, delay_ms, self._exec, cell, held)
+
+    def _refuse(self, cell: Cell, launch: Launch, why: str) -> None:
+        process = Process(reason=why)
+        self._tell(cell.host, cell, NotLaunched(launch.attempt, process))
+
+    def _exec(self, _number: int, cell: Cell, held: Held) -> None:
+        """The shim is there. It looks at the deadline before it starts anything."""
+        host = cell.host
+        if held.is_stopping or self._is_late(host, held):
+            held.process = Process(reason="DeadlinePassed")
+            self._refuse(cell, held.launch, "DeadlinePassed")
+            return
+        self._pids += 1
+        launch = held.launch
+        at = timestamp(host.clock.instant(self._world.now_us).wall_ms)
+        held.process = Process(id=f"{host.boot}/{self._pids}/{self._world.now_us}", started_at=at)
+        held.is_running = True
+        exclusive = launch.template.on_disconnect is OnDisconnect.STOP
+        attempt = launch.attempt
+        self._world.fact(
+            ProcessStarted(
+                host.name, attempt.uid, attempt.number, launch.name, launch.namespace, exclusive
+            )
+        )
+        self._arm(host, held)
+        self._tell(host, cell, Launched(attempt, held.process))
+
+    def _is_late(self, host: Host, held: Held) -> bool:
+        return held.deadline_ms is not None and held.deadline_ms <= self._now_ms(host)
+
+    # The deadline ----------------------------------------------------------------------------
+
+    def _arm(self, host: Host, held: Held) -> None:
+        if held.alarm:
+            self._world.timers.cancel(host, held.alarm)
+            held.alarm = 0
+        if held.deadline_ms is not None:
+            held.alarm = self._world.timers.alarm(host, held.deadline_ms, self._strike, host, held)
+
+    def _strike(self, _number: int, host: Host, held: Held) -> None:
+        if held.is_running:
+            self._stop(host, held, held.launch.grace_ms, "DeadlinePassed")
+
+    def _extend(self, cell: Cell, effect: Extend) -> None:
+        for held in self.table(cell.host).values():
+            if held.deadline_ms is None or held.is_stopping:
+                continue
+            if effect.deadline_ms > held.deadline_ms:
+                held.deadline_ms = effect.deadline_ms
+                if held.is_running:
+                    self._arm(cell.host, held)
+
+    # Stopping --------------------------------------------------------------------------------
+
+    def _halt(self, cell: Cell, halt: Halt) -> None:
+        held = self.table(cell.host).get(halt.attempt)
+        if held is None:
+            self._tell(cell.host, cell, Exited(halt.attempt, Process(reason="NotFound")))
+        elif held.is_running:
+            self._stop(cell.host, held, halt.grace_ms, "Stopped")
+        elif held.process.reason or held.process.id:
+            self._tell(cell.host, cell, Exited(halt.attempt, held.process))
+        else:
+            # It is being started; the shim will see that it is not wanted any more.
+            held.is_stopping = True
+
+    def _stop(self, host: Host, held: Held, grace_ms: int, why: str) -> None:
+        """Ask it, then kill it. Once stopping has begun nothing takes it back."""
+        if held.is_stopping:
+            return
+        held.is_stopping = True
+        if held.alarm:
+            self._world.timers.cancel(host, held.alarm)
+        stubborn = self._rng.random() * STUBBORN_ONE_IN < 1 or not grace_ms
+        takes_ms = grace_ms + between(self._rng, *KILL_MS)
+        signal = SIGKILL
+        if not stubborn:
+            takes_ms, signal = between(self._rng, 0, grace_ms), SIGTERM
+        held.alarm = self._after(host, takes_ms, self._die, host, (held, signal, why))
+
+    def _die(self, _number: int, host: Host, how: tuple[Held, int, str]) -> None:
+        held, signal, why = how
+        if held.is_running:
+            self._end(host, held, why, signal=signal)
+
+    def _end(
+        self,
+        host: Host,
+        held: Held,
+        why: str,
+        *,
+        signal: int | None = None,
+        code: int | None = None,
+    ) -> None:
+        """The process is gone and its exit is on disk; then the agent is told, if it is there."""
+        held.is_running = False
+        held.process = msgspec.structs.replace(
+            held.process, exit_code=code, signal=signal, reason=why
+        )
+        attempt = held.launch.attempt
+        self._world.fact(ProcessEnded(host.name, attempt.uid, attempt.number, why))
+        for cell in host.cells:
+            self._tell(host, cell, Exited(attempt, held.process))
+
+    # Looking and clearing --------------------------------------------------------------------
+
+    def _look(self, cell: Cell, _effect: LookAround) -> None:
+        self._after(cell.host, between(self._rng, *LOOK_MS), self._looked, cell, cell.life)
+
+    def _looked(self, _number: int, cell: Cell, life: int) -> None:
+        latest: dict[str, Held] = {}
+        for attempt, held in self.table(cell.host).items():
+            known = latest.get(attempt.uid)
+            if known is None or known.launch.attempt.number < attempt.number:
+                latest[attempt.uid] = held
+        items = tuple(
+            Item(
+                held.launch.attempt,
+                self._found(held),
+                held.is_running,
+                held.launch.namespace,
+                held.launch.name,
+            )
+            for held in latest.values()
+        )
+        if cell.life == life:
+            self._world.hand(cell, Inventory(items))
+
+    @staticmethod
+    def _found(held: Held) -> Process:
+        if held.process.id or held.process.reason:
+            return held.process
+        # A directory without shim and without exit: whoever made it did not come further.
+        held.is_stopping = True
+        return Process(reason="NeverStarted")
+
+    def _clear(self, cell: Cell, clear: Clear) -> None:
+        table = self.table(cell.host)
+        for attempt in [attempt for attempt in table if attempt.uid == clear.uid]:
+            if not table[attempt].is_running:
+                table[attempt].is_stopping = True
+                del table[attempt]
+
+    # Power and faults ------------------------------------------------------------------------
+
+    def _power(self, host: Host) -> None:
+        """Without power nothing runs, and nobody writes down how it ended."""
+        if host.up:
+            return
+        for attempt, held in self.table(host).items():
+            if held.is_running:
+                held.is_running = False
+                held.process = msgspec.structs.replace(held.process, reason="Rebooted")
+                self._world.fact(ProcessEnded(host.name, attempt.uid, attempt.number, "Rebooted"))
+            elif not held.process.reason:
+                held.process = Process(reason="NeverStarted")
+            held.is_stopping = True
+
+    def _work_exit(self, world: World, fault: Fault) -> None:
+        """Everything on a node ends by itself, with the code `amount`."""
+        host = world.hosts[fault.target]
+        for held in list(self.table(host).values()):
+            if held.is_running and not host.frozen:
+                self._end(host, held, "Exited", code=fault.amount)
+
+    def _shim_kill(self, world: World, fault: Fault) -> None:
+        """The shims of a node are killed; each is the init of its own world and takes it along."""
+        host = world.hosts[fault.target]
+        for held in list(self.table(host).values()):
+            if held.is_running and not host.frozen:
+                self._end(host, held, "ShimDied", signal=SIGKILL)
+
+    def _freeze(self, world: World, fault: Fault) -> Heal:
+        """A whole computer stands still. What runs on it may run on before any timer strikes."""
+        host = world.hosts[fault.target]
+        for held in self.table(host).values():
+            held.was_frozen = True
+        world.freeze(host, clock_stops=fault.amount == 1)
+        return lambda: world.thaw(host)
+
+    # Time ------------------------------------------------------------------------------------
+
+    def _now_ms(self, host: Host) -> int:
+        return host.clock.instant(self._world.now_us).monotonic_ms
+
+    def _after(self, host: Host, delay_ms: int, handler: Any, a: Any, b: Any) -> int:
+        return self._world.timers.alarm(host, self._now_ms(host) + delay_ms, handler, a, b)
+
+    def _tell(self, host: Host, cell: Cell, stimulus: Any) -> None:
+        """The agent hears it through a pipe of its own computer, in order, if it lives."""
+        if cell.machine is not None:
+            self._world.send(cell, stimulus, 1_000)
