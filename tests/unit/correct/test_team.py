@@ -1,0 +1,269 @@
+"""The team as a machine: leases, answers that are lost, crashes, and quiet at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.correct.registry import all_controllers
+from holdfast.correct.team import REQUESTS_PER_RECONCILE_MAX, Team
+from holdfast.model.errors import InvariantBroken
+from holdfast.model.kinds.quota import ObjectCaps
+from holdfast.model.lifecycle import State
+from holdfast.model.machine import Ask
+from holdfast.model.requests import AcquireLease, Create, Remove, Update
+from tests.unit.correct.team_rig import (
+    ADMIN,
+    DONE,
+    DOWN,
+    LOST_AFTER,
+    LOST_BEFORE,
+    WORKLOADS,
+    Rig,
+    accepted,
+)
+
+
+def world(replicas: int = 3) -> Rig:
+    rig = Rig()
+    rig.plane.tenant()
+    for name in ("node-a", "node-b", "node-c"):
+        rig.plane.node(name)
+    rig.plane.workload(replicas=replicas)
+    return rig
+
+
+def scale(rig: Rig, replicas: int) -> None:
+    workload = rig.get("workloads", "web", "acme")
+    spec = msgspec.structs.replace(workload.spec, replicas=replicas)
+    accepted(rig.plane.ask(ADMIN, Update(msgspec.structs.replace(workload, spec=spec))))
+
+
+def creates(rig: Rig) -> list[str]:
+    return [ask.body.object.name for ask in rig.sent if isinstance(ask.body, Create)]
+
+
+def test_a_service_comes_to_run_and_then_nothing_is_written_any_more() -> None:
+    """Ten minutes with resyncs at the fixed point bring not a single write. [I1, C7]"""
+    rig = world()
+    rig.turn()
+    assert set(rig.states().values()) == {"Running"}
+    assert len(rig.states()) == 3
+    rig.writes()
+    rig.run(600_000)
+    assert rig.writes() == []
+    assert rig.team.cache.missed == 0
+
+
+def test_a_restarted_team_at_the_fixed_point_writes_nothing() -> None:
+    """It resumes from what is stored, and that is as it should be. [C7.4]"""
+    rig = world()
+    rig.turn()
+    rig.writes()
+    rig.start()
+    rig.run(120_000)
+    assert rig.writes() == []
+    assert sorted(rig.team.terms()) == ["nodes", "repair", "status", "workload"]
+
+
+def story(rig: Rig) -> list[Any]:
+    """A service is made, one of its replicas fails, it is scaled down, and it is deleted."""
+    seen: list[Any] = []
+    rig.turn()
+    seen.append(_picture(rig))
+    failing = next(it for it in rig.all("replicas") if it.spec.ordinal == 1)
+    rig.ends(failing)
+    rig.turn()
+    seen.append(_picture(rig))
+    scale(rig, 1)
+    rig.turn()
+    seen.append(_picture(rig))
+    rig.plane.ask(ADMIN, Remove("workloads", "acme", "web"))
+    rig.turn()
+    seen.append(_picture(rig))
+    return seen
+
+
+def _picture(rig: Rig) -> Any:
+    workload = rig.get("workloads", "web", "acme")
+    progress = workload.status.progress if workload is not None else None
+    counts = msgspec.structs.replace(progress, last_action="", last_error="") if progress else None
+    return rig.states(), counts
+
+
+CALM = [
+    {"web-0-0": "Running", "web-1-0": "Running", "web-2-0": "Running"},
+    {"web-0-0": "Running", "web-1-1": "Running", "web-2-0": "Running"},
+    {"web-0-0": "Running"},
+    {},
+]
+
+
+def test_a_service_lives_and_goes_without_a_trace() -> None:
+    """Made, replaced after a failure, scaled down, deleted with its last replica. [C7, I5]"""
+    rig = world()
+    assert [states for states, _ in story(rig)] == CALM
+    assert rig.get("workloads", "web", "acme") is None
+
+
+def test_a_crash_after_any_write_ends_in_the_same_state() -> None:
+    """The write took effect, its answer went nowhere, and a new life takes over. [C7.4, K2, N5]"""
+    calm = world()
+    expected = story(calm)
+    for at in range(1, len(calm.sent) + 1):
+        rig = world()
+        rig.crash_after = at
+        assert story(rig) == expected, f"after a crash at write {at}"
+        assert rig.crash_after is None
+
+
+@pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE, DOWN])
+def test_any_lost_answer_or_request_ends_in_the_same_state(fate: str) -> None:
+    """Whichever write it hits, nothing is made twice and nothing stays undone. [N1, E5, C7.5]"""
+    calm = world()
+    expected = story(calm)
+    for at in range(1, len(calm.sent) + 1):
+        rig = world()
+        rig.fate = lambda ask, rig=rig, at=at: fate if len(rig.sent) == at else DONE
+        assert story(rig) == expected, f"{fate} at write {at}"
+
+
+@pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE, DOWN])
+def test_every_first_try_may_be_lost(fate: str) -> None:
+    """Each request is lost once; its repetition has the same operation id. [E5, N1]"""
+    rig = world()
+    tried: dict[str, bytes] = {}
+
+    def first_is_lost(ask: Ask) -> str:
+        operation = getattr(ask.body, "operation", "")
+        body = msgspec.json.encode(ask.body)
+        if not operation or operation in tried:
+            assert tried.get(operation, body) == body, "another request under the same id"
+            return DONE
+        tried[operation] = body
+        return fate
+
+    rig.fate = first_is_lost
+    assert [states for states, _ in story(rig)] == CALM
+
+
+def test_nothing_is_written_without_a_lease() -> None:
+    """Who cannot get its lease looks on, and acts as soon as it has it. [K1, K3]"""
+    rig = world()
+    rig.leases_are_down = True
+    rig.run(60_000)
+    assert rig.writes() == []
+    rig.leases_are_down = False
+    rig.run(10_000)
+    assert "Create" in rig.writes()
+
+
+def test_a_holder_that_is_not_acknowledged_any_more_stops() -> None:
+    """Renewals fail for longer than the lease lasts: no writes, though nobody took over. [K3]"""
+    rig = world()
+    rig.turn()
+    rig.leases_are_down = True
+    rig.run(20_000)
+    rig.writes()
+    scale(rig, 5)
+    rig.run(30_000)
+    assert rig.writes() == []
+    rig.leases_are_down = False
+    rig.turn()
+    assert len(rig.states()) == 5
+
+
+def test_a_stale_epoch_is_taken_for_a_lost_lease() -> None:
+    """Somebody took over: the write is refused, and the lease is not believed any more. [K1, K2]"""
+    rig = world()
+    rig.turn()
+    lease = rig.get("leases", "controller-workload")
+    taken = AcquireLease(lease.spec.scope, 15_000, lease.spec.epoch, lease.spec.renewals)
+    accepted(rig.plane.ask(WORKLOADS, taken))
+    for replica in rig.all("replicas"):
+        assert replica.status.state is State.RUNNING
+    rig.writes()
+    scale(rig, 1)
+    rig.run(500)
+    assert "Evict" in rig.writes()
+    assert "workload" not in rig.team.terms()
+    assert set(rig.states().values()) == {"Running"}
+    rig.turn()
+    assert rig.states() == {"web-0-0": "Running"}
+
+
+def test_a_key_is_not_looked_at_before_its_last_writes_are_seen() -> None:
+    """The watch stands still after the first birth: three births, then patience. [C3, N3]"""
+    rig = world()
+
+    def stop_telling(ask: Ask) -> str:
+        if isinstance(ask.body, Create):
+            rig.untold = {"replicas"}
+        return DONE
+
+    rig.fate = stop_telling
+    rig.run(20_000)
+    assert creates(rig) == ["web-0-0", "web-1-0", "web-2-0"]
+    rig.fate, rig.untold = (lambda ask: DONE), set()
+    rig.turn()
+    assert creates(rig) == ["web-0-0", "web-1-0", "web-2-0"]
+
+
+def test_nothing_is_done_on_a_picture_that_is_too_old() -> None:
+    """A node falls silent and so does a stream: it is not marked on what was known before. [E4]"""
+    rig = world()
+    rig.turn()
+    rig.run(rig.bookmark_ms - rig.now_ms)
+    rig.silent, rig.untold = {"node-a"}, {"replicas"}
+    rig.run(60_000)
+    assert rig.phase("node-a") == "Suspect"
+    assert rig.team.withheld > 0
+    rig.untold = set()
+    rig.run(20_000)
+    assert rig.phase("node-a") == "Unknown"
+
+
+def test_a_large_service_is_made_in_bounded_pieces() -> None:
+    """No step sends more than a plan's worth, and all of it comes into being. [I1]"""
+    rig = world(replicas=150)
+    rig.run(20_000)
+    assert len(rig.states()) == 150
+    assert sorted(creates(rig)) == sorted(rig.states())
+    assert 1 < rig.most_at_once <= REQUESTS_PER_RECONCILE_MAX + 8
+
+
+def test_a_refusal_is_tried_again_with_growing_pauses_until_it_is_none() -> None:
+    """A tenant's cap stands in the way for ten minutes; then it is raised. [C7.6, E5]"""
+    rig = world()
+    quota = rig.plane.quota(objects=ObjectCaps(replicas=2))
+    rig.run(600_000)
+    assert sorted(rig.states()) == ["web-0-0", "web-1-0"]
+    assert len(creates(rig)) < 50
+    spec = msgspec.structs.replace(quota.spec, objects=ObjectCaps(replicas=5))
+    accepted(rig.plane.ask(ADMIN, Update(msgspec.structs.replace(quota, spec=spec))))
+    rig.run(31_000)
+    assert sorted(rig.states()) == ["web-0-0", "web-1-0", "web-2-0"]
+
+
+def test_each_request_is_sent_as_its_own_controller() -> None:
+    """One machine speaks for several identities, each for what it owns. [A9, C6.7]"""
+    rig = world()
+    rig.turn()
+    senders = {(ask.sender, type(ask.body).__name__) for ask in rig.sent}
+    assert senders == {
+        ("system:controller:workload", "Create"),
+        ("system:controller:status", "Update"),
+    }
+
+
+def test_a_team_has_each_controller_once() -> None:
+    """Two of one name would fight over one lease. [K1]"""
+    with pytest.raises(InvariantBroken):
+        Team((*all_controllers(), all_controllers()[0]), rng=_Half())
+
+
+class _Half:
+    def random(self) -> float:
+        return 0.5
