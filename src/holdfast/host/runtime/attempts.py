@@ -1,0 +1,208 @@
+"""The directories of attempts, DATA/replicas/UID/NUMBER, and what they say of their work.
+
+Called by `starting` and `runtime`, from threads: everything here waits for the disk. In such a
+directory lie, out of the work's sight as far as its user's rights go:
+
+    lock      locked by the shim for as long as it lives, and by nobody afterwards
+    launch    what this agent chose for the work: addresses and ports
+    state     written by the shim before the work begins: who the shim and the work are
+    control   the shim's socket
+    exit      written by the shim when everything has ended
+    stdout, stderr, work/
+
+The lock is what makes looking safe. It is taken before the shim exists and handed over to it, so
+whoever gets it knows that no shim of this attempt lives or will live; a pid proves nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from holdfast.agent.words import Attempt
+from holdfast.host.runtime import beneath
+from holdfast.host.runtime.records import (
+    EXIT,
+    RECORD_BYTES_MAX,
+    SHIM_DIED,
+    STATE,
+    Exit,
+    State,
+    exit_text,
+    parse_exit,
+    parse_state,
+)
+from holdfast.model.errors import Invalid
+
+LOCK, LAUNCH, WORK = "lock", "launch", "work"
+LAUNCH_BYTES_MAX = 64 * 1024
+# The logs of these many attempts are kept beside the present one.
+ENDED_KEPT = 2
+
+_UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_]{0,127}", re.ASCII)
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """Whose the work is and what the agent chose when it launched it, for whoever adopts it."""
+
+    namespace: str = ""
+    name: str = ""
+    addresses: dict[str, str] = {}
+    picked: tuple[str, ...] = ()
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What lies in an attempt's directory.
+
+    is_alive: whether its shim lives. Without it and without an exit, the shim died, or nothing was
+        ever started if there is no state either.
+    """
+
+    is_alive: bool
+    state: State | None = None
+    exit: Exit | None = None
+    choices: Choices = Choices()
+
+
+class Attempts:
+    """All attempts below one directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    def prepare(self) -> None:
+        """Make the directory that the others are in."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @contextmanager
+    def of_replica(self, uid: str) -> Iterator[int]:
+        """The open directory of a replica. FileNotFoundError when it has none."""
+        if not _UID.fullmatch(uid):
+            raise Invalid(f"uid: {uid!r}: must be letters, digits, '-' and '_', at most 128")
+        with beneath.folder(self._root) as root, beneath.folder(uid, root) as replica:
+            yield replica
+
+    @contextmanager
+    def of(self, attempt: Attempt) -> Iterator[int]:
+        """The open directory of an attempt. FileNotFoundError when it has none."""
+        with (
+            self.of_replica(attempt.uid) as replica,
+            beneath.folder(str(attempt.number), replica) as fd,
+        ):
+            yield fd
+
+    def make(self, attempt: Attempt, mode: int) -> None:
+        """Make a directory that was not there. FileExistsError when there is one."""
+        if not _UID.fullmatch(attempt.uid):
+            raise Invalid(f"uid: {attempt.uid!r}: must be letters, digits, '-' and '_'")
+        with beneath.folder(self._root) as root:
+            beneath.make(attempt.uid, root, mode)
+            with beneath.folder(attempt.uid, root) as replica:
+                # Others may pass through it, when the work's user is another, but see nothing.
+                os.fchmod(replica, mode)
+                os.mkdir(str(attempt.number), mode, dir_fd=replica)
+                with beneath.folder(str(attempt.number), replica) as fd:
+                    os.fchmod(fd, mode)
+
+    def uids(self) -> list[str]:
+        """All replicas that have a directory. What else lies there is nobody's business."""
+        return sorted(name for name in os.listdir(self._root) if _UID.fullmatch(name))
+
+    def numbers(self, uid: str) -> list[int]:
+        """The attempts of a replica, the latest first."""
+        try:
+            with self.of_replica(uid) as fd:
+                names = os.listdir(fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted((int(name) for name in names if _NUMBER.fullmatch(name)), reverse=True)
+
+    def clear(self, uid: str) -> None:
+        """Remove everything of a replica."""
+        if not _UID.fullmatch(uid):
+            raise Invalid(f"uid: {uid!r}: must be letters, digits, '-' and '_', at most 128")
+        with beneath.folder(self._root) as root:
+            beneath.remove(uid, root)
+
+    def prune(self, uid: str) -> None:
+        """Remove attempts so old that nobody reads their logs, unless one of them still lives."""
+        for number in self.numbers(uid)[1 + ENDED_KEPT :]:
+            if not self.look(Attempt(uid, number)).is_alive:
+                with self.of_replica(uid) as fd:
+                    beneath.remove(str(number), fd)
+
+    def look(self, attempt: Attempt) -> Seen:
+        """What is there now. FileNotFoundError when the attempt has no directory."""
+        with self.of(attempt) as fd:
+            held = lock(fd)
+            if held is None:
+                # An exit that lies there already counts when the shim is gone, and not before:
+                # it is a proof of stop, and the work's own user might have written it.
+                return Seen(True, _state(fd), None, _choices(fd))
+            try:
+                return Seen(False, _state(fd), _exit(fd), _choices(fd))
+            finally:
+                os.close(held)
+
+    def record(self, attempt: Attempt, of: Exit) -> None:
+        """Write down the end of work whose shim died before it could."""
+        with self.of(attempt) as fd:
+            beneath.write_synced(EXIT, fd, exit_text(of).encode())
+
+
+def lock(fd: int) -> int | None:
+    """The locked file of an attempt's open directory; None while somebody else has it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(LOCK, flags, 0o600, dir_fd=fd)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _exit(fd: int) -> Exit | None:
+    text = beneath.read(EXIT, fd, RECORD_BYTES_MAX)
+    try:
+        return parse_exit(text) if text is not None else None
+    except (ValueError, KeyError):
+        # The shim replaces the file as a whole, so somebody else wrote this.
+        return None
+
+
+def _state(fd: int) -> State | None:
+    text = beneath.read(STATE, fd, RECORD_BYTES_MAX)
+    try:
+        return parse_state(text) if text is not None else None
+    except (ValueError, KeyError):
+        return None
+
+
+def _choices(fd: int) -> Choices:
+    text = beneath.read(LAUNCH, fd, LAUNCH_BYTES_MAX)
+    try:
+        return msgspec.json.decode(text, type=Choices) if text is not None else Choices()
+    except msgspec.DecodeError:
+        return Choices()
+
+
+def died(state: State, reason: str = SHIM_DIED) -> Exit:
+    """The end of work whose shim left no word."""
+    return Exit(
+        reason=reason, is_started=1, boot=state.boot, work=state.work, started_ms=state.started_ms
+    )

@@ -1,0 +1,134 @@
+"""Directories in which nothing that others named leads out.
+
+Called by `attempts` for everything that lies below an agent's data. Each step goes from one open
+directory to the next and follows no symbolic link: work may have put any into its own directory,
+and a template may name any path. What is relative, plain and beneath is done; all else is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+
+from holdfast.model.errors import FieldError, Invalid
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+Folder = AbstractContextManager[int]
+PARTS_MAX = 128
+# A tree that somebody made deeper than this is not removed at once.
+DEPTH_MAX = 256
+
+
+def parts(path: str, field: str) -> list[str]:
+    """The parts of a relative path that goes down only; Invalid names the field for any other."""
+    found = path.split("/")
+    if path.startswith("/") or "\x00" in path or any(p in ("", ".", "..") for p in found):
+        rule = "must be relative, without empty, '.' or '..' parts"
+    elif len(found) > PARTS_MAX:
+        rule = f"must have at most {PARTS_MAX} parts"
+    else:
+        return found
+    raise Invalid(f"{field}: {path!r}: {rule}", (FieldError(field, path, rule),))
+
+
+@contextmanager
+def folder(name: str | os.PathLike[str], at: int | None = None) -> Iterator[int]:
+    """An open directory, which is no link."""
+    fd = os.open(name, _FOLDER, dir_fd=at)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def make(name: str, at: int, mode: int = 0o700) -> None:
+    """Make a directory unless there is one."""
+    try:
+        os.mkdir(name, mode, dir_fd=at)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(name, dir_fd=at).st_mode):
+            raise
+
+
+@contextmanager
+def descend(names: list[str], at: int, owner: tuple[int, int] | None) -> Iterator[int]:
+    """The open directory at the end of a way down, made where it is not there."""
+    fd = os.dup(at)
+    try:
+        for name in names:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=fd)
+                if owner is not None:
+                    os.chown(name, *owner, dir_fd=fd, follow_symlinks=False)
+            below = os.open(name, _FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def write_new(
+    name: str, at: int, content: bytes, mode: int, owner: tuple[int, int] | None = None
+) -> None:
+    """Write a file that was not there. A link of that name is not followed but refused."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, 0o600, dir_fd=at), "wb") as file:
+        file.write(content)
+        if owner is not None:
+            os.fchown(file.fileno(), *owner)
+        os.fchmod(file.fileno(), mode)
+
+
+def read(name: str, at: int, bytes_max: int) -> str | None:
+    """A small file of ours as text; None when it is not there."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+    except FileNotFoundError:
+        return None
+    with open(fd, "rb") as file:
+        return file.read(bytes_max).decode("utf-8", "replace")
+
+
+def write_synced(name: str, at: int, content: bytes) -> None:
+    """Put a file in place of another: whole or not there, also after a power cut."""
+    draft = f".{name}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(draft, dir_fd=at)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with open(os.open(draft, flags, 0o600, dir_fd=at), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(draft, name, src_dir_fd=at, dst_dir_fd=at)
+    os.fsync(at)
+
+
+def remove(name: str, at: int, depth: int = 0) -> None:
+    """Remove a file, a link or a whole tree. What is not there is removed already."""
+    try:
+        is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=at).st_mode)
+        if not is_folder:
+            os.unlink(name, dir_fd=at)
+            return
+        if depth >= DEPTH_MAX:
+            raise OSError(f"{name} lies more than {DEPTH_MAX} directories deep")
+        _open_up(name, at)
+        with folder(name, at) as fd:
+            for below in os.listdir(fd):
+                remove(below, fd, depth + 1)
+        os.rmdir(name, dir_fd=at)
+    except FileNotFoundError:
+        return
+
+
+def _open_up(name: str, at: int) -> None:
+    """Work may have taken away its owner's own right to read and write a directory."""
+    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        # A descriptor of this kind is changed by its name under /proc, which is no other file.
+        os.chmod(f"/proc/self/fd/{fd}", 0o700)
+    finally:
+        os.close(fd)

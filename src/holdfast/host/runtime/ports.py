@@ -1,0 +1,110 @@
+"""Finds free ports for work that lets the agent pick.
+
+A number is asked for in two places. A socket that is bound to it shows whether anybody listens
+there now. A name in the network namespace's table of abstract sockets shows whether another agent
+of this machine has just given it away to work that does not listen yet; the name is held until the
+work has ended, and is gone by itself with an agent that died.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+from collections.abc import Sequence
+
+from holdfast.model.errors import Unavailable
+from holdfast.model.kinds.template import Port, Protocol
+
+# Below the range from which the kernel takes the near ends of connections.
+FIRST, LAST = 20_000, 32_767
+TRIES_MAX = 512
+
+_KINDS = {Protocol.TCP: socket.SOCK_STREAM, Protocol.UDP: socket.SOCK_DGRAM}
+
+
+class Ports:
+    """The ports of one attempt, and the names that hold those that were picked."""
+
+    def __init__(self, numbers: dict[str, int], names: dict[str, socket.socket]) -> None:
+        self.numbers = numbers
+        self._names = names
+
+    @property
+    def picked(self) -> tuple[str, ...]:
+        """Those that are held by a name, such as TCP/20001."""
+        return tuple(self._names)
+
+    def addresses(self, host: str) -> dict[str, str]:
+        """Where each can be reached."""
+        shown = f"[{host}]" if ":" in host else host
+        return {name: f"{shown}:{port}" for name, port in self.numbers.items()}
+
+    def release(self) -> None:
+        """Let others pick them."""
+        for name in self._names.values():
+            name.close()
+        self._names.clear()
+
+
+def _hold(key: str) -> socket.socket | None:
+    """The name of a port such as TCP/20001, unless somebody has it."""
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\x00holdfast-port/{key}")
+    except OSError as error:
+        name.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise
+    return name
+
+
+def _is_free(kind: Protocol, number: int) -> bool:
+    with socket.socket(socket.AF_INET, _KINDS[kind]) as probe:
+        try:
+            probe.bind(("", number))
+        except OSError:
+            return False
+    return True
+
+
+def _pick(kind: Protocol) -> tuple[int, str, socket.socket]:
+    # Any start will do; one at random seldom meets what others look at just now.
+    start = random.randrange(FIRST, LAST + 1)
+    for offset in range(TRIES_MAX):
+        number = FIRST + (start - FIRST + offset) % (LAST + 1 - FIRST)
+        key = f"{kind.value}/{number}"
+        held = _hold(key)
+        if held is None:
+            continue
+        if _is_free(kind, number):
+            return number, key, held
+        held.close()
+    raise Unavailable(f"no free {kind.value} port was found in {TRIES_MAX} tries from {start}")
+
+
+def choose(wanted: Sequence[Port]) -> Ports:
+    """Fixed ports as they are, and a free one for each 0."""
+    numbers: dict[str, int] = {}
+    names: dict[str, socket.socket] = {}
+    chosen = Ports(numbers, names)
+    try:
+        for port in wanted:
+            if port.port:
+                numbers[port.name] = port.port
+            else:
+                number, key, name = _pick(port.protocol)
+                numbers[port.name], names[key] = number, name
+    except (Unavailable, OSError):
+        chosen.release()
+        raise
+    return chosen
+
+
+def take_back(picked: Sequence[str]) -> Ports:
+    """Hold what an earlier agent picked for work that still runs. A name that is taken is left: the
+    work has the port, and whoever took its name finds it busy.
+    """
+    held = {key: _hold(key) for key in picked}
+    return Ports({}, {key: name for key, name in held.items() if name is not None})

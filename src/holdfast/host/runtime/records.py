@@ -1,0 +1,153 @@
+"""What a shim writes down of its work: `state` when it starts, `exit` when everything has ended.
+
+Read by `attempts` and `runtime`. Both are lines of a key and a value, whole or not there, and a
+process is named by boot, pid and start time, so that a reused pid is never taken for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import msgspec
+
+from holdfast.agent.words import DEADLINE_PASSED
+from holdfast.model.kinds.replica import Process
+from holdfast.model.time import timestamp
+
+STATE, EXIT = "state", "exit"
+RECORD_BYTES_MAX = 4_096
+# What an attempt came to, beside the words of shim.c.
+SHIM_DIED, REBOOTED, NOT_STARTED = "ShimDied", "Rebooted", "NotStarted"
+
+_IDENTITY = re.compile(r"([0-9]{1,10})/([0-9]{1,20})", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,15}", re.ASCII)
+
+
+class Identity(msgspec.Struct, frozen=True, gc=False):
+    """A process of one boot: its pid, and when it started in ticks since that boot."""
+
+    pid: int
+    start: int
+
+    def name(self, boot: str) -> str:
+        """How objects name it."""
+        return f"{boot}/{self.pid}/{self.start}"
+
+
+class State(msgspec.Struct, frozen=True, gc=False):
+    """A shim that started its work."""
+
+    boot: str
+    shim: Identity
+    work: Identity
+    isolation: str
+    started_ms: int
+
+
+class Exit(msgspec.Struct, frozen=True, gc=False):
+    """How it ended. `code` is -1 without one, `signal` and `error` 0."""
+
+    reason: str
+    is_started: int = 0
+    code: int = -1
+    signal: int = 0
+    is_killed: int = 0
+    boot: str = ""
+    work: Identity = Identity(0, 0)
+    started_ms: int = 0
+    ended_ms: int = 0
+    error: int = 0
+    step: str = ""
+
+
+def _fields(text: str) -> dict[str, str]:
+    """The lines of a record, which ends with `end`; anything else was cut short or is not one."""
+    lines = text.splitlines()
+    if not lines or lines[-1] != "end":
+        raise ValueError("the record is not whole")
+    return dict(line.partition(" ")[::2] for line in lines[:-1])
+
+
+def _identity(text: str) -> Identity:
+    found = _IDENTITY.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not a process: {text!r}")
+    return Identity(int(found[1]), int(found[2]))
+
+
+def _number(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"not a number: {text!r}")
+    return int(text)
+
+
+def parse_state(text: str) -> State:
+    """Raises ValueError or KeyError for what no shim wrote."""
+    found = _fields(text)
+    return State(
+        found["boot"],
+        _identity(found["shim"]),
+        _identity(found["work"]),
+        found["isolation"],
+        _number(found["started_ms"]),
+    )
+
+
+def parse_exit(text: str) -> Exit:
+    """Raises ValueError or KeyError for what no shim wrote."""
+    found = _fields(text)
+    numbers = {
+        name: _number(found[name])
+        for name in ("is_started", "code", "signal", "is_killed", "started_ms", "ended_ms", "error")
+    }
+    return Exit(
+        reason=found["reason"],
+        boot=found["boot"],
+        work=_identity(found["work"]),
+        step=found["step"],
+        **numbers,
+    )
+
+
+def exit_text(of: Exit) -> str:
+    """The record as a shim would have written it, for one that died without."""
+    fields = {**msgspec.structs.asdict(of), "work": f"{of.work.pid}/{of.work.start}"}
+    return "".join(f"{name} {value}\n" for name, value in fields.items()) + "end\n"
+
+
+def running(of: State, limits: dict[str, str], addresses: dict[str, str]) -> Process:
+    """The process as its replica shows it while it runs."""
+    return Process(
+        id=of.work.name(of.boot),
+        started_at=timestamp(of.started_ms),
+        limits={**limits, "isolation": of.isolation},
+        addresses=addresses,
+    )
+
+
+def ended(of: Exit) -> Process:
+    """The process as its replica shows it when it has ended."""
+    return Process(
+        id=of.work.name(of.boot) if of.work.pid else "",
+        started_at=timestamp(of.started_ms) if of.started_ms else None,
+        exit_code=of.code if of.code >= 0 else None,
+        signal=of.signal or None,
+        reason=of.reason if of.reason == DEADLINE_PASSED else _reason(of),
+    )
+
+
+_STEPS = {
+    "directory": "its working directory cannot be entered",
+    "user": "its user cannot be taken on",
+    "log": "its logs cannot be opened",
+    "arguments": "its arguments cannot be handed over",
+}
+
+
+def _reason(of: Exit) -> str:
+    """The shim's word, and a sentence for people when the work was never started."""
+    if of.is_started:
+        return of.reason
+    why = os.strerror(of.error).lower() if of.error else "the shim gave no reason"
+    return f"{of.reason}: {_STEPS.get(of.step, 'the command cannot be run')}: {why}"

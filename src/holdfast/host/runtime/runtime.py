@@ -1,0 +1,310 @@
+"""Performs an agent's words with real processes, for the agent's shell.
+
+    runtime = Runtime(data / "replicas", node="n1", address="10.0.0.7")
+    shell = Shell(agent, identity, folder=…, performers=runtime.performers)
+    await runtime.start(shell.post, shell.fail)
+
+Effects of one replica are performed one after the other, those of different replicas side by
+side; what becomes of them is posted to the machine. Stopping the runtime stops no work: the shims
+hold it, and the next runtime over the same directory finds it there by `LookAround`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.agent.words import (
+    Attempt,
+    Clear,
+    Exited,
+    Extend,
+    Halt,
+    Inventory,
+    Item,
+    Launch,
+    Launched,
+    LookAround,
+    NotLaunched,
+)
+from holdfast.host import clock
+from holdfast.host.runtime import ports as free_ports
+from holdfast.host.runtime import records, shim_binary
+from holdfast.host.runtime.attempts import Attempts, Choices
+from holdfast.host.runtime.following import Following
+from holdfast.host.runtime.held import Held
+from holdfast.host.runtime.line import open_line
+from holdfast.host.runtime.starting import Place, start
+from holdfast.model.errors import HoldfastError, invariant
+from holdfast.model.kinds.replica import Process
+
+# Starting work waits for the disk and for forks: more of it at once makes nothing faster.
+THREADS_MAX = 4
+JOBS_MAX = 20_000
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class Runtime:
+    """The work of one node. Lives on the event loop that it is started on."""
+
+    def __init__(
+        self, folder: Path, *, node: str, address: str = "127.0.0.1", isolation: str | None = None
+    ) -> None:
+        """`folder` is for this agent alone; `address` is where others reach the work's ports.
+
+        `isolation` is the strongest that can be had unless one is named.
+        """
+        self._attempts = Attempts(folder)
+        self._node, self._address, self._isolation = node, address, isolation
+        self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
+        self._held: dict[Attempt, Held] = {}
+        # The last job of each replica, behind which the next one waits.
+        self._turns: dict[str, asyncio.Task[None]] = {}
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._place: Place | None = None
+        self._post: Callable[[Any], None] = lambda stimulus: None
+        self._fail: Callable[[BaseException], None] = lambda bug: None
+        self._following: Following | None = None
+
+    @property
+    def performers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """What a shell gives to its machine's effects."""
+        return {
+            Launch: self._launch,
+            Extend: self._extend,
+            Halt: self._halt,
+            Clear: self._clear,
+            LookAround: self._look_around,
+        }
+
+    async def start(
+        self, post: Callable[[Any], None], fail: Callable[[BaseException], None]
+    ) -> None:
+        """Find the shim and be ready. Unavailable when this machine cannot run work."""
+        self._post, self._fail = post, fail
+        program = await self._in_thread(shim_binary.find, self._isolation)
+        await self._in_thread(self._attempts.prepare)
+        self._place = Place(self._node, clock.boot_id(), program, self._attempts)
+        self._following = Following(self._attempts, self._place.boot, self._in_thread)
+
+    async def stop(self) -> None:
+        """Let go of everything. The work runs on, held by its shims."""
+        jobs = tuple(self._jobs)
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        for held in self._held.values():
+            held.let_go()
+        self._held.clear()
+        await asyncio.to_thread(self._pool.shutdown)
+
+    @property
+    def limits(self) -> dict[str, str]:
+        """What this runtime really enforces on work."""
+        place = self._ready()
+        proc = "own" if place.program.has_own_proc else "host"
+        return {"cpu": "none", "memory": "none", "isolation": place.program.isolation, "proc": proc}
+
+    # Jobs ----------------------------------------------------------------------------------------
+
+    def _ready(self) -> Place:
+        invariant(self._place is not None, "the runtime was not started")
+        return self._place  # type: ignore[return-value]
+
+    async def _in_thread(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+
+    def _begin(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        invariant(len(self._jobs) < JOBS_MAX, f"more than {JOBS_MAX} jobs are under way")
+        task = asyncio.create_task(self._guarded(job))
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+        return task
+
+    async def _guarded(self, job: Coroutine[Any, Any, None]) -> None:
+        try:
+            await job
+        except Exception as bug:
+            # Whatever the world can do to a job is handled in it; this is ours, and stops us.
+            self._fail(bug)
+            raise
+
+    def _next(self, uid: str, job: Coroutine[Any, Any, None]) -> None:
+        """Do this job when all earlier ones of the replica are done."""
+        before = self._turns.get(uid)
+
+        async def turn() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            await job
+
+        self._turns[uid] = task = self._begin(turn())
+
+        def done(_: object) -> None:
+            if self._turns.get(uid) is task:
+                del self._turns[uid]
+
+        task.add_done_callback(done)
+
+    # Effects -------------------------------------------------------------------------------------
+
+    def _launch(self, effect: Launch) -> None:
+        held = Held(effect.attempt, self._ready().boot)
+        invariant(effect.attempt not in self._held, f"{effect.attempt} was launched before")
+        self._held[effect.attempt] = held
+        self._next(effect.attempt.uid, self._start(effect, held))
+
+    def _extend(self, effect: Extend) -> None:
+        for held in self._held.values():
+            held.extend(effect.deadline_ms)
+
+    def _halt(self, effect: Halt) -> None:
+        self._next(effect.attempt.uid, self._stop(effect))
+
+    def _clear(self, effect: Clear) -> None:
+        self._next(effect.uid, self._remove(effect.uid))
+
+    def _look_around(self, effect: LookAround) -> None:
+        before = tuple(self._turns.values())
+        self._begin(self._take_stock(before))
+
+    async def _start(self, effect: Launch, held: Held) -> None:
+        place = self._ready()
+        try:
+            held.ports = free_ports.choose(effect.template.ports)
+            addresses = held.ports.addresses(self._address)
+            held.choices = Choices(effect.namespace, effect.name, addresses, held.ports.picked)
+            near = await self._in_thread(start, effect, place, held.ports.numbers, held.choices)
+        except (HoldfastError, OSError) as error:
+            del self._held[effect.attempt]
+            held.let_go()
+            reason = f"NotStarted: {_sentence(error)}"
+            self._post(NotLaunched(effect.attempt, Process(reason=reason)))
+            return
+        held.connect(await open_line(near))
+        self._begin(self._watch(held))
+
+    async def _watch(self, held: Held) -> None:
+        """Tell the agent when it begins and when it has ended."""
+        following, line = self._follow(), held.line
+        if line is not None and not held.is_known and await line.begun:
+            held.state = (await self._in_thread(self._attempts.look, held.attempt)).state
+            self._tell_launched(held)
+        end = await following.until_end(held)
+        failure = held.line.failure if held.line is not None else None
+        del self._held[held.attempt]
+        held.let_go()
+        if end is None or (not end.is_started and not held.is_known):
+            process = records.ended(end) if end is not None else _never(failure)
+            self._post(NotLaunched(held.attempt, process))
+            return
+        if not held.is_known:
+            # It was over before we heard of its beginning.
+            held.state = held.state or (await self._seen_state(held.attempt))
+            self._tell_launched(held)
+        self._post(Exited(held.attempt, records.ended(end)))
+
+    async def _seen_state(self, attempt: Attempt) -> records.State | None:
+        return (await self._in_thread(self._attempts.look, attempt)).state
+
+    def _tell_launched(self, held: Held) -> None:
+        held.is_known = True
+        held.process = self._process(held)
+        self._post(Launched(held.attempt, held.process))
+
+    def _process(self, held: Held) -> Process:
+        if held.state is None:
+            return Process(limits=self.limits, addresses=held.choices.addresses)
+        return records.running(held.state, self.limits, held.choices.addresses)
+
+    def _follow(self) -> Following:
+        invariant(self._following is not None, "the runtime was not started")
+        return self._following  # type: ignore[return-value]
+
+    async def _stop(self, effect: Halt) -> None:
+        held = self._held.get(effect.attempt)
+        if held is None:
+            held, ended = await self._find(effect.attempt)
+            if ended is not None:
+                self._post(Exited(effect.attempt, ended))
+                return
+        held.stop(effect.grace_ms)
+        overdue_s = held.overdue_in_s()
+        invariant(overdue_s is not None, "a stop that was asked for has an end")
+        self._begin(self._see_to_it(held, overdue_s or 0.0))
+
+    async def _see_to_it(self, held: Held, overdue_s: float) -> None:
+        """A shim that is itself stopped or stuck is ended, and its work with it."""
+        await asyncio.sleep(overdue_s)
+        if self._held.get(held.attempt) is held:
+            await self._follow().end_shim(held)
+
+    async def _remove(self, uid: str) -> None:
+        running = [attempt for attempt in self._held if attempt.uid == uid]
+        invariant(not running, f"{running} was to be cleared away and runs")
+        try:
+            await self._in_thread(self._attempts.clear, uid)
+        except OSError as error:
+            # What is left is found by the next LookAround, which asks for this again.
+            _log.warning("replica %s cannot be cleared away: %s", uid, error)
+
+    # Looking around ------------------------------------------------------------------------------
+
+    async def _take_stock(self, before: tuple[asyncio.Task[None], ...]) -> None:
+        if before:
+            await asyncio.wait(before)
+        items = []
+        for uid in await self._in_thread(self._attempts.uids):
+            item = await self._latest(uid)
+            if item is not None:
+                items.append(item)
+        self._post(Inventory(tuple(items)))
+
+    async def _latest(self, uid: str) -> Item | None:
+        """The latest attempt that ever began."""
+        for number in await self._in_thread(self._attempts.numbers, uid):
+            attempt = Attempt(uid, number)
+            held, ended = self._held.get(attempt), None
+            if held is None:
+                held, ended = await self._find(attempt)
+            if ended is not _NOTHING:
+                whose = held.choices
+                process = held.process if ended is None else ended
+                return Item(attempt, process, ended is None, whose.namespace, whose.name)
+        return None
+
+    async def _find(self, attempt: Attempt) -> tuple[Held, Process | None]:
+        """Work of an earlier agent: adopted when it runs, else also how it ended."""
+        held = Held(attempt, self._ready().boot)
+        end, is_over = await self._follow().adopt(held)
+        if is_over:
+            return held, records.ended(end) if end is not None else _NOTHING
+        held.is_known = True
+        held.process = self._process(held)
+        self._held[attempt] = held
+        self._begin(self._watch(held))
+        return held, None
+
+
+_NOTHING = Process(reason="NotStarted: nothing of this attempt is here")
+
+
+def _never(failure: tuple[int, str] | None) -> Process:
+    if failure is None:
+        return Process(reason="NotStarted: its shim ended before it had begun anything")
+    error, step = failure
+    return Process(reason=f"NotStarted: its shim failed at {step}: {os.strerror(error).lower()}")
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong, without the paths of this machine."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"its directory cannot be prepared: {os.strerror(error.errno).lower()}"
+    return str(error)

@@ -1,0 +1,693 @@
+/* The shim: it starts one piece of work, holds its deadline, and writes down how it ended.
+ *
+ * host/runtime starts one for each attempt of a replica. A deadline that the agent held would not
+ * be held at all while the agent is paused or dead, so it is held here, by a process that needs
+ * nobody: it was given a reading of CLOCK_BOOTTIME, and unless somebody moves that later, the work
+ * and everything it started is gone `grace` after it. Where the kernel allows, the shim is init of
+ * a PID namespace; then its own death, too, ends the whole tree.
+ *
+ * It is told everything when it is started and parses nothing but numbers:
+ *
+ *   run ISOLATION BOOT DEADLINE GRACE USER ARGC ENVC LINE LOCK TEXT FOLDER CWD NAME
+ *
+ * DEADLINE is a reading in ms or "none"; USER is "-" or uid:gid[,gid…]; LINE is a socket to the
+ * agent, LOCK a file that is locked as long as the shim lives, TEXT a file of ARGC + ENVC strings,
+ * FOLDER the directory of the attempt and CWD that of the work, all as open descriptors. NAME is
+ * for people who look at the process table.
+ *
+ * Requests are lines, on LINE and on the socket "control" in FOLDER, and so are the answers:
+ *
+ *   status             status starting|running|stopping PID/START DEADLINE KILL-AT
+ *   extend BOOT MS     extended DEADLINE, or refused boot|earlier|stopping|none
+ *   stop GRACE         stopping KILL-AT
+ *
+ * -1 is no deadline, or no end yet. "started" and "exited" are told to everybody on the line, when
+ * the work has replaced its process and when the file "exit" is on disk. Nothing is allocated, and
+ * every buffer has a fixed size.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SHIM_SOURCE
+#define SHIM_SOURCE "unknown"
+#endif
+
+enum {
+    STRINGS_MAX = 2048, /* a template has at most 1,024 arguments and 512 variables */
+    GROUPS_MAX = 64,
+    CLIENTS_MAX = 8,
+    LINE_BYTES = 128,
+    RECORD_BYTES = 1024,
+    DIGITS_MAX = 15,       /* in milliseconds that is 30,000 years */
+    KILL_AGAIN_MS = 100,   /* a tree that forks faster than it dies is killed again so often */
+    PERSIST_TRIES_MAX = 30 /* one a second: a disk may be full for a moment */
+};
+enum { LINE = 3, LOCK, TEXT, FOLDER, CWD, FIRST_FREE }; /* where the given descriptors go */
+
+#define NONE (-1LL)
+
+struct identity {
+    int pid; /* as the machine sees it, which inside a namespace is not getpid() */
+    unsigned long long start;
+};
+struct failure {
+    int error;
+    char step[28];
+};
+struct client {
+    int fd;
+    size_t used;
+    char text[LINE_BYTES];
+};
+
+static const char *isolation, *boot, *user;
+static long long deadline_ms, grace_ms, kill_ms = NONE, started_wall_ms;
+static int argument_count, variable_count;
+static const char *reason;      /* why it is being stopped; NULL while it is not */
+static bool killed, is_started; /* whether SIGKILL was needed; whether exec succeeded */
+static struct failure failed;   /* why exec did not succeed */
+static struct identity self, work;
+static pid_t work_pid; /* as this process sees it */
+static bool work_gone;
+static int work_status;
+static int start_pipe = -1, signals = -1, timer = -1, listener = -1;
+static struct client clients[CLIENTS_MAX]; /* the oldest first */
+static int client_count;
+
+/* Clocks, numbers and small files ---------------------------------------------------------------*/
+
+static long long clock_ms(clockid_t which)
+{
+    struct timespec now;
+    clock_gettime(which, &now);
+    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+static bool is_late(void)
+{
+    return deadline_ms != NONE && clock_ms(CLOCK_BOOTTIME) >= deadline_ms;
+}
+
+static bool parse(const char *text, long long *number)
+{
+    size_t length = strspn(text, "0123456789");
+    if (length == 0 || length > DIGITS_MAX || text[length] != '\0')
+        return false;
+    *number = strtoll(text, NULL, 10);
+    return true;
+}
+
+/* The beginning of a small file of the kernel's; empty when it cannot be read. */
+static void read_small(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? 0 : read(fd, text, size - 1);
+    text[length > 0 ? length : 0] = '\0';
+    if (fd >= 0)
+        close(fd);
+}
+
+static bool write_small(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0)
+        close(fd);
+    return done;
+}
+
+/* Who this process is to the machine: /proc/self is a link to the pid of the /proc it lies in. */
+static bool identify(struct identity *who)
+{
+    char text[1024];
+    ssize_t length = readlink("/proc/self", text, sizeof text - 1);
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    who->pid = atoi(text);
+    read_small("/proc/self/stat", text, sizeof text);
+    /* The name of the program is field 2, in parentheses, and may itself have some. */
+    char *field = strrchr(text, ')');
+    for (int number = 2; field != NULL && number < 22; number++)
+        field = strchr(field + 1, ' ');
+    return field != NULL && sscanf(field, " %llu", &who->start) == 1;
+}
+
+/* What is written is whole or not there, also after a power cut where `is_synced`. */
+static bool persist(const char *name, const char *text, bool is_synced)
+{
+    char draft[32];
+    snprintf(draft, sizeof draft, ".%s.new", name);
+    unlink(draft);
+    int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    bool done = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    done = done && (!is_synced || fsync(fd) == 0);
+    done = close(fd) == 0 && done;
+    return done && rename(draft, name) == 0 && (!is_synced || fsync(FOLDER) == 0);
+}
+
+/* Those who ask --------------------------------------------------------------------------------*/
+
+static void drop(int index)
+{
+    close(clients[index].fd);
+    client_count--;
+    memmove(&clients[index], &clients[index + 1], sizeof *clients * (client_count - index));
+}
+
+__attribute__((format(printf, 2, 3))) static bool tell(int fd, const char *form, ...)
+{
+    char text[256];
+    va_list values;
+    va_start(values, form);
+    int length = vsnprintf(text, sizeof text, form, values);
+    va_end(values);
+    /* Whoever does not read its answers has lost them: nothing here waits for anybody. */
+    return send(fd, text, length, MSG_NOSIGNAL | MSG_DONTWAIT) == length;
+}
+
+static void welcome(int fd)
+{
+    if (client_count == CLIENTS_MAX)
+        drop(0); /* A paused agent must not keep its successor out. */
+    clients[client_count++] = (struct client){.fd = fd};
+}
+
+/* The work's tree ------------------------------------------------------------------------------*/
+
+static bool is_init(void)
+{
+    return isolation[0] != 's';
+}
+
+/* As init, everything but this process. Otherwise the work's own group while its number is surely
+ * its own, and every child: whatever loses its parent becomes a child of this subreaper. */
+static void signal_tree(int signal)
+{
+    if (is_init()) {
+        kill(-1, signal);
+        return;
+    }
+    if (!work_gone)
+        kill(-work_pid, signal);
+    char path[64], text[4096], *rest = text;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    read_small(path, text, sizeof text);
+    char *last = strrchr(text, ' ');
+    if (last != NULL)
+        *last = '\0'; /* Behind it is nothing, or a number that was cut off. */
+    for (char *pid = strtok_r(text, " ", &rest); pid; pid = strtok_r(NULL, " ", &rest))
+        kill(atoi(pid), signal);
+}
+
+static void arm(void)
+{
+    long long at = reason != NULL ? kill_ms : deadline_ms;
+    if (killed)
+        at = clock_ms(CLOCK_BOOTTIME) + KILL_AGAIN_MS;
+    struct itimerspec when = {0};
+    if (at != NONE) {
+        when.it_value.tv_sec = at / 1000;
+        when.it_value.tv_nsec = at % 1000 * 1000000 + 1; /* all zero would mean never */
+    }
+    timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* Begin to stop, or stop sooner. The end never moves later, and never behind what the deadline
+ * leaves: whoever counts the fence counts on deadline + grace. */
+static void stop(const char *why, long long from_ms, long long within_ms)
+{
+    long long end = from_ms + within_ms;
+    if (deadline_ms != NONE && end > deadline_ms + grace_ms)
+        end = deadline_ms + grace_ms;
+    if (kill_ms == NONE || end < kill_ms)
+        kill_ms = end;
+    if (reason == NULL) {
+        reason = why;
+        signal_tree(SIGTERM);
+        signal_tree(SIGCONT); /* What is stopped could not hear it. */
+    }
+    arm();
+}
+
+/* What the clock demands. Called before any request is read, so that none can be too late. */
+static void keep_time(void)
+{
+    if (reason == NULL && is_late())
+        stop("DeadlinePassed", deadline_ms, grace_ms);
+    if (kill_ms != NONE && clock_ms(CLOCK_BOOTTIME) >= kill_ms) {
+        killed = true;
+        signal_tree(SIGKILL);
+        arm();
+    }
+}
+
+static void finish(void)
+{
+    bool by_signal = WIFSIGNALED(work_status);
+    char text[RECORD_BYTES];
+    if (failed.error == ETIME)
+        reason = "DeadlinePassed";
+    else if (failed.error != 0)
+        reason = "NotStarted";
+    else if (reason == NULL)
+        reason = by_signal ? "Killed" : "Exited";
+    snprintf(text, sizeof text,
+             "reason %s\nis_started %d\ncode %d\nsignal %d\nis_killed %d\nboot %s\nwork %d/%llu\n"
+             "started_ms %lld\nended_ms %lld\nerror %d\nstep %s\nend\n",
+             reason, is_started, is_started && !by_signal ? WEXITSTATUS(work_status) : -1,
+             is_started && by_signal ? WTERMSIG(work_status) : 0, killed, boot, work.pid,
+             work.start, started_wall_ms, clock_ms(CLOCK_REALTIME), failed.error, failed.step);
+    for (int tries = 0; tries < PERSIST_TRIES_MAX; tries++) {
+        if (persist("exit", text, true)) {
+            for (int i = 0; i < client_count; i++)
+                tell(clients[i].fd, "exited\n");
+            break;
+        }
+        sleep(1);
+    }
+    unlink("control");
+    /* Without a record the lock says that nothing runs, and nobody knows how it ended. */
+    _exit(0);
+}
+
+/* Whether exec succeeded: the pipe closes with it, or brings the reason why not. */
+static void hear_start(void)
+{
+    ssize_t length = read(start_pipe, &failed, sizeof failed);
+    if (length < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    close(start_pipe);
+    start_pipe = -1;
+    if (length == 0) {
+        is_started = true;
+        for (int i = 0; i < client_count; i++)
+            tell(clients[i].fd, "started\n");
+    }
+}
+
+static void reap(void)
+{
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        if (pid == work_pid) {
+            work_gone = true;
+            work_status = status;
+        }
+    if (!work_gone)
+        return;
+    while (start_pipe >= 0)
+        hear_start();
+    if (pid < 0 && errno == ECHILD)
+        finish();
+    /* The rest of the tree does not outlive the process that was started. */
+    if (reason == NULL)
+        stop(WIFSIGNALED(work_status) ? "Killed" : "Exited", clock_ms(CLOCK_BOOTTIME), grace_ms);
+}
+
+/* Requests -------------------------------------------------------------------------------------*/
+
+static bool extend(int fd, const char *of_boot, const char *until)
+{
+    long long ms;
+    if (!parse(until, &ms))
+        return false;
+    if (strcmp(of_boot, boot) != 0)
+        return tell(fd, "refused boot\n");
+    if (deadline_ms == NONE)
+        return tell(fd, "refused none\n");
+    if (reason != NULL)
+        return tell(fd, "refused stopping\n");
+    if (ms < deadline_ms)
+        return tell(fd, "refused earlier\n");
+    deadline_ms = ms;
+    arm();
+    return tell(fd, "extended %lld\n", deadline_ms);
+}
+
+/* One line of a client. False when it is none that anybody should send. */
+static bool serve(int fd, char *line)
+{
+    char *rest = line, *verb = strtok_r(line, " ", &rest);
+    char *first = strtok_r(NULL, " ", &rest), *second = strtok_r(NULL, " ", &rest);
+    long long within;
+    if (verb == NULL)
+        return false;
+    if (strcmp(verb, "status") == 0)
+        return tell(fd, "status %s %d/%llu %lld %lld\n",
+                    reason != NULL ? "stopping" : is_started ? "running" : "starting", work.pid,
+                    work.start, deadline_ms, kill_ms);
+    if (strcmp(verb, "extend") == 0 && first != NULL && second != NULL)
+        return extend(fd, first, second);
+    if (strcmp(verb, "stop") == 0 && first != NULL && parse(first, &within)) {
+        stop("Stopped", clock_ms(CLOCK_BOOTTIME), within);
+        return tell(fd, "stopping %lld\n", kill_ms);
+    }
+    return false;
+}
+
+static bool hear(struct client *from)
+{
+    ssize_t length = read(from->fd, from->text + from->used, LINE_BYTES - from->used);
+    if (length < 0)
+        return errno == EINTR || errno == EAGAIN;
+    if (length == 0)
+        return false;
+    from->used += length;
+    char *end;
+    while ((end = memchr(from->text, '\n', from->used)) != NULL) {
+        *end = '\0';
+        size_t taken = end + 1 - from->text;
+        if (!serve(from->fd, from->text))
+            return false;
+        from->used -= taken;
+        memmove(from->text, end + 1, from->used);
+    }
+    return from->used < LINE_BYTES;
+}
+
+/* Becoming the work ----------------------------------------------------------------------------*/
+
+static void give_up(int pipe, const char *step, int error)
+{
+    struct failure why = {.error = error};
+    snprintf(why.step, sizeof why.step, "%s", step);
+    ssize_t written = write(pipe, &why, sizeof why);
+    _exit(written == sizeof why ? 127 : 126);
+}
+
+/* A /proc that shows the pids that the work itself sees, and nobody else's processes. */
+static bool see_own_proc(void)
+{
+    return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) == 0 &&
+           mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
+}
+
+static void become_user(int pipe)
+{
+    static gid_t groups[GROUPS_MAX];
+    int count = 0;
+    char *end;
+    if (user[0] == '-')
+        return;
+    uid_t uid = strtoul(user, &end, 10);
+    while ((*end == ':' || *end == ',') && count < GROUPS_MAX)
+        groups[count++] = strtoul(end + 1, &end, 10);
+    if (*end != '\0' || count == 0)
+        give_up(pipe, "user", EINVAL);
+    if (setgroups(count, groups) != 0 || setgid(groups[0]) != 0 || setuid(uid) != 0)
+        give_up(pipe, "user", errno);
+}
+
+/* The strings of TEXT, one after the other, as exec wants them. */
+static void take_strings(int pipe, char **strings)
+{
+    struct stat about;
+    if (fstat(TEXT, &about) != 0 || about.st_size == 0)
+        give_up(pipe, "arguments", EINVAL);
+    char *text = mmap(NULL, about.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, TEXT, 0);
+    if (text == MAP_FAILED)
+        give_up(pipe, "arguments", errno);
+    char *end = text + about.st_size;
+    if (end[-1] != '\0')
+        give_up(pipe, "arguments", EINVAL);
+    for (int i = 0; i < argument_count + variable_count; i++) {
+        if (text >= end)
+            give_up(pipe, "arguments", EINVAL);
+        /* A null pointer ends the arguments, so that the variables come one place later. */
+        strings[i < argument_count ? i : i + 1] = text;
+        text += strlen(text) + 1;
+    }
+}
+
+static void become_work(int pipe, int go)
+{
+    static char *strings[STRINGS_MAX + 2];
+    struct identity who;
+    char word;
+    if (!identify(&who) || write(pipe, &who, sizeof who) != sizeof who || read(go, &word, 1) != 1)
+        _exit(126);
+    setsid();
+    int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+    int output = open("stdout", flags, 0600), errors = open("stderr", flags, 0600);
+    if (input < 0 || output < 0 || errors < 0)
+        give_up(pipe, "log", errno);
+    if (dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0)
+        give_up(pipe, "log", errno);
+    if (is_init())
+        (void)see_own_proc(); /* `probe` has said whether it can be had. */
+    if (fchdir(CWD) != 0)
+        give_up(pipe, "directory", errno);
+    become_user(pipe);
+    /* After the change of user, which would undo it. */
+    if (!is_init() && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != self.pid))
+        give_up(pipe, "parent", ESRCH);
+    for (int number = 1; number < NSIG; number++)
+        signal(number, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    umask(022);
+    take_strings(pipe, strings);
+    environ = strings + argument_count + 1;
+    if (is_late())
+        give_up(pipe, "deadline", ETIME);
+    execvp(strings[0], strings);
+    give_up(pipe, "exec", errno);
+}
+
+/* The life of the shim -------------------------------------------------------------------------*/
+
+/* Nothing was started and nothing will be. */
+static void refuse(const char *step, int error)
+{
+    tell(LINE, "failed %d %s\n", error, step);
+    _exit(1);
+}
+
+static void start_work(void)
+{
+    int told[2], go[2];
+    char text[RECORD_BYTES];
+    if (pipe2(told, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0)
+        refuse("pipe", errno);
+    work_pid = fork();
+    if (work_pid < 0)
+        refuse("fork", errno);
+    if (work_pid == 0)
+        become_work(told[1], go[0]);
+    close(told[1]);
+    close(go[0]);
+    close(TEXT);
+    close(CWD);
+    if (read(told[0], &work, sizeof work) != sizeof work)
+        refuse("identity", EIO);
+    started_wall_ms = clock_ms(CLOCK_REALTIME);
+    snprintf(text, sizeof text,
+             "boot %s\nshim %d/%llu\nwork %d/%llu\nisolation %s\nstarted_ms %lld\nend\n", boot,
+             self.pid, self.start, work.pid, work.start, isolation, started_wall_ms);
+    /* Another agent must find the work by this. A power cut takes the work as well as the file,
+     * so that nothing has to be synced before the work may start. */
+    if (!persist("state", text, false))
+        refuse("state", errno);
+    if (write(go[1], "g", 1) != 1)
+        refuse("go", errno);
+    close(go[1]);
+    start_pipe = told[0];
+}
+
+static void listen_here(void)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = "control"};
+    unlink(name.sun_path);
+    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&name, sizeof name) != 0 ||
+        chmod(name.sun_path, 0600) != 0 || listen(listener, CLIENTS_MAX) != 0)
+        refuse("control", errno);
+}
+
+static void hear_signals(void)
+{
+    struct signalfd_siginfo one;
+    while (read(signals, &one, sizeof one) == sizeof one)
+        if (one.ssi_signo != SIGCHLD)
+            stop("Stopped", clock_ms(CLOCK_BOOTTIME), grace_ms);
+}
+
+static void turn(void)
+{
+    struct pollfd on[4 + CLIENTS_MAX] = {
+        {.fd = signals, .events = POLLIN},
+        {.fd = timer, .events = POLLIN},
+        {.fd = listener, .events = POLLIN},
+        {.fd = start_pipe, .events = POLLIN},
+    };
+    for (int i = 0; i < client_count; i++)
+        on[4 + i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
+    int count = client_count;
+    unsigned long long rung;
+    if (poll(on, 4 + count, -1) < 0)
+        return; /* SIGCONT interrupts it. */
+    if (on[1].revents && read(timer, &rung, sizeof rung) < 0)
+        rung = 0; /* It was set again meanwhile; the clock itself is asked below. */
+    keep_time();
+    if (on[3].revents)
+        hear_start();
+    if (on[0].revents)
+        hear_signals();
+    reap();
+    /* From the last one, since whoever is dropped lets the others move up. */
+    for (int i = count - 1; i >= 0; i--)
+        if (on[4 + i].revents && !hear(&clients[i]))
+            drop(i);
+    if (on[2].revents) {
+        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0)
+            welcome(fd);
+    }
+}
+
+static void live(void)
+{
+    char now_boot[64];
+    sigset_t taken;
+    umask(077);
+    if (fchdir(FOLDER) != 0 || !identify(&self))
+        refuse("folder", errno);
+    read_small("/proc/sys/kernel/random/boot_id", now_boot, sizeof now_boot);
+    now_boot[strcspn(now_boot, "\n")] = '\0';
+    if (strcmp(now_boot, boot) != 0)
+        failed = (struct failure){ETIME, "boot"};
+    else if (is_late())
+        failed = (struct failure){ETIME, "deadline"};
+    clients[client_count++] = (struct client){.fd = LINE};
+    if (failed.error != 0)
+        finish();
+    sigfillset(&taken);
+    sigprocmask(SIG_SETMASK, &taken, NULL);
+    sigemptyset(&taken);
+    sigaddset(&taken, SIGCHLD);
+    sigaddset(&taken, SIGTERM);
+    sigaddset(&taken, SIGINT);
+    sigaddset(&taken, SIGHUP);
+    signals = signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC);
+    timer = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (signals < 0 || timer < 0)
+        refuse("timer", errno);
+    if (!is_init() && prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+        refuse("subreaper", errno);
+    listen_here();
+    arm();
+    start_work();
+    for (;;)
+        turn();
+}
+
+/* Leave for the namespaces that the next child is to live in. */
+static bool isolate(const char *how)
+{
+    char map[64];
+    unsigned uid = geteuid(), gid = getegid();
+    if (how[0] == 's')
+        return true;
+    if (how[0] == 'p')
+        return unshare(CLONE_NEWPID) == 0;
+    if (unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
+        return false;
+    /* The one user that we are keeps its number; no other exists in there. */
+    if (!write_small("/proc/self/setgroups", "deny"))
+        return false;
+    snprintf(map, sizeof map, "%u %u 1", uid, uid);
+    if (!write_small("/proc/self/uid_map", map))
+        return false;
+    snprintf(map, sizeof map, "%u %u 1", gid, gid);
+    return write_small("/proc/self/gid_map", map);
+}
+
+/* Put the given descriptors where they belong and close all others. */
+static bool take_descriptors(char **numbers)
+{
+    int copies[FIRST_FREE];
+    for (int i = LINE; i < FIRST_FREE; i++)
+        if ((copies[i] = fcntl(atoi(numbers[i - LINE]), F_DUPFD_CLOEXEC, FIRST_FREE)) < 0)
+            return false;
+    for (int i = LINE; i < FIRST_FREE; i++)
+        if (dup3(copies[i], i, O_CLOEXEC) < 0)
+            return false;
+    syscall(SYS_close_range, FIRST_FREE, ~0U, 0);
+    return fcntl(LINE, F_SETFL, O_NONBLOCK) == 0;
+}
+
+/* Whether this isolation can be had here, tried in earnest: 0, or 3 when /proc stays the host's. */
+static int probe(const char *how)
+{
+    int status = 1;
+    if (!isolate(how))
+        return 1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(see_own_proc() ? 0 : 3);
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return 1;
+    return how[0] == 's' ? 0 : WEXITSTATUS(status);
+}
+
+int main(int count, char **words)
+{
+    long long arguments, variables;
+    if (count == 3 && strcmp(words[1], "probe") == 0)
+        return probe(words[2]);
+    if (count == 2 && strcmp(words[1], "version") == 0) {
+        puts(SHIM_SOURCE);
+        return 0;
+    }
+    if (count != 15 || strcmp(words[1], "run") != 0 || !take_descriptors(words + 9))
+        return 2;
+    isolation = words[2];
+    boot = words[3];
+    user = words[6];
+    deadline_ms = NONE;
+    if ((strcmp(words[4], "none") != 0 && !parse(words[4], &deadline_ms)) ||
+        !parse(words[5], &grace_ms) || !parse(words[7], &arguments) ||
+        !parse(words[8], &variables) || arguments < 1 || arguments + variables > STRINGS_MAX)
+        refuse("numbers", EINVAL);
+    argument_count = (int)arguments;
+    variable_count = (int)variables;
+    setsid();
+    if (!isolate(isolation))
+        refuse("isolation", errno);
+    pid_t child = fork();
+    if (child < 0)
+        refuse("fork", errno);
+    if (child == 0)
+        live();
+    return 0;
+}

@@ -1,0 +1,99 @@
+"""Finds the compiled shim, or compiles it, and asks it what it can do here.
+
+Called once by `runtime` when it starts. An installed Holdfast has the program beside its source; a
+checkout that nobody installed gets it in this user's cache, under the digest of its source, so
+that a changed source is never run by an old program.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+from holdfast.host.runtime.shim_build import NAME, SOURCE, CannotCompile, build, version
+from holdfast.model.errors import Unavailable
+
+ASK_TIMEOUT_S = 10
+# The strongest first. In a namespace the kernel itself ends the tree with its init.
+ISOLATIONS = ("pid-namespace", "user-namespace", "session")
+_HOST_PROC = 3
+
+
+class ShimProgram(msgspec.Struct, frozen=True):
+    """The compiled shim, and what the machine lets it do.
+
+    isolation: pid-namespace; user-namespace, which is a PID namespace that needs no root; or
+        session, in which the shim's own death does not surely end what the work started.
+    has_own_proc: whether work sees a /proc of its own namespace.
+    """
+
+    path: Path
+    isolation: str
+    has_own_proc: bool
+
+
+def find(isolation: str | None = None) -> ShimProgram:
+    """The shim as it can be used here, with the strongest isolation or the one that is named.
+
+    Raises Unavailable when there is none and none can be made. Blocks while it compiles.
+    """
+    path = _program()
+    for name in (isolation,) if isolation is not None else ISOLATIONS:
+        code = _ask(path, "probe", name).returncode
+        if code in (0, _HOST_PROC):
+            return ShimProgram(path, name, code == 0 and name != "session")
+    raise Unavailable(f"the shim {path} cannot isolate work by {isolation or ISOLATIONS} here")
+
+
+def _program() -> Path:
+    wanted = version()
+    installed = SOURCE.with_name(NAME)
+    if _is_made_from(installed, wanted):
+        return installed
+    cached = _cache() / f"{NAME}-{wanted}"
+    if _is_made_from(cached, wanted):
+        return cached
+    try:
+        build(cached)
+    except (CannotCompile, OSError) as error:
+        raise Unavailable(
+            f"work needs the program {NAME}, which is neither at {installed} nor at {cached}, and "
+            f"cannot be made: {error}. Install Holdfast from a wheel, or install gcc"
+        ) from error
+    return cached
+
+
+def _cache() -> Path:
+    """A directory in which nobody else can put a program."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    folder = (Path(root) if root.startswith("/") else Path.home() / ".cache") / "holdfast"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = folder.stat()
+    if about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        raise Unavailable(f"{folder} can be written by others: no program is run from there")
+    return folder
+
+
+def _is_made_from(path: Path, wanted: str) -> bool:
+    try:
+        return path.is_file() and _ask(path, "version").stdout.strip() == wanted
+    except Unavailable:
+        # Made for another kind of processor, or cut short: as good as none.
+        return False
+
+
+def _ask(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            [str(path), *words],
+            capture_output=True,
+            text=True,
+            timeout=ASK_TIMEOUT_S,
+            env={},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"the shim {path} cannot be run: {error}") from error

@@ -1,0 +1,70 @@
+"""How the shim is compiled: called by setup.py for wheels and editable installs, and by
+`shim_binary` when it is first needed and nobody has compiled it.
+
+setup.py runs it before anything is installed, so it needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("shim.c")
+NAME = "holdfast-shim"
+COMPILERS = ("cc", "gcc", "clang")
+COMPILE_TIMEOUT_S = 60
+_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-s")
+# A static program has no loader and no shared library in its memory: a third of the size. Not
+# every machine has the C library to link so.
+_LINKINGS = (("-static",), ())
+
+
+class CannotCompile(Exception):
+    """There is no compiler, or it refused. The message is for whoever installs."""
+
+
+def version(source: Path = SOURCE) -> str:
+    """What the program says when it was made from this source."""
+    return hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+
+
+def compiler() -> str | None:
+    """The compiler that CC names, or the first that is there."""
+    named = os.environ.get("CC", "").split()
+    return next(filter(None, map(shutil.which, [*named[:1], *COMPILERS])), None)
+
+
+def build(target: Path, source: Path = SOURCE) -> None:
+    """Compile the shim to this file, which is there whole or not at all."""
+    program = compiler()
+    if program is None:
+        raise CannotCompile(f"no C compiler ({', '.join(COMPILERS)}) is on the path")
+    draft = target.with_name(f".{target.name}.{os.getpid()}.new")
+    problem = ""
+    try:
+        for linking in _LINKINGS:
+            problem = _compile(program, linking, source, draft)
+            if not problem:
+                draft.chmod(0o755)
+                draft.replace(target)
+                return
+    finally:
+        draft.unlink(missing_ok=True)
+    raise CannotCompile(f"{program} could not compile {source.name}: {problem}")
+
+
+def _compile(program: str, linking: Sequence[str], source: Path, target: Path) -> str:
+    """What was wrong; empty when nothing was."""
+    made = f'-DSHIM_SOURCE="{version(source)}"'
+    command = [program, *_FLAGS, *linking, made, "-o", str(target), str(source)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")

@@ -1,0 +1,158 @@
+"""Starts one attempt: its directory, its files, its shim.
+
+Called by `runtime` in a thread, for it waits for the disk and for a fork. What comes back is the
+near end of a line to the shim, which says on it whether the work has begun.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.agent.words import Launch
+from holdfast.host.runtime import beneath
+from holdfast.host.runtime.attempts import LAUNCH, WORK, Attempts, Choices, lock
+from holdfast.host.runtime.shim_binary import ShimProgram
+from holdfast.host.runtime.surroundings import User, check_supported, surroundings, user
+from holdfast.model.errors import Invalid, InvariantBroken, Unavailable
+from holdfast.model.kinds.template import Template
+
+# The program that we start only forks; the shim is its child.
+FORK_TIMEOUT_S = 10
+PRIVATE, PASSABLE = 0o700, 0o711
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where work is started: on which node, in which boot, by what."""
+
+    node: str
+    boot: str
+    program: ShimProgram
+    attempts: Attempts
+
+
+def start(of: Launch, place: Place, ports: Mapping[str, int], choices: Choices) -> socket.socket:
+    """Start it. Invalid, Unavailable or OSError mean that nothing runs and nothing will."""
+    check_supported(of.template)
+    runs_as = user(of.template.user)
+    attempts = place.attempts
+    _make_room(of, attempts, PRIVATE if runs_as is None else PASSABLE)
+    attempts.prune(of.attempt.uid)
+    folder = str(attempts.root.absolute() / of.attempt.uid / str(of.attempt.number) / WORK)
+    found = surroundings(of, place.node, folder, ports, runs_as.home if runs_as else "")
+    with attempts.of(of.attempt) as fd:
+        held = lock(fd)
+        if held is None:
+            raise InvariantBroken(f"somebody holds the new attempt {of.attempt}")
+        try:
+            beneath.write_new(LAUNCH, fd, msgspec.json.encode(choices), 0o600)
+            owner = (runs_as.uid, runs_as.gid) if runs_as is not None else None
+            _furnish(of.template, fd, owner)
+            with beneath.folder(WORK, fd) as work, _inside(of.template, work, owner) as cwd:
+                text = _text(found.text())
+                try:
+                    return _spawn(
+                        of,
+                        place,
+                        runs_as,
+                        len(found.arguments),
+                        len(found.variables),
+                        (held, text, fd, cwd),
+                    )
+                finally:
+                    os.close(text)
+        finally:
+            os.close(held)
+
+
+def _make_room(of: Launch, attempts: Attempts, mode: int) -> None:
+    try:
+        attempts.make(of.attempt, mode)
+    except FileExistsError:
+        seen = attempts.look(of.attempt)
+        if seen.is_alive or seen.state is not None or seen.exit is not None:
+            raise Invalid(f"attempt {of.attempt.number} of {of.name} was started before") from None
+        # An agent died between making the directory and starting the shim.
+        with attempts.of_replica(of.attempt.uid) as replica:
+            beneath.remove(str(of.attempt.number), replica)
+        attempts.make(of.attempt, mode)
+
+
+def _furnish(of: Template, fd: int, owner: tuple[int, int] | None) -> None:
+    """Put the template's files into the work's own directory."""
+    os.mkdir(WORK, PRIVATE, dir_fd=fd)
+    if owner is not None:
+        os.chown(WORK, *owner, dir_fd=fd, follow_symlinks=False)
+    with beneath.folder(WORK, fd) as work:
+        for file in of.files:
+            *above, name = beneath.parts(file.path, "files.path")
+            mode = int(file.mode, 8) & 0o777
+            with beneath.descend(above, work, owner) as where:
+                beneath.write_new(name, where, file.content.encode(), mode, owner)
+
+
+def _inside(of: Template, work: int, owner: tuple[int, int] | None) -> beneath.Folder:
+    """The open working directory, made where the files did not make it."""
+    names = beneath.parts(of.working_dir, "workingDir") if of.working_dir else []
+    return beneath.descend(names, work, owner)
+
+
+def _text(content: bytes) -> int:
+    """A file without a name: secrets among the variables never touch a disk."""
+    fd = os.memfd_create("holdfast-work", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(content)
+    return fd
+
+
+def _spawn(
+    of: Launch,
+    place: Place,
+    runs_as: User | None,
+    arguments: int,
+    variables: int,
+    files: tuple[int, int, int, int],
+) -> socket.socket:
+    near, far = socket.socketpair()
+    with far:
+        given = (far.fileno(), *files)
+        command = [
+            str(place.program.path),
+            "run",
+            place.program.isolation,
+            place.boot,
+            str(of.deadline_ms) if of.deadline_ms is not None else "none",
+            str(of.grace_ms),
+            runs_as.word() if runs_as is not None else "-",
+            str(arguments),
+            str(variables),
+            *(str(fd) for fd in given),
+            f"{of.namespace}/{of.name}",
+        ]
+        try:
+            # No variable of the agent's or of the work's can lead the shim astray.
+            child = subprocess.Popen(
+                command,
+                env={},
+                pass_fds=given,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            code = child.wait(FORK_TIMEOUT_S)
+        except OSError:
+            near.close()
+            raise
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            code = -1
+        if code == 2:
+            near.close()
+            raise Unavailable("the shim did not understand how it was called")
+    near.setblocking(False)
+    return near

@@ -1,0 +1,138 @@
+"""What a piece of work finds when it starts: its arguments, its variables, its user.
+
+Called by `starting`, before anything is written. A template was validated when it was admitted,
+perhaps by an older server; what would be dangerous here is refused here, too.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.agent.words import Launch
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.kinds.template import Runtime, Template
+from holdfast.model.validation.template import port_variable
+from holdfast.model.validation.text import ARGUMENT_BYTES_MAX
+
+PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# The kernel takes a quarter of the stack's limit, of which 8 MiB are usual; a name may be used in a
+# thousand places, and nobody should build gigabytes here to be refused there.
+STRINGS_BYTES_MAX = 2 * 1024 * 1024
+# What marks every process of an attempt that did not throw its variables away.
+MARK = "HOLDFAST_ATTEMPT"
+
+_REFERENCE = re.compile(r"\$(\$|\([A-Za-z_][-A-Za-z0-9_.]*\))", re.ASCII)
+
+
+class User(msgspec.Struct, frozen=True, gc=False):
+    """As whom the work runs."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+
+    def word(self) -> str:
+        """As the shim takes it: the first group is the main one."""
+        others = [gid for gid in self.groups if gid != self.gid]
+        return f"{self.uid}:" + ",".join(str(gid) for gid in (self.gid, *others))
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    arguments: tuple[str, ...]
+    variables: tuple[str, ...]
+
+    def text(self) -> bytes:
+        """All strings, each with the NUL that ends it."""
+        return b"".join(os.fsencode(s) + b"\x00" for s in (*self.arguments, *self.variables))
+
+
+def _invalid(field: str, value: str, rule: str) -> Invalid:
+    return Invalid(f"{field}: {value}: {rule}", (FieldError(field, value, rule),))
+
+
+def check_supported(of: Template) -> None:
+    """Refuse what this agent cannot do, rather than start something else than was asked for."""
+    if of.runtime is not Runtime.PROCESS:
+        raise _invalid("runtime", of.runtime.value, "this agent runs processes only")
+    if not of.command or not of.command[0]:
+        raise _invalid("command", "", "must name a program")
+    for entry in of.env:
+        if entry.secret is not None:
+            raise _invalid(f"env[{entry.name}].secret", entry.secret.name, _NO_SECRETS)
+        if not entry.name or "=" in entry.name or entry.name.startswith("HOLDFAST_"):
+            raise _invalid("env.name", repr(entry.name), "must not be a variable the agent sets")
+    for file in of.files:
+        if file.secret is not None:
+            raise _invalid(f"files[{file.path}].secret", file.secret.name, _NO_SECRETS)
+
+
+_NO_SECRETS = "this agent cannot read Secrets, so the work would start without it"
+
+
+def user(name: str) -> User | None:
+    """Who the template's user is on this machine; None is whoever the agent is."""
+    if not name:
+        return None
+    try:
+        found = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+    except KeyError:
+        raise _invalid("user", name, "is no user of this machine") from None
+    if found.pw_uid == os.geteuid():
+        return None
+    if os.geteuid() != 0:
+        raise _invalid("user", name, "only an agent that runs as root can start work as another")
+    groups = tuple(os.getgrouplist(found.pw_name, found.pw_gid))
+    return User(found.pw_uid, found.pw_gid, groups, found.pw_dir)
+
+
+def _expand(text: str, known: Mapping[str, str]) -> str:
+    """Replace $(NAME) by what is known; $$ is a dollar, and unknown names stay as they are."""
+    pieces, end, size = [], 0, 0
+    for found in _REFERENCE.finditer(text):
+        inner = found[1]
+        piece = "$" if inner == "$" else known.get(inner[1:-1], found[0])
+        size += len(piece)
+        if size > ARGUMENT_BYTES_MAX:
+            # Checked on the way: a short text may name a long value thousands of times.
+            raise _invalid("env", text[:40] + "…", f"grows beyond {ARGUMENT_BYTES_MAX} bytes")
+        pieces += [text[end : found.start()], piece]
+        end = found.end()
+    return "".join((*pieces, text[end:]))
+
+
+def surroundings(
+    of: Launch, node: str, folder: str, ports: Mapping[str, int], home: str
+) -> Surroundings:
+    """The arguments and variables of an attempt whose ports were chosen."""
+    template = of.template
+    known = {
+        "PATH": PATH_DEFAULT,
+        "HOME": home or folder,
+        "HOLDFAST_REPLICA": of.name,
+        "HOLDFAST_NAMESPACE": of.namespace,
+        "HOLDFAST_UID": of.attempt.uid,
+        "HOLDFAST_NODE": node,
+        "HOLDFAST_TOKEN": str(of.token),
+        "HOLDFAST_DIRECTORY": folder,
+        MARK: f"{of.attempt.uid}/{of.attempt.number}",
+    }
+    known.update({port_variable(name): str(port) for name, port in ports.items()})
+    for entry in template.env:
+        known[entry.name] = _expand(entry.value, known)
+    found = Surroundings(
+        tuple(_expand(argument, known) for argument in template.command),
+        tuple(f"{name}={value}" for name, value in known.items()),
+    )
+    strings = (*found.arguments, *found.variables)
+    if any("\x00" in text for text in strings):
+        raise _invalid("command, env", "", "must not have the character U+0000")
+    size = sum(len(os.fsencode(text)) + 1 for text in strings)
+    if size > STRINGS_BYTES_MAX:
+        raise _invalid("command, env", f"{size} bytes", f"must be at most {STRINGS_BYTES_MAX}")
+    return found

@@ -1,0 +1,106 @@
+"""Ends what may be left of work whose shim died without a word.
+
+Called by `runtime` in a thread, when the lock of an attempt is free and there is no exit. Where the
+shim was init of a namespace, the kernel ends the tree as a part of the shim's own end, a little
+after its files were closed; so its pid has to be gone before anything is proven. Elsewhere the work
+gets a signal when its parent dies, and what it started is found by the mark in its variables.
+
+Nothing is killed by its pid alone: a descriptor of the process is opened first, and only then is
+its start time compared, so that the pid cannot pass to another process in between.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.agent.words import Attempt
+from holdfast.host.runtime.records import Identity, State
+from holdfast.host.runtime.surroundings import MARK
+
+_PROC = Path("/proc")
+_START_FIELD = 22
+# Each round kills what the last one's victims had started before they died.
+ROUNDS_MAX = 20
+ROUND_WAIT_MS = 500
+VARIABLES_BYTES_MAX = 4 * 1024 * 1024
+
+
+def start_of(pid: int) -> int | None:
+    """When this process started, in ticks since the boot; None when there is none."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name of the program is field 2, in parentheses, and may itself have some.
+    return int(text.rpartition(")")[2].split()[_START_FIELD - 3])
+
+
+def _opened(who: Identity) -> int | None:
+    """A descriptor of exactly this process; None when it is gone."""
+    if who.pid <= 0:
+        return None
+    try:
+        fd = os.pidfd_open(who.pid)
+    except (ProcessLookupError, OSError):
+        return None
+    if start_of(who.pid) != who.start:
+        os.close(fd)
+        return None
+    return fd
+
+
+def kill(who: Identity, wait_ms: int) -> bool:
+    """Kill exactly this process and wait. True when it is gone, with the namespace it led."""
+    fd = _opened(who)
+    if fd is None:
+        return True
+    try:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+        waiter = select.poll()
+        waiter.register(fd, select.POLLIN)
+        return bool(waiter.poll(wait_ms))
+    finally:
+        os.close(fd)
+
+
+def _marked(attempt: Attempt) -> list[Identity]:
+    """All processes that carry the mark of this attempt."""
+    mark = f"{MARK}={attempt.uid}/{attempt.number}".encode()
+    found = []
+    for name in os.listdir(_PROC):
+        if not name.isdigit():
+            continue
+        start = start_of(int(name))
+        try:
+            with open(_PROC / name / "environ", "rb") as file:
+                variables = file.read(VARIABLES_BYTES_MAX)
+        except OSError:
+            # Gone meanwhile, or of another user, and so nothing that we started.
+            continue
+        if start is not None and mark in variables.split(b"\x00"):
+            found.append(Identity(int(name), start))
+    return found
+
+
+def end(attempt: Attempt, state: State) -> bool:
+    """Let nothing of this attempt survive. False when something still does, and to be tried again.
+
+    What threw away its variables and left its parents is not found outside a namespace; that is
+    why the isolation is shown with the work's limits.
+    """
+    if not kill(state.shim, ROUND_WAIT_MS) or not kill(state.work, ROUND_WAIT_MS):
+        return False
+    if state.isolation != "session":
+        return True
+    for _ in range(ROUNDS_MAX):
+        left = _marked(attempt)
+        if not left:
+            return True
+        for who in left:
+            kill(who, ROUND_WAIT_MS)
+    return False

@@ -1,0 +1,164 @@
+"""A runtime with real processes, for tests: effects go in, what comes back can be waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast.agent.words import Attempt, Halt, Inventory, Launch, Launched, LookAround
+from holdfast.host.clock import monotonic_ms
+from holdfast.host.runtime.attempts import Attempts
+from holdfast.host.runtime.runtime import Runtime
+from holdfast.model.kinds.template import Template
+
+PATIENCE_S = 30.0
+_uids = itertools.count()
+
+
+def command(script: str) -> Template:
+    """Work that runs a script of the shell."""
+    return Template(command=("/bin/sh", "-c", script))
+
+
+class Workshop:
+    """One agent's runtime."""
+
+    def __init__(self, folder: Path, isolation: str | None = None) -> None:
+        self.folder = folder
+        self.attempts = Attempts(folder)
+        self.told: list[Any] = []
+        self.runtime = Runtime(folder, node="n1", isolation=isolation)
+        self._arrived = asyncio.Event()
+
+    def post(self, stimulus: Any) -> None:
+        self.told.append(stimulus)
+        self._arrived.set()
+
+    def fail(self, bug: BaseException) -> None:
+        self.post(bug)
+
+    def do(self, effect: Any) -> None:
+        self.runtime.performers[type(effect)](effect)
+
+    async def heard(self, kind: type[Any], attempt: Attempt | None = None) -> Any:
+        """The first stimulus of a kind, when it has come."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for one in self.told:
+                    if isinstance(one, BaseException):
+                        raise one
+                    if isinstance(one, kind) and (attempt is None or one.attempt == attempt):
+                        return one
+                self._arrived.clear()
+                await self._arrived.wait()
+
+    def launch(
+        self,
+        template: Template,
+        *,
+        within_ms: int | None = 60_000,
+        grace_ms: int = 500,
+        uid: str = "",
+        number: int = 0,
+    ) -> Attempt:
+        """Launch it with a deadline so far from now; None is without."""
+        attempt = Attempt(uid or f"u{next(_uids)}", number)
+        deadline_ms = monotonic_ms() + within_ms if within_ms is not None else None
+        self.do(Launch(attempt, "team", f"web-{attempt.uid}", template, 7, deadline_ms, grace_ms))
+        return attempt
+
+    async def launched(self, template: Template, **wishes: Any) -> Attempt:
+        """Launch it and wait until it runs."""
+        attempt = self.launch(template, **wishes)
+        await self.heard(Launched, attempt)
+        return attempt
+
+    async def inventory(self) -> Inventory:
+        self.told = [one for one in self.told if not isinstance(one, Inventory)]
+        self.do(LookAround())
+        found: Inventory = await self.heard(Inventory)
+        return found
+
+    def path(self, attempt: Attempt) -> Path:
+        return self.folder / attempt.uid / str(attempt.number)
+
+    def output(self, attempt: Attempt) -> str:
+        return (self.path(attempt) / "stdout").read_text()
+
+    async def prints(self, attempt: Attempt, count: int = 1) -> list[str]:
+        """What it wrote, when it has written so many lines."""
+        await eventually(lambda: self.output(attempt).count("\n") >= count)
+        return self.output(attempt).splitlines()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Until this holds; for what nobody tells us of."""
+    async with asyncio.timeout(PATIENCE_S):
+        # Nobody signals what a process wrote or whether it lives, so the test has to look.
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Whether this process lives, as the machine sees it. A zombie does not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def pid_of(process_id: str) -> int:
+    """The pid in a process's name."""
+    return int(process_id.split("/")[1])
+
+
+def marked(attempt: Attempt) -> list[int]:
+    """All living processes of an attempt, by what is in their variables."""
+    mark = f"HOLDFAST_ATTEMPT={attempt.uid}/{attempt.number}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        with suppress(OSError):
+            if name.isdigit() and mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                found.append(int(name))
+    return [pid for pid in found if is_running(pid)]
+
+
+@asynccontextmanager
+async def workshop(
+    folder: Path, isolation: str | None = None, *, leaves_work: bool = False
+) -> AsyncIterator[Workshop]:
+    """A started runtime, whose work is ended with it unless the test wants to find it again."""
+    one = Workshop(folder, isolation)
+    await one.runtime.start(one.post, one.fail)
+    try:
+        yield one
+    finally:
+        await one.runtime.stop()
+        if not leaves_work:
+            end_all(one.attempts)
+
+
+def end_all(attempts: Attempts) -> None:
+    """Kill every shim that is left."""
+    for uid in attempts.uids():
+        for number in attempts.numbers(uid):
+            seen = attempts.look(Attempt(uid, number))
+            if seen.is_alive and seen.state is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(seen.state.shim.pid, signal.SIGKILL)
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    """Run a test's story to its end."""
+    asyncio.run(story)
+
+
+def halt(attempt: Attempt, grace_ms: int = 500) -> Halt:
+    return Halt(attempt, grace_ms)
