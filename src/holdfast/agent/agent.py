@@ -68,7 +68,7 @@ class Agent:
         told = self._cache.step(stimulus, now)
         match stimulus:
             case Started(boot=boot):
-                self._entry.begin(boot)
+                self._entry.begin(boot, now_ms)
                 out.append(LookAround())
             case Inventory():
                 self._crew.take_inventory(stimulus, now_ms)

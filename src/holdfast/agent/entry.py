@@ -31,17 +31,19 @@ class Entry:
     def __init__(self, node: str, identity: str, facts: Facts, rng: Rng) -> None:
         self._name, self._identity, self._facts, self._rng = node, identity, facts, rng
         self._boot = ""
-        # Tells the registrations of one process from those of the one before it.
-        self._nonce = 0
+        # Tells the registrations of one process from those of the one before it, and a try from
+        # the one before it that was refused.
+        self._process = ""
+        self._refused = 0
         self._has_looked = self._is_waiting = self._is_accepted = False
         self._seen: Node | None = None
         self._failures = 0
         self.next_ms = 0
 
-    def begin(self, boot: str) -> None:
+    def begin(self, boot: str, now_ms: int) -> None:
         """The agent has started, in this boot of its machine."""
         self._boot = boot
-        self._nonce = int(self._rng.random() * _NONCES)
+        self._process = f"{boot}.{now_ms:x}.{int(self._rng.random() * _NONCES):x}"
 
     def again(self, now_ms: int) -> None:
         """A life has ended: look what the servers say of the node."""
@@ -73,7 +75,7 @@ class Entry:
         seen = self._seen
         life = f"{seen.metadata.uid}/{seen.status.incarnation}" if seen is not None else "new/0"
         intent = "return" if self.is_after_fence else "register"
-        what = f"{life}/{intent}-{self._nonce}"
+        what = f"{life}/{intent}-{self._process}.{self._refused}"
         whole = f"{self._identity}/{what}"
         return whole if len(whole) <= OPERATION_ID_MAX else what
 
@@ -93,7 +95,7 @@ class Entry:
                 return None
             case Refusal():
                 # Decided, so the next try is another one.
-                self._nonce += 1
+                self._refused += 1
         self._failed(now_ms)
         return None
 

@@ -132,17 +132,18 @@ def _of_another_life(work: Work, replica: Replica, binding: Binding, view: View)
 def _begin(work: Work, replica: Replica, view: View) -> Step:
     """It was never reported to run, or is not known to: start it, or say what became of it."""
     policy = replica.spec.template.restart
+    reason = "Started" if replica.status.state is State.BOUND else "Returned"
     match work.phase:
         case Phase.NONE:
             return _launch(work, replica, view)
         case Phase.RUNNING:
-            return _move(work, replica, view, State.RUNNING, "Started", work.process)
+            return _move(work, replica, view, State.RUNNING, reason, work.process)
         case Phase.ENDED if work.has_run:
             ends = outcome(policy, work.process)
             if ends is not None:
                 return _finished(work, replica, view, ends)
             # It ran, and its end is the next thing to say.
-            return _move(work, replica, view, State.RUNNING, "Started", alive(work.process))
+            return _move(work, replica, view, State.RUNNING, reason, alive(work.process))
         case Phase.ENDED:
             is_last = policy is RestartPolicy.NEVER or work.crashes >= START_TRIES_MAX
             if is_last and work.process.reason != DEADLINE_PASSED:

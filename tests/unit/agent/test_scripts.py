@@ -1,0 +1,157 @@
+"""Stories of one agent, told in text: what happens to it, and everything that it does.
+
+Each tests/golden/agent-*.txt is a script. A line that begins with `>` is something that happens;
+below it stands what the agent did, with the reading of its clock in milliseconds. Requests are
+judged by the real authority. To write the agent's lines anew:
+
+    HOLDFAST_REWRITE_GOLDEN=1 pytest tests/unit/agent/test_scripts.py
+
+and then read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
+from holdfast.model.lifecycle import Cause, State
+from tests.plane import NODES, REPAIR
+from tests.unit.agent.rig import Rig, verdict_text
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+SCRIPTS = sorted(path.stem for path in GOLDEN.glob("agent-*.txt"))
+
+
+class Player:
+    """Performs the commands of a script."""
+
+    def __init__(self) -> None:
+        self.rig = Rig()
+        self.replicas: dict[str, Any] = {}
+
+    def bind(self, name: str, restart: str = "Always", disconnect: str = "stop") -> None:
+        """A replica is bound to our node; `name` says which workload it is the first of."""
+        made = self.rig.bound(
+            name, restart=RestartPolicy(restart), on_disconnect=OnDisconnect(disconnect)
+        )
+        self.replicas[name] = made
+
+    def of(self, name: str) -> str:
+        return str(self.replicas[name].name)
+
+    def now(self, name: str) -> Any:
+        return self.rig.it.get(self.replicas[name])
+
+    def show(self, name: str) -> None:
+        """How the servers see a replica."""
+        replica = self.rig.it.get(self.replicas[name])
+        if replica is None:
+            self.rig.lines.append(f"         = {self.of(name)}: gone")
+            return
+        status = replica.status
+        process = status.process
+        why = f", {process.reason}" if process.reason else ""
+        self.rig.lines.append(
+            f"         = {replica.name}: {status.state.value}, {status.stage.value}, "
+            f"restarts {process.restarts}{why}"
+        )
+
+    def evict(self, name: str) -> None:
+        self.rig.it.stopping(self.now(name), Cause.SCALE_DOWN)
+
+    def mark(self) -> None:
+        """controller:nodes marks the node and gives up its work for the moment."""
+        mark = self.rig.it.marked()
+        for name in self.replicas:
+            replica = self.now(name)
+            state = replica.status.state
+            if state in (State.BOUND, State.RUNNING, State.STOPPING):
+                self.rig.it.yes(NODES, self.rig.it.to_unknown(replica, mark))
+
+    def repair(self, name: str, to: str) -> None:
+        self.rig.it.yes(REPAIR, self.rig.it.repaired(self.now(name), State(to)))
+
+    def answer(self, kind: str) -> None:
+        self.rig.lines.append("         = " + verdict_text(self.rig.answer(kind)))
+
+    def exit(self, name: str, how: str = "0", reason: str = "") -> None:
+        """It ends with a code, or by a signal such as -9."""
+        code = int(how)
+        signal = -code if code < 0 else None
+        self.rig.exited(self.of(name), code=code, signal=signal, reason=reason)
+
+    def commands(self) -> dict[str, Callable[..., object]]:
+        rig = self.rig
+        return {
+            "start": rig.start,
+            "inventory": rig.look,
+            "reboot": rig.reboot,
+            "settle": rig.settle,
+            "news": rig.news,
+            "deliver": rig.deliver,
+            "clear": rig.it.cleared,
+            "fence": rig.it.fenced,
+            "hold": rig.hold,
+            "lose": rig.lose,
+            "drop": rig.drop,
+            "wait": lambda ms: rig.wait(int(ms)),
+            "freeze": self._freeze,
+            "pass": self._pass,
+            "stop": rig._off,
+            "launched": lambda name: rig.launched(self.of(name)),
+            "refused": lambda name, reason: rig.refused(self.of(name), reason),
+            "exit": self.exit,
+            "bind": self.bind,
+            "show": self.show,
+            "evict": self.evict,
+            "mark": self.mark,
+            "repair": self.repair,
+            "answer": self.answer,
+        }
+
+    def _freeze(self, ms: str) -> None:
+        """The agent is paused: time passes and it is told nothing."""
+        self.rig.plane.elapsed_ms += int(ms)
+
+    def _pass(self, ms: str) -> None:
+        """Time passes and all is well; what the agent does meanwhile is not written down."""
+        for _ in range(0, int(ms), 5_000):
+            self.rig.wait(5_000)
+            self.rig.settle()
+        self.rig.lines.clear()
+
+    def play(self, line: str) -> list[str]:
+        """Perform one command; what came of it."""
+        verb, *words = line.removeprefix(">").partition("#")[0].split()
+        self.rig.lines.clear()
+        self.commands()[verb](*words)
+        return list(self.rig.lines)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_agent_does_what_the_script_says(name: str) -> None:
+    """The whole story of a node, read line by line. [H5, H8, C6.4, C7.3, C7.5, F6, A7]"""
+    path = GOLDEN / f"{name}.txt"
+    text = path.read_text(encoding="utf-8")
+    player = Player()
+    told: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(">"):
+            told += [line, *player.play(line)]
+        elif line.startswith("#") or not line.strip():
+            told.append(line)
+    made = "\n".join(told) + "\n"
+    if os.environ.get("HOLDFAST_REWRITE_GOLDEN"):
+        path.write_text(made, encoding="utf-8")
+        text = made
+    assert made == text
+
+
+def test_there_is_a_script_for_every_way_a_node_can_fare() -> None:
+    """A script that is not found plays nothing. [N3]"""
+    assert len(SCRIPTS) >= 10
