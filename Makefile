@@ -23,7 +23,7 @@ help: ## List the targets
 
 install: $(VENV)/.installed ## Make .venv with Holdfast and all that developing it needs, at pinned versions
 
-$(VENV)/.installed: pyproject.toml constraints.txt tools/make-venv
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt tools/make-venv src/holdfast/host/runtime/shim.c
 	@tools/make-venv $(PYTHON) $(VENV)
 	@touch $@
 
@@ -77,4 +77,5 @@ lock: ## Rewrite constraints.txt with the newest versions that pyproject.toml al
 
 clean: ## Remove .venv, caches and build products
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	rm -f src/holdfast/host/runtime/holdfast-shim
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
