@@ -1,0 +1,69 @@
+"""When the place of a replica that ended may be taken again."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.correct.endings import (
+    ENDINGS_ANNOTATION,
+    PAUSE_MAX_MS,
+    PAUSE_MIN_MS,
+    ending,
+    endings,
+    replaced_at_ms,
+)
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import State
+from tests.unit.correct.pictures import AGENT, WALL_MS, record, replica
+
+
+def crashed(before: str = "", after_ms: int = 500, to: State = State.FAILED) -> Replica:
+    steps = (
+        record(to, AGENT, after_ms, State.RUNNING),
+        record(State.RELEASED, AGENT, after_ms, to),
+    )
+    annotations = {ENDINGS_ANNOTATION: before} if before else {}
+    return replica(State.RELEASED, transitions=steps, annotations=annotations)
+
+
+@pytest.mark.parametrize(
+    "before, pause_ms",
+    [
+        ("", PAUSE_MIN_MS),
+        ("1", 2 * PAUSE_MIN_MS),
+        ("4", 16 * PAUSE_MIN_MS),
+        ("30", PAUSE_MAX_MS),
+        ("no number", PAUSE_MIN_MS),
+        ("99999999999999999999", PAUSE_MIN_MS),
+    ],
+)
+def test_each_ending_in_a_row_doubles_the_pause(before: str, pause_ms: int) -> None:
+    """Up to a longest one; an annotation that somebody spoilt counts as none. [I1, C7.6]"""
+    assert replaced_at_ms(crashed(before)) == WALL_MS + 500 + pause_ms
+
+
+def test_a_service_that_ends_well_right_away_waits_as_well() -> None:
+    """Success is no reason to start a service again and again without a pause. [I1]"""
+    assert replaced_at_ms(crashed("1", to=State.SUCCEEDED)) == WALL_MS + 500 + 2_000
+
+
+def test_work_that_ran_for_long_was_well() -> None:
+    """Its end is the first in a row, whatever was before. [I1]"""
+    assert endings(crashed("7", after_ms=600_000)) == 1
+    assert endings(crashed("7", after_ms=599_999)) == 8
+
+
+@pytest.mark.parametrize(
+    "by, source", [("system:controller:repair", State.UNKNOWN), (AGENT, State.UNKNOWN)]
+)
+def test_work_that_was_lost_with_its_node_is_replaced_at_once(by: str, source: State) -> None:
+    """A fence says nothing about the next one. [H5, I3]"""
+    lost = replica(State.RELEASED, transitions=(record(State.FAILED, by, 0, source),))
+    assert ending(lost) is None
+    assert endings(lost) == replaced_at_ms(lost) == 0
+
+
+def test_work_that_was_stopped_on_purpose_is_replaced_at_once() -> None:
+    """A drain or a person's delete is no crash. [I1]"""
+    stopped = replica(State.RELEASED, transitions=(record(State.STOPPING, "ada"),))
+    assert replaced_at_ms(stopped) == 0

@@ -1,0 +1,241 @@
+"""controller:workload: births, replacements, scaling down and deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.correct.endings import ENDINGS_ANNOTATION
+from holdfast.correct.workload import WorkloadController, revision_of
+from holdfast.model.kinds.template import EnvVar
+from holdfast.model.kinds.workload import Gang, Job, WorkloadType
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.meta import Object
+from holdfast.model.requests import Create, Evict, Move, Remove, Update
+from tests.plane import template
+from tests.unit.correct.pictures import (
+    AGENT,
+    NOW,
+    TEMPLATE,
+    TERM,
+    later,
+    record,
+    replica,
+    view,
+    workload,
+)
+from tests.unit.correct.team_rig import ADMIN, Rig, accepted
+
+KEY = ("acme", "web")
+
+
+def plan(*objects: Object, after_ms: int = 0) -> Any:
+    return WorkloadController().reconcile(view(*objects), KEY, TERM, later(after_ms))
+
+
+def wanted(*objects: Object) -> list[tuple[str, str]]:
+    return [_short(request) for request in plan(*objects).requests]
+
+
+def _short(request: Any) -> tuple[str, str]:
+    match request:
+        case Create(object=obj) | Update(object=obj):
+            return type(request).__name__, obj.name
+        case Move(target=target, to=to):
+            return to.value, target.name
+        case Evict(target=target, cause=cause):
+            return cause.value, target.name
+        case Remove(name=name):
+            return "Remove", name
+    raise AssertionError(request)
+
+
+def test_every_empty_place_gets_its_first_replica() -> None:
+    """Names follow from the place, so that asking twice makes nothing twice. [I1, E5]"""
+    service = workload(3)
+    made = plan(service, replica(State.RUNNING, 1))
+    assert [_short(it) for it in made.requests] == [("Create", "web-0-0"), ("Create", "web-2-0")]
+    assert made == plan(service, replica(State.RUNNING, 1))
+    assert len({it.operation for it in made.requests}) == 2
+
+
+def test_a_replica_carries_what_it_is_made_from() -> None:
+    """Workload, place, template, revision, gang, and the template's annotations. [A2, A3]"""
+    service = workload(1, gang=Gang(min_available=1))
+    spec = plan(service).requests[0].object.spec
+    assert (spec.workload, spec.workload_uid, spec.ordinal) == ("web", "uid-web", 0)
+    assert spec.template == service.spec.template
+    assert spec.revision == revision_of(service.spec.template)
+    assert spec.gang == "web"
+
+
+def test_a_revision_follows_from_the_template_alone() -> None:
+    """The same template has the same revision, another one another. [I6]"""
+    other = msgspec.structs.replace(TEMPLATE, env=(EnvVar("A", "1"),))
+    assert revision_of(TEMPLATE) == revision_of(msgspec.structs.replace(TEMPLATE))
+    assert revision_of(TEMPLATE) != revision_of(other)
+
+
+@pytest.mark.parametrize(
+    "state", [State.UNKNOWN, State.STOPPING, State.FAILED, State.SUCCEEDED, State.BOUND]
+)
+def test_a_place_is_not_taken_before_it_was_released(state: State) -> None:
+    """What may still run has no successor yet. [C6.4, H5, I3]"""
+    assert wanted(workload(1), replica(state)) == []
+
+
+def test_a_released_place_gets_the_next_incarnation_and_the_old_object_stays() -> None:
+    """The released replica goes only once its successor is there. [H5, I5]"""
+    service = workload(1)
+    old = replica(State.RELEASED, incarnation=2)
+    assert wanted(service, old) == [("Create", "web-0-3")]
+    new = replica(State.PENDING, incarnation=3)
+    assert wanted(service, old, new) == [("Remove", "web-0-2")]
+
+
+def test_a_place_that_crashes_waits_longer_each_time() -> None:
+    """The count goes with the replica, so a new controller knows it too. [I1, C7.4]"""
+    service = workload(1)
+    steps = (record(State.FAILED, AGENT, 0, State.RUNNING),)
+    old = replica(State.RELEASED, transitions=steps, annotations={ENDINGS_ANNOTATION: "2"})
+    waiting = plan(service, old)
+    assert (waiting.requests, waiting.wake_after_ms) == ((), 4_000)
+    assert plan(service, old, after_ms=3_999).wake_after_ms == 1
+    (birth,) = plan(service, old, after_ms=4_000).requests
+    assert birth.object.name == "web-0-1"
+    assert birth.object.metadata.annotations == {ENDINGS_ANNOTATION: "3"}
+
+
+def test_the_highest_places_go_first_when_fewer_are_wanted() -> None:
+    """What has no place is released, what runs is stopped, what is ending is left alone. [I1]"""
+    states = (State.RUNNING, State.PENDING, State.RUNNING, State.UNKNOWN, State.RELEASED)
+    mine = [replica(state, ordinal) for ordinal, state in enumerate(states)]
+    assert wanted(workload(1), *mine) == [
+        ("Remove", "web-4-0"),
+        ("ScaleDown", "web-2-0"),
+        ("Released", "web-1-0"),
+    ]
+
+
+def test_of_two_at_one_place_the_one_that_came_further_stays() -> None:
+    """However they came to be there. [C6.4]"""
+    running, pending = replica(State.RUNNING), replica(State.PENDING, incarnation=1)
+    assert wanted(workload(1), running, pending) == [("Released", "web-0-1")]
+    twice = replica(State.RUNNING, incarnation=1)
+    assert wanted(workload(1), running, twice) == [("ScaleDown", "web-0-0")]
+
+
+def test_a_replica_whose_deletion_was_asked_for_is_let_go() -> None:
+    """A person deletes one that waits, or one that came back from Unknown. [I5]"""
+    assert wanted(workload(1), replica(State.PENDING, dying=True)) == [("Released", "web-0-0")]
+    assert wanted(workload(1), replica(State.RUNNING, dying=True)) == [("ScaleDown", "web-0-0")]
+
+
+def test_a_deleted_workload_is_emptied_and_then_let_go() -> None:
+    """Only the finalizer that is ours goes, and only when nothing is left. [I5, A2]"""
+    dying = workload(2, dying=True)
+    mine = [replica(State.RUNNING), replica(State.RESERVED, 1), replica(State.STOPPING, 2)]
+    assert wanted(dying, *mine, replica(State.RELEASED, 3)) == [
+        ("Deleted", "web-0-0"),
+        ("Released", "web-1-0"),
+        ("Remove", "web-3-0"),
+    ]
+    assert wanted(dying, replica(State.UNKNOWN)) == []
+    (let_go,) = plan(dying).requests
+    assert let_go.object.metadata.finalizers == ("example.com/mine",)
+    assert let_go.object.metadata.resource_version == dying.metadata.resource_version
+
+
+def test_an_earlier_workload_of_this_name_is_another_one() -> None:
+    """Its replicas are not counted as ours. [A2]"""
+    stranger = replica(State.RUNNING)
+    spec = msgspec.structs.replace(stranger.spec, workload_uid="uid-before")
+    stranger = msgspec.structs.replace(stranger, spec=spec)
+    assert wanted(workload(1), stranger) == [("Create", "web-0-0")]
+
+
+@pytest.mark.parametrize("kind", [WorkloadType.JOB, WorkloadType.PER_NODE])
+def test_other_types_are_left_alone_but_can_be_deleted(kind: WorkloadType) -> None:
+    """Nothing pretends to run them, and nothing keeps them from going. [I5]"""
+    assert wanted(workload(2, type=kind)) == []
+    assert wanted(workload(2, type=kind, dying=True)) == [("Update", "web")]
+
+
+def test_a_workload_that_is_gone_needs_nothing() -> None:
+    """A key may be looked at after its object went. [I1]"""
+    assert WorkloadController().reconcile(view(), KEY, TERM, NOW).requests == ()
+
+
+def rig_with(**spec: Any) -> Rig:
+    rig = Rig()
+    rig.plane.tenant()
+    rig.plane.node("node-a")
+    rig.plane.workload(**spec)
+    return rig
+
+
+def test_a_crash_loop_slows_down_and_says_so() -> None:
+    """Five crashes in a row, on the real authority, with growing pauses and a reason. [I1, E3]"""
+    rig = rig_with(replicas=1)
+    pauses = []
+    for incarnation in range(5):
+        rig.turn(1)
+        rig.bind_all()
+        rig.agents()
+        rig.run(100)
+        last = rig.get("replicas", f"web-0-{incarnation}", "acme")
+        rig.ends(last)
+        since_ms = rig.now_ms
+        rig.run(200)
+        status = rig.get("workloads", "web", "acme").status
+        assert status.progress.pending_reasons == {"CrashLoopBackoff": 1}
+        assert f"{incarnation + 1} in a row" in status.progress.last_error
+        while rig.get("replicas", f"web-0-{incarnation + 1}", "acme") is None:
+            rig.run(100)
+        pauses.append(round((rig.now_ms - since_ms) / 1000))
+    assert pauses == [1, 2, 4, 8, 16]
+
+
+def test_a_person_deletes_a_waiting_replica_and_gets_a_new_one() -> None:
+    """Its object goes with its release; the place is filled again. [I5, C7.2]"""
+    rig = rig_with(replicas=1)
+    rig.run()
+    first = rig.get("replicas", "web-0-0", "acme")
+    accepted(rig.plane.ask(ADMIN, Remove("replicas", "acme", "web-0-0")))
+    rig.run()
+    again = rig.get("replicas", "web-0-0", "acme")
+    assert again.status.state is State.PENDING
+    assert again.metadata.uid != first.metadata.uid
+
+
+def test_a_job_is_deleted_though_nobody_runs_it() -> None:
+    """The real authority takes the finalizer's removal for any type. [I5]"""
+    rig = rig_with(type=WorkloadType.JOB, job=Job(completions=1), template=template())
+    rig.run()
+    assert rig.states() == {}
+    accepted(rig.plane.ask(ADMIN, Remove("workloads", "acme", "web")))
+    rig.run()
+    assert rig.get("workloads", "web", "acme") is None
+
+
+def test_deletion_waits_for_work_out_of_contact_until_its_fence() -> None:
+    """Nothing is forced: the replica goes when its node is fenced. [C6.4, I5]"""
+    rig = rig_with(replicas=1)
+    rig.turn()
+    rig.silent = {"node-a"}
+    rig.run(45_000)
+    assert rig.states() == {"web-0-0": "Unknown"}
+    accepted(rig.plane.ask(ADMIN, Remove("workloads", "acme", "web")))
+    rig.run(20_000)
+    assert rig.states() == {"web-0-0": "Unknown"}
+    rig.run(45_000)
+    assert rig.states() == {}
+    assert rig.get("workloads", "web", "acme") is None
+
+
+def test_scale_down_causes_are_those_of_the_table() -> None:
+    """Evictions name the cause that belongs to this controller. [A9]"""
+    (evict,) = plan(workload(0), replica(State.RUNNING)).requests
+    assert (evict.cause, evict.term) == (Cause.SCALE_DOWN, TERM)
