@@ -169,7 +169,7 @@ def _verdict(result: Result) -> Accepted | Refused:
         error = error_of(result.code, result.status, result.reason, may_have_happened=True)
         return Refused(error, result.status.details.retry_after_seconds * 1_000)
     objects = tuple(read_object(bytes(raw)) for raw in result.objects)
-    return Accepted(result.revision, objects, result.replayed, created=result.code == 201)
+    return Accepted(result.revision, objects, result.replayed)
 
 
 def read_object(body: bytes) -> Object:

@@ -114,3 +114,24 @@ def test_a_history_that_is_gone_leads_to_a_new_list(tmp_path: Path) -> None:
     )
     story = asyncio.run(told(server, 3))
     assert [(type(n), n.revision) for n in story] == [(Listed, 5), (Listed, 50), (Listed, 60)]
+
+
+def test_no_version_is_believed_that_a_server_of_ours_would_not_send(tmp_path: Path) -> None:
+    """Neither a bookmark with an object's version nor an object with a bookmark's. [INV10]"""
+    mark = '{"type":"BOOKMARK","object":{"kind":"Tenant","metadata":{"resourceVersion":"18"}}}'
+    odd = event("ADDED", "b", 6).replace('"resourceVersion":"12"', '"resourceVersion":"13"')
+    server = Scripted(
+        tmp_path,
+        says({"metadata": {"resourceVersion": "10"}, "items": []}),
+        tenants(5, "a"),
+        lines(mark, event("ADDED", "z", 7)),
+        lines(odd),
+        lines(event("ADDED", "b", 6)),
+    )
+    listed, first = asyncio.run(told(server, 2))
+    assert (type(listed), listed.revision) == (Listed, 5)
+    assert (first.object.name, first.revision) == ("b", 6)
+    since = [
+        path.partition("resourceVersion=")[2].partition("&")[0] for _, path, _ in server.seen[2:5]
+    ]
+    assert since == ["11", "11", "11"]
