@@ -60,7 +60,7 @@ def errand(sender: Identity, body: Any) -> Errand:
             return Errand("GET", HEARTBEATS_PATH, _heard)
         case Create(object=obj):
             path = paths.collection(kind_of(obj), obj.namespace)
-            return _write("POST", path, sender, body, encode(obj), replays=200)
+            return _write("POST", path, sender, body, encode(obj))
         case Update(object=obj):
             path = paths.one(kind_of(obj), obj.namespace, obj.name, body.subresource)
             return _write("PUT", path, sender, body, encode(obj))
@@ -107,7 +107,6 @@ def _write(
     data: bytes,
     *,
     form: str = JSON,
-    replays: int = 0,
 ) -> Errand:
     # An unknown field in what a component writes is a bug; it must not pass with a warning.
     query = {
@@ -117,9 +116,7 @@ def _write(
     if request.dry_run:
         query["dryRun"] = "All"
     headers = _headers(request.operation, form)
-    return Errand(
-        method, path, lambda answer: written(answer, replays=replays), data, query, headers
-    )
+    return Errand(method, path, written, data, query, headers)
 
 
 def _patch(sender: Identity, patch: Patch) -> Errand:

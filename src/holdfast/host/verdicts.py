@@ -77,23 +77,23 @@ class _Kind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-def written(answer: Answer, *, replays: int = 0) -> Accepted | Refusal | HoldfastError:
-    """The verdict on a write of one object. `replays` is the code of a yes that was given before.
+def written(answer: Answer) -> Accepted | Refusal | HoldfastError:
+    """The verdict on a write of one object.
 
-    A bare Status is a yes as well: the object is gone, or was seen by an earlier answer. It names
-    no revision.
+    A bare Status is a yes as well: the object is gone, by this request or by an earlier one. It
+    names no revision.
     """
     if not answer.is_good:
         return no(answer, is_write=True)
     try:
         if msgspec.json.decode(answer.body, type=_Kind).kind == "Status":
-            return Accepted(0, (), replayed=answer.code == replays)
+            return Accepted(0, ())
         obj = read_object(answer.body)
         version = obj.metadata.resource_version
         revision = object_revision(version) if version else 0
     except (msgspec.DecodeError, UnicodeDecodeError, Invalid, Missing) as error:
         return unread(error)
-    return Accepted(revision, (obj,), replayed=answer.code == replays)
+    return Accepted(revision, (obj,))
 
 
 def unread(error: Exception) -> OutcomeUnknown:
