@@ -92,6 +92,8 @@ async def _one_from_store(call: Call) -> Entry | None:
 
 def too_new(call: Call) -> Unavailable:
     """What a client hears that has seen more than this server has."""
+    if call.version is not None and call.version.is_any:
+        return Unavailable("the server is still reading the store")
     version = call.query.get("resourceVersion", "")
     return Unavailable(f"Too large resource version: {version}", code=status.VERSION_TOO_LARGE)
 
