@@ -27,9 +27,13 @@ def zone_of(node: Node) -> str:
 
 
 def has_agent(node: Node) -> bool:
-    """Whether an agent ever presented itself for this node, or only an operator made it."""
+    """Whether an agent ever presented itself for this node, or only an operator made it.
+
+    A node that begins with a registration is in its first life; one that an operator made is in
+    none, until its agent says what it is.
+    """
     status = node.status
-    return bool(status.agent_version or status.boot_id or status.address)
+    return bool(status.incarnation or status.agent_version or status.boot_id or status.address)
 
 
 class Brakes:

@@ -4,7 +4,7 @@ controller:nodes keeps one. It asks every server whom it heard and puts the answ
 own monotonic clock. Silence counts only from when somebody was there to hear:
 
 - from this controller's own first answer of each server, and from that server's own start;
-- not at all while half of the servers or more give no answer;
+- not at all while half of the servers or more give no answer, and from their return after that;
 - from a while after a server was lost, since its agents have to find another one first.
 
 So the observer's own troubles never look like those of the nodes.
@@ -48,7 +48,8 @@ class Evidence:
         """Take in a server's answer. Returns the nodes that were heard again since the last one."""
         server = self._servers.setdefault(to, _Server(asked_ms=sent_ms))
         since_ms = now_ms - heard.listening_ms
-        if server.known_until_ms is None:
+        if server.known_until_ms is None or not self.is_listening(now_ms):
+            # We may have been cut off together, and the agents with us.
             server.blind_until_ms = now_ms
         elif since_ms > server.known_until_ms or heard.server != server.name:
             # It began anew; whom its last life heard at last, nobody knows.

@@ -124,9 +124,8 @@ def node(
     agent: str = "1.0",
 ) -> Node:
     made = Mark(number=mark, at=at()) if mark else None
-    status = NodeStatus(
-        phase=phase, mark=made, marks=mark, incarnation=incarnation, agent_version=agent
-    )
+    life = {"incarnation": incarnation, "agent_version": agent} if agent else {}
+    status = NodeStatus(phase=phase, mark=made, marks=mark, **life)
     return Node(meta(name), spec=NodeSpec(region="eu", zone=zone), status=status)
 
 

@@ -1,0 +1,290 @@
+"""controller:nodes: suspicion, marks, fences, and what holds them back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.correct.brakes import MARKS_PER_ZONE_MAX
+from holdfast.correct.nodes import LISTEN, LOSE_AFTER_MS, NodesController
+from holdfast.model.fence import FenceTiming
+from holdfast.model.heartbeat import Heard, HeardOf
+from holdfast.model.kinds.node import Node, NodePhase, NodeSpec
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import JudgeNode, Move, NodeWord
+from tests.unit.correct.pictures import NOW, TERM, later, node, replica, view
+from tests.unit.correct.team_rig import DONE, LOST_AFTER, Rig
+
+NAMES = ("node-a", "node-b", "node-c", "node-d")
+
+
+def world(*names: str, zone: str = "eu-west-a", **more: Any) -> Rig:
+    rig = Rig(**more)
+    rig.plane.tenant()
+    for name in names or NAMES:
+        agent = rig.plane.node(name, zone=zone)
+        assert agent.status.phase is NodePhase.READY
+    rig.plane.workload(replicas=len(names or NAMES))
+    rig.turn()
+    rig.writes()
+    return rig
+
+
+def listened(controller: NodesController, for_ms: int, *nodes: Node) -> None:
+    """The nodes become known, and for so long one server answers that it heard nobody."""
+    for it in nodes:
+        controller.reconcile(view(*nodes), ("", it.name), TERM, NOW)
+    answer = Heard("s1", 2 * LOSE_AFTER_MS, {}, FenceTiming())
+    for ms in range(0, for_ms + 1, 2_000):
+        now = later(ms)
+        controller.answered(HeardOf(), "s1", answer, now.monotonic_ms, now)
+
+
+def until(rig: Rig, name: str, phase: str, most_ms: int = 200_000) -> int:
+    """Let time pass until a node is in a phase; how long that took."""
+    since_ms = rig.now_ms
+    while rig.phase(name) != phase:
+        rig.run(500)
+        assert rig.now_ms - since_ms < most_ms, f"{name} is {rig.phase(name)}, not {phase}"
+    return rig.now_ms - since_ms
+
+
+def on(rig: Rig, name: str) -> list[Any]:
+    return [
+        it
+        for it in rig.all("replicas")
+        if it.status.binding is not None and it.status.binding.node == name
+    ]
+
+
+def test_a_silent_node_is_suspected_marked_fenced_and_its_work_replaced() -> None:
+    """The whole way, on the real authority, at its own times. [H4, H5, C6.4]"""
+    rig = world()
+    (before,) = on(rig, "node-a")
+    rig.silent = {"node-a"}
+    assert 20_000 <= until(rig, "node-a", "Suspect") <= 25_000
+    assert on(rig, "node-a")[0].status.state is State.RUNNING
+    assert 13_000 <= until(rig, "node-a", "Unknown") <= 18_000
+    rig.run(1_000)
+    assert on(rig, "node-a")[0].status.state is State.UNKNOWN
+    assert 44_000 <= until(rig, "node-a", "Fenced") <= 49_000
+    rig.turn()
+    place = before.spec.ordinal
+    after = [it for it in rig.all("replicas") if it.spec.ordinal == place]
+    assert [(it.name, it.status.state) for it in after] == [(f"web-{place}-1", State.RUNNING)]
+    assert after[0].status.binding.node != "node-a"
+
+
+def test_no_replacement_is_made_before_the_fence() -> None:
+    """Until then the work may still run. [C6.4, H5]"""
+    rig = world()
+    rig.silent = {"node-a"}
+    until(rig, "node-a", "Unknown")
+    rig.run(44_000)
+    assert rig.phase("node-a") == "Unknown"
+    assert sorted(rig.states()) == [f"web-{at}-0" for at in range(4)]
+
+
+def test_a_suspect_that_is_heard_again_is_trusted() -> None:
+    """And nothing of its work was touched. [H4]"""
+    rig = world()
+    rig.silent = {"node-a"}
+    until(rig, "node-a", "Suspect")
+    rig.silent = set()
+    assert until(rig, "node-a", "Ready") <= 5_000
+    assert set(rig.states().values()) == {"Running"}
+
+
+def test_a_marked_node_that_is_heard_again_is_cleared() -> None:
+    """The very mark goes; its replicas are for the agent to speak for. [H4, C7.3]"""
+    rig = world()
+    rig.silent = {"node-a"}
+    until(rig, "node-a", "Unknown")
+    rig.run(20_000)
+    rig.silent = set()
+    assert until(rig, "node-a", "Ready") <= 5_000
+    cleared = rig.get("nodes", "node-a")
+    assert (cleared.status.mark, cleared.status.marks) == (None, 1)
+    rig.run(60_000)
+    assert rig.phase("node-a") == "Ready"
+    rig.silent = {"node-a"}
+    until(rig, "node-a", "Unknown")
+    assert rig.get("nodes", "node-a").status.mark.number == 2
+
+
+def test_a_new_tenure_restarts_the_countdown_of_the_fence() -> None:
+    """A new life has not seen how long the mark stands. [C6.4, K2]"""
+    rig = world()
+    rig.silent = {"node-a"}
+    until(rig, "node-a", "Unknown")
+    rig.run(40_000)
+    rig.start()
+    rig.run(40_000)
+    assert rig.phase("node-a") == "Unknown"
+    assert until(rig, "node-a", "Fenced") >= 4_000
+
+
+def test_a_new_term_of_the_same_team_restarts_it_as_well() -> None:
+    """The lease was lost in between: whatever was seen before then does not count. [K2]"""
+    controller = NodesController()
+    marked = view(node(phase=NodePhase.UNKNOWN, mark=1))
+    controller.reconcile(marked, ("", "node-a"), TERM, NOW)
+    first = controller._marked_ms
+    later_term = type(TERM)(TERM.scope, TERM.epoch + 1)
+    controller.reconcile(view(), LISTEN, later_term, NOW)
+    assert first
+    assert not controller._marked_ms
+
+
+def test_the_countdown_begins_when_the_mark_is_seen_though_its_answer_was_lost() -> None:
+    """The picture shows the mark; it counts from there. [N1, C6.4]"""
+    rig = world()
+    rig.silent = {"node-a"}
+
+    def lose_the_mark(ask: Any) -> str:
+        is_mark = isinstance(ask.body, JudgeNode) and ask.body.word is NodeWord.MARK
+        return LOST_AFTER if is_mark else DONE
+
+    rig.fate = lose_the_mark
+    until(rig, "node-a", "Unknown")
+    assert rig.get("nodes", "node-a").status.marks == 1
+    assert 44_000 <= until(rig, "node-a", "Fenced") <= 49_000
+    assert rig.get("nodes", "node-a").status.marks == 1
+
+
+def test_most_of_a_zone_silent_marks_nobody_and_says_why() -> None:
+    """Three of four: suspects take no new work, but nothing is given up. [N3, E4]"""
+    rig = world()
+    rig.silent = {"node-a", "node-b", "node-c"}
+    rig.run(300_000)
+    assert [rig.phase(name) for name in NAMES] == ["Suspect", "Suspect", "Suspect", "Ready"]
+    held = rig.controller("nodes").brakes.held
+    assert held == {"eu-west/eu-west-a": "3 of 4 nodes of zone eu-west/eu-west-a are silent"}
+    rig.silent = {"node-a"}
+    until(rig, "node-a", "Unknown")
+    assert rig.controller("nodes").brakes.held == {}
+    assert [rig.phase(name) for name in NAMES[1:]] == ["Ready", "Ready", "Ready"]
+
+
+def test_a_fence_waits_while_most_of_its_zone_is_silent() -> None:
+    """The mark is there, then the rest falls silent: no fence until they are back. [N3]"""
+    rig = world()
+    rig.silent = {"node-a"}
+    until(rig, "node-a", "Unknown")
+    rig.silent = {"node-a", "node-b", "node-c"}
+    rig.run(120_000)
+    assert rig.phase("node-a") == "Unknown"
+    rig.silent = {"node-a"}
+    assert until(rig, "node-a", "Fenced") <= 25_000
+
+
+def test_another_zone_is_not_held_back() -> None:
+    """The share is that of the zone. [N3]"""
+    rig = world()
+    for name in ("node-x", "node-y", "node-z", "node-w"):
+        rig.plane.node(name, zone="eu-west-b")
+    rig.run(10_000)
+    rig.silent = {"node-a", "node-b", "node-c", "node-x"}
+    until(rig, "node-x", "Unknown")
+    assert rig.phase("node-a") == "Suspect"
+
+
+def test_marks_are_rate_limited_per_zone() -> None:
+    """Eight of twenty fall silent at once: so many at a time. [I1]"""
+    names = tuple(f"node-{at:02}" for at in range(20))
+    rig = world(*names)
+    rig.silent = set(names[:8])
+    until(rig, names[0], "Suspect")
+    while not any(rig.phase(name) == "Unknown" for name in names):
+        rig.run(100)
+    rig.run(5_000)
+    marked = [name for name in names if rig.phase(name) == "Unknown"]
+    assert len(marked) == MARKS_PER_ZONE_MAX
+    rig.run(20_000)
+    assert sum(rig.phase(name) == "Unknown" for name in names) == 8
+
+
+def test_nobody_is_suspected_while_the_servers_do_not_answer() -> None:
+    """The controller is cut off from the servers' ears, not the nodes. [E4, N3]"""
+    rig = world()
+    rig.silent, rig.deaf = set(NAMES), {"s1"}
+    rig.run(300_000)
+    assert {rig.phase(name) for name in NAMES} == {"Ready"}
+    rig.silent, rig.deaf = {"node-a"}, set()
+    assert until(rig, "node-a", "Suspect") >= 18_000
+
+
+def test_nobody_is_suspected_soon_after_a_server_began_to_listen() -> None:
+    """A server that just started has heard nobody. [H4]"""
+    rig = world()
+    rig.silent = {"node-a"}
+    rig.run(15_000)
+    rig.listening_ms["s1"] = rig.now_ms
+    assert until(rig, "node-a", "Suspect") >= 18_000
+
+
+def test_one_lost_server_of_three_only_delays() -> None:
+    """Waiting for all certainty would wait for ever. [I3]"""
+    rig = world(servers=("s1", "s2", "s3"))
+    rig.deaf, rig.silent = {"s3"}, {"node-a"}
+    assert until(rig, "node-a", "Suspect") >= 40_000
+
+
+def test_a_node_without_an_agent_is_marked_like_any_other() -> None:
+    """An operator made it: work stays away, and the first registration brings it back. [C7.3]"""
+    rig = world()
+    made = Node(ObjectMeta(name="node-e"), spec=NodeSpec(region="eu-west", zone="eu-west-a"))
+    rig.plane.create(made)
+    rig.silent = {"node-e"}
+    until(rig, "node-e", "Unknown")
+    until(rig, "node-e", "Fenced")
+    rig.silent = set()
+    rig.register("node-e")
+    rig.run(30_000)
+    assert rig.phase("node-e") == "Ready"
+    assert {rig.phase(name) for name in NAMES} == {"Ready"}
+
+
+def test_a_fenced_node_is_lost_after_a_long_time() -> None:
+    """Six hours of silence that somebody listened to; less than that is not enough. [A7]"""
+    controller, key, fenced = (
+        NodesController(),
+        ("", "node-a"),
+        node(phase=NodePhase.FENCED, mark=1),
+    )
+    listened(controller, LOSE_AFTER_MS - 2_000, fenced)
+    early = controller.reconcile(view(fenced), key, TERM, later(LOSE_AFTER_MS - 2_000))
+    assert (early.requests, early.wake_after_ms) == ((), 2_000)
+    listened(controller, LOSE_AFTER_MS, fenced)
+    plan = controller.reconcile(view(fenced), key, TERM, later(LOSE_AFTER_MS))
+    assert [it.word for it in plan.requests] == [NodeWord.LOSE]
+
+
+def test_a_fence_waits_until_all_work_of_the_node_is_unknown() -> None:
+    """What is still Running could never be failed in the agent's next life. [H5]"""
+    controller, key = NodesController(), ("", "node-a")
+    marked, running = node(phase=NodePhase.UNKNOWN, mark=1), replica(State.RUNNING)
+    listened(controller, 60_000, marked)
+    plan = controller.reconcile(view(marked, running), key, TERM, later(60_000))
+    assert [type(it) for it in plan.requests] == [Move]
+    plan = controller.reconcile(view(marked, replica(State.UNKNOWN)), key, TERM, later(60_000))
+    assert [it.word for it in plan.requests] == [NodeWord.FENCE]
+    assert plan.requests[0].mark == 1
+
+
+def test_the_same_word_has_the_same_operation_until_it_is_said() -> None:
+    """A second try of a lost Suspect is the same request. [E5]"""
+    controller, ready = NodesController(), node()
+    listened(controller, 60_000, ready)
+    first = controller.reconcile(view(ready), ("", "node-a"), TERM, later(60_000))
+    second = controller.reconcile(view(ready), ("", "node-a"), TERM, later(60_500))
+    assert first.requests == second.requests
+    assert first.requests[0].word is NodeWord.MARK
+
+
+def test_servers_are_asked_again_and_again() -> None:
+    """Each of them, and never twice at a time. [H3]"""
+    plan = NodesController().reconcile(view(), LISTEN, TERM, NOW)
+    assert plan.questions == (HeardOf(),)
+    assert plan.wake_after_ms == 2_000
+    assert plan.requests == ()
