@@ -11,7 +11,7 @@ from holdfast.model.heartbeat import Heard, HeardOf
 from holdfast.model.kinds.node import Node, NodePhase, NodeSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.requests import JudgeNode, Move, NodeWord
+from holdfast.model.requests import JudgeNode, Move, NodeWord, Term
 from tests.unit.correct.pictures import NOW, TERM, later, node, replica, view
 from tests.unit.correct.team_rig import DONE, LOST_AFTER, Rig
 
@@ -126,14 +126,18 @@ def test_a_new_tenure_restarts_the_countdown_of_the_fence() -> None:
 
 def test_a_new_term_of_the_same_team_restarts_it_as_well() -> None:
     """The lease was lost in between: whatever was seen before then does not count. [K2]"""
-    controller = NodesController()
+    controller, key = NodesController(), ("", "node-a")
     marked = view(node(phase=NodePhase.UNKNOWN, mark=1))
-    controller.reconcile(marked, ("", "node-a"), TERM, NOW)
-    first = controller._marked_ms
-    later_term = type(TERM)(TERM.scope, TERM.epoch + 1)
-    controller.reconcile(view(), LISTEN, later_term, NOW)
-    assert first
-    assert not controller._marked_ms
+    listened(controller, 60_000, node(phase=NodePhase.UNKNOWN, mark=1))
+    again = Term(TERM.scope, TERM.epoch + 1)
+    words = []
+    for ms in range(60_000, 120_001, 2_000):
+        now = later(ms)
+        plan = controller.reconcile(marked, key, again, now)
+        words += [ms for it in plan.requests if it.word is NodeWord.FENCE]
+        answer = Heard("s1", LOSE_AFTER_MS, {}, FenceTiming())
+        controller.answered(HeardOf(), "s1", answer, now.monotonic_ms, now)
+    assert words[0] == 60_000 + FenceTiming().fence_after_ms
 
 
 def test_the_countdown_begins_when_the_mark_is_seen_though_its_answer_was_lost() -> None:

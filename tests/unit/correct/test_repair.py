@@ -1,0 +1,210 @@
+"""controller:repair: what is surely gone, and what is not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.correct.controller import BY_NODE
+from holdfast.correct.repair import LATE_MS, RepairController
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.reservation import (
+    Claim,
+    Intent,
+    Reservation,
+    ReservationOwner,
+    ReservationSpec,
+    ReservationStatus,
+)
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.meta import Object
+from holdfast.model.requests import Evict, Move, Reserve, Unreserve
+from holdfast.observe.cache import Change
+from tests.plane import SCHEDULER, accepted, target, template
+from tests.unit.correct.pictures import (
+    TEMPLATE,
+    TERM,
+    at,
+    later,
+    meta,
+    node,
+    record,
+    replica,
+    view,
+)
+from tests.unit.correct.team_rig import Rig
+
+KEY = ("acme", "web-0-0")
+KEEP = msgspec.structs.replace(TEMPLATE, on_disconnect=OnDisconnect.KEEP, replace_after_seconds=60)
+GONE = [
+    node(phase=NodePhase.FENCED, mark=1),
+    node(phase=NodePhase.LOST, mark=1),
+    node(incarnation=2),
+]
+THERE = [node(), node(phase=NodePhase.SUSPECT), node(phase=NodePhase.UNKNOWN, mark=1)]
+
+
+def plan(*objects: Object, after_ms: int = 0, told: int = 1_000) -> Any:
+    controller = RepairController()
+    return controller.reconcile(view(*objects, told=told), KEY, TERM, later(after_ms))
+
+
+def step(*objects: Object, after_ms: int = 0) -> State | None:
+    """The state that the replica is to be moved to, if any."""
+    requests = plan(*objects, after_ms=after_ms).requests
+    match requests:
+        case ():
+            return None
+        case (Move(to=to, term=term),):
+            assert term == TERM
+            return to
+        case (Evict(cause=Cause.REPAIR),):
+            return State.STOPPING
+        case (Unreserve(),):
+            return State.PENDING
+    raise AssertionError(requests)
+
+
+@pytest.mark.parametrize("machine", GONE)
+@pytest.mark.parametrize(
+    "state, to",
+    [
+        (State.UNKNOWN, State.FAILED),
+        (State.FAILED, State.RELEASED),
+        (State.SUCCEEDED, State.RELEASED),
+        (State.STOPPING, State.RELEASED),
+    ],
+)
+def test_what_a_fence_or_a_later_life_proved_gone_is_moved_on(
+    machine: Node, state: State, to: State
+) -> None:
+    """One step at a time, each with its evidence. [I2, I3, C6.4]"""
+    assert step(machine, replica(state)) is to
+
+
+@pytest.mark.parametrize("machine", THERE)
+@pytest.mark.parametrize(
+    "state", [State.UNKNOWN, State.FAILED, State.SUCCEEDED, State.STOPPING, State.RUNNING]
+)
+def test_what_may_still_run_is_left_alone(machine: Node, state: State) -> None:
+    """Out of contact is not gone. [C6.4, H5]"""
+    assert step(machine, replica(state)) is None
+
+
+@pytest.mark.parametrize("state", [State.BOUND, State.RUNNING])
+def test_work_of_an_earlier_life_that_nobody_speaks_for_is_stopped(state: State) -> None:
+    """Its node lives on without it; on a node that is only fenced it becomes Unknown first. [I2]"""
+    assert step(node(incarnation=2), replica(state)) is State.STOPPING
+    assert step(node(phase=NodePhase.FENCED, mark=1), replica(state)) is None
+
+
+def test_what_never_had_a_node_is_released() -> None:
+    """A job that failed while it waited, for one. [I5]"""
+    assert step(replica(State.FAILED, binding=None)) is State.RELEASED
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.STOPPING, State.SUCCEEDED])
+def test_the_share_of_keep_work_comes_back_only_by_proof_of_stop(state: State) -> None:
+    """It runs on when it is cut off: no fence proves its end. [C6.4, H8]"""
+    assert [step(it, replica(state, template=KEEP)) for it in GONE] == [None, None, None]
+
+
+def test_keep_work_is_given_up_when_its_owner_does_not_want_to_wait() -> None:
+    """replaceAfter counts from when it became Unknown, with room for a clock that is ahead. [I3]"""
+    out = replica(State.UNKNOWN, template=KEEP, transitions=(record(State.UNKNOWN, "x"),))
+    marked = node(phase=NodePhase.FENCED, mark=1)
+    assert plan(marked, out).wake_after_ms == 60_000 + LATE_MS
+    assert step(marked, out, after_ms=60_000 + LATE_MS - 1) is None
+    assert step(marked, out, after_ms=60_000 + LATE_MS) is State.FAILED
+    assert step(node(incarnation=2), out) is State.FAILED
+    patient = msgspec.structs.replace(KEEP, replace_after_seconds=None)
+    for_ever = replica(State.UNKNOWN, template=patient, transitions=out.status.transitions)
+    assert step(marked, for_ever, after_ms=10**9) is None
+
+
+def reservation(deadline_ms: int) -> Reservation:
+    spec = ReservationSpec(
+        owner=ReservationOwner("Replica", "web-0-0", "uid-web-0-0"),
+        intent=Intent.BIND,
+        deadline=at(deadline_ms),
+    )
+    status = ReservationStatus(claims=(Claim(node="node-a", replica="web-0-0"),))
+    return Reservation(meta("hold", "acme"), spec=spec, status=status)
+
+
+def test_a_place_that_was_reserved_for_too_long_is_given_back() -> None:
+    """Late by the authority's own allowance, so that it is not asked in vain. [I3, C6.5]"""
+    waiting = replica(State.RESERVED, reservation="hold")
+    held = reservation(10_000)
+    assert plan(held, waiting).wake_after_ms == 10_000 + LATE_MS
+    assert step(held, waiting, after_ms=10_000 + LATE_MS) is State.PENDING
+
+
+def test_what_was_not_told_yet_is_not_taken_for_gone() -> None:
+    """Kinds arrive on streams of their own. [C3, N3]"""
+    waiting = replica(State.RESERVED, reservation="hold")
+    assert plan(waiting, told=6).requests == ()
+    assert plan(waiting, told=6).wake_after_ms is not None
+    assert step(waiting) is State.PENDING
+    assert plan(replica(State.UNKNOWN), told=6).requests == ()
+    assert step(replica(State.UNKNOWN)) is State.FAILED
+    assert step(replica(State.RUNNING)) is None
+
+
+def test_a_node_concerns_its_replicas_only_when_its_life_changes() -> None:
+    """A node that reports new images wakes nobody. [I1]"""
+    picture = view(node(), replica(), replica(State.FAILED, 1), replica(ordinal=2, node="other"))
+    controller = RepairController()
+    assert len(picture.found(BY_NODE, "node-a")) == 2
+    quiet = msgspec.structs.replace(
+        node(), status=msgspec.structs.replace(node().status, images=("x",))
+    )
+    assert controller.keys_of(Change("nodes", node(), quiet), picture) == ()
+    keys = [("acme", "web-0-0"), ("acme", "web-1-0")]
+    fenced = node(phase=NodePhase.FENCED, mark=1)
+    assert list(controller.keys_of(Change("nodes", node(), fenced), picture)) == keys
+    assert list(controller.keys_of(Change("nodes", node(), None), picture)) == keys
+    assert list(controller.keys_of(Change("reservations", None, reservation(0)), picture)) == [KEY]
+
+
+def test_reserved_places_past_their_deadline_come_back_on_the_real_authority() -> None:
+    """The scheduler reserved and died. [F7, I3, C7.2]"""
+    rig = Rig()
+    rig.plane.tenant()
+    machine = rig.plane.node("node-a")
+    rig.plane.workload(replicas=1)
+    rig.run()
+    term = rig.plane.term(SCHEDULER)
+    waiting = rig.get("replicas", "web-0-0", "acme")
+    deadline = rig.plane.at(30)
+    reserve = Reserve(target(waiting), "node-a", machine.metadata.uid, term, deadline)
+    accepted(rig.plane.ask(SCHEDULER, reserve))
+    rig.run(30_000)
+    assert rig.states() == {"web-0-0": "Reserved"}
+    rig.run(5_000)
+    assert rig.states() == {"web-0-0": "Pending"}
+
+
+def test_keep_work_is_replaced_while_its_old_copy_still_holds_its_share() -> None:
+    """The real authority lets it fail after replaceAfter and keeps its share charged. [I3, H8]"""
+    rig = Rig()
+    rig.plane.tenant()
+    for name in ("node-a", "node-b", "node-c"):
+        rig.plane.node(name)
+    keep = template(on_disconnect=OnDisconnect.KEEP, replace_after_seconds=20)
+    rig.plane.workload(replicas=1, template=keep)
+    rig.turn()
+    rig.silent = {"node-a"}
+    rig.run(50_000)
+    assert rig.states() == {"web-0-0": "Unknown"}
+    since = rig.get("replicas", "web-0-0", "acme").status.transitions[-1].at
+    rig.run(20_000)
+    failed = rig.get("replicas", "web-0-0", "acme")
+    assert failed.status.state is State.FAILED
+    assert failed.status.transitions[-1].at - since >= timedelta(seconds=22)
+    rig.run(60_000)
+    assert rig.states() == {"web-0-0": "Failed"}

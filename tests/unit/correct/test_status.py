@@ -1,0 +1,170 @@
+"""controller:status: counts, reasons, and the condition Available."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.correct.status import (
+    AVAILABLE,
+    REASONS_MAX,
+    SENTENCE_MAX,
+    StatusController,
+    counted,
+    seen,
+)
+from holdfast.correct.workload import revision_of
+from holdfast.model.kinds.replica import Pending, Replica
+from holdfast.model.kinds.workload import RolloutStatus, Workload, WorkloadType
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.meta import Condition, ConditionStatus, condition
+from tests.unit.correct.pictures import (
+    AGENT,
+    NOW,
+    TEMPLATE,
+    TERM,
+    later,
+    record,
+    replica,
+    view,
+    workload,
+)
+
+KEY = ("acme", "web")
+
+
+def plan(*objects: Any, after_ms: int = 0) -> Any:
+    return StatusController().reconcile(view(*objects), KEY, TERM, later(after_ms))
+
+
+def test_each_replica_is_counted_where_it_is() -> None:
+    """Two of four ready is not zero; what is released is not there. [A6, A11, I6]"""
+    mine = [
+        replica(State.PENDING, 0),
+        replica(State.RESERVED, 1),
+        replica(State.BOUND, 2),
+        replica(State.RUNNING, 3, stage=Stage.STARTING),
+        replica(State.RUNNING, 4, stage=Stage.READY),
+        replica(State.RUNNING, 5, stage=Stage.SERVING),
+        replica(State.STOPPING, 6),
+        replica(State.UNKNOWN, 7),
+        replica(State.FAILED, 8),
+        replica(State.SUCCEEDED, 9),
+        replica(State.RELEASED, 10),
+    ]
+    got = counted(workload(12), mine)
+    assert (got.desired, got.admitted, got.queued, got.scheduled) == (12, 10, 1, 1)
+    assert (got.bound, got.starting, got.ready, got.serving) == (4, 1, 2, 1)
+    assert (got.stopping, got.unknown, got.failed, got.succeeded) == (1, 1, 1, 1)
+
+
+def test_replicas_of_the_current_template_are_counted_as_updated() -> None:
+    """By the revision they were made from. [I6]"""
+    new = replica()
+    spec = msgspec.structs.replace(new.spec, revision=revision_of(TEMPLATE))
+    new = msgspec.structs.replace(new, spec=spec)
+    assert counted(workload(2), [new, replica(ordinal=1)]).updated == 1
+
+
+def test_every_wait_has_a_reason() -> None:
+    """The scheduler's words, or that it has not spoken yet. [E3, A11]"""
+    full = Pending(reasons={"NodeFull": 3, "Tainted": 1})
+    mine = [
+        replica(State.PENDING, 0, pending=full),
+        replica(State.PENDING, 1, pending=Pending(reasons={"NodeFull": 2})),
+        replica(State.PENDING, 2),
+    ]
+    assert counted(workload(3), mine).pending_reasons == {
+        "NodeFull": 2,
+        "Tainted": 1,
+        "WaitingForScheduler": 1,
+    }
+
+
+def test_reasons_and_sentences_are_bounded() -> None:
+    """Nobody can fill a workload's status by inventing reasons. [I1]"""
+    many = Pending(reasons={f"R{at:03}": 1 for at in range(100)})
+    step = msgspec.structs.replace(record(State.FAILED, AGENT), evidence="x" * 5_000)
+    got = counted(workload(1), [replica(State.PENDING, pending=many, transitions=(step,))])
+    assert len(got.pending_reasons) == REASONS_MAX
+    assert len(got.last_error) == SENTENCE_MAX
+
+
+def test_a_crash_loop_is_named_with_its_end() -> None:
+    """Until when the place waits, and after how many endings. [E3, A7]"""
+    steps = (record(State.FAILED, AGENT, 0, State.RUNNING), record(State.RELEASED, AGENT, 1))
+    got = counted(workload(1), [replica(State.RELEASED, transitions=steps)])
+    assert got.pending_reasons == {"CrashLoopBackoff": 1}
+    assert got.last_error == (
+        "CrashLoopBackoff until 2027-01-15T08:00:01Z, 1 in a row: web-0-0 became Failed: exit 1"
+    )
+    assert got.last_action == f"web-0-0 became Released by {AGENT}: exit 1"
+
+
+def test_the_last_error_stays_when_its_replica_is_gone() -> None:
+    """What last went wrong is worth knowing also after it was mended. [A11]"""
+    service = workload(1)
+    steps = (record(State.FAILED, AGENT, 0, State.RUNNING),)
+    broken = told(service, [replica(State.FAILED, transitions=steps)])
+    mended = told(broken, [replica(State.RUNNING, incarnation=1)])
+    assert mended.status.progress.last_error == "web-0-0 became Failed: exit 1"
+    assert mended.status.progress.pending_reasons == {}
+
+
+def told(service: Workload, mine: list[Replica]) -> Workload:
+    return msgspec.structs.replace(service, status=seen(service, mine, NOW))
+
+
+def test_nothing_is_written_when_nothing_differs() -> None:
+    """Neither at once nor an hour later. [I1]"""
+    mine = [replica(), replica(State.PENDING, 1)]
+    service = told(workload(2), mine)
+    assert plan(service, *mine).requests == ()
+    assert plan(service, *mine, after_ms=3_600_000).requests == ()
+
+
+def test_only_its_own_parts_are_written() -> None:
+    """Rollout, autoscale and other conditions stay as they are. [A9]"""
+    other = Condition("Progressing", ConditionStatus.TRUE, reason="Rolling")
+    status = msgspec.structs.replace(
+        workload().status, rollout=RolloutStatus(current="abc"), conditions=(other,)
+    )
+    service = msgspec.structs.replace(workload(1), status=status)
+    (update,) = plan(service, replica()).requests
+    assert update.subresource == "status"
+    assert update.object.metadata == service.metadata
+    assert update.object.status.rollout == status.rollout
+    assert update.object.status.conditions[0] == other
+    assert update.object.status.observed_generation == 1
+
+
+@pytest.mark.parametrize(
+    "ready, status, reason",
+    [(0, ConditionStatus.FALSE, "NotAllReady"), (2, ConditionStatus.TRUE, "AllReady")],
+)
+def test_available_says_whether_all_that_are_wanted_are_ready(
+    ready: int, status: ConditionStatus, reason: str
+) -> None:
+    """With the generation it speaks of, and the time of its last change. [A12, A2]"""
+    mine = [replica(ordinal=at) for at in range(ready)]
+    got = condition(told(workload(2), mine).status.conditions, AVAILABLE)
+    assert got is not None
+    assert (got.status, got.reason, got.observed_generation) == (status, reason, 1)
+    assert got.message == f"{ready} of 2 replicas are ready"
+
+
+def test_a_type_that_nobody_runs_says_so() -> None:
+    """Instead of waiting in silence; and its generation is not called observed. [E3, N7]"""
+    service = told(workload(2, type=WorkloadType.PER_NODE), [])
+    got = condition(service.status.conditions, AVAILABLE)
+    assert got is not None
+    assert (got.status, got.reason) == (ConditionStatus.UNKNOWN, "TypeNotRun")
+    assert service.status.observed_generation == 0
+    assert plan(service).requests == ()
+
+
+def test_a_workload_that_is_gone_needs_nothing() -> None:
+    """A key may be looked at after its object went. [I1]"""
+    assert plan().requests == ()
