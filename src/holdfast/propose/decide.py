@@ -42,9 +42,10 @@ def propose(view: View, replica: Replica, now: Instant, rng: Rng) -> Proposal | 
         if refused is None:
             fitting.append(candidate)
             continue
-        place, refusal = refused
-        reasons[refusal.reason.value] = reasons.get(refusal.reason.value, 0) + 1
-        misses.append(_Miss(site, place, refusal))
+        miss = _miss(work, site, *refused)
+        reason = miss.refusal.reason.value
+        reasons[reason] = reasons.get(reason, 0) + 1
+        misses.append(miss)
     if not fitting:
         return _nowhere(work, reasons, misses)
     return _best(view, work, fitting, reasons, rng)
@@ -139,11 +140,25 @@ def _best(
 
 
 class _Miss(msgspec.Struct, frozen=True):
-    """A node that does not do, and how many filters it had passed."""
+    """A node that does not do, and how many filters it had passed.
+
+    `in_question` says that only binds that are on their way stand in the way.
+    """
 
     site: Site
     place: int
     refusal: Refusal
+    in_question: bool = False
+
+
+def _miss(work: Work, site: Site, place: int, refusal: Refusal) -> _Miss:
+    """Say why in words that do not change with every bind that is on its way."""
+    if not site.assumed or FILTERS[place].name != "resources":
+        return _Miss(site, place, refusal)
+    lasting = claim(site.settled, work.demand)
+    if isinstance(lasting, Refusal):
+        return _Miss(site, place, lasting)
+    return _Miss(site, place, refusal, in_question=True)
 
 
 def _nowhere(work: Work, reasons: dict[str, int], misses: list[_Miss]) -> Report:
@@ -169,6 +184,7 @@ def _nowhere(work: Work, reasons: dict[str, int], misses: list[_Miss]) -> Report
         hopes,
         Miss(nearest.site.name, nearest.refusal.reason.value, nearest.refusal.message),
         try_soon=any(FILTERS[miss.place].name == "shunned" for miss in misses),
+        in_question=any(miss.in_question for miss in misses),
     )
 
 
@@ -184,7 +200,7 @@ def _lack(work: Work, site: Site) -> float:
 
     Devices are owned one by one, and sums say nothing about them.
     """
-    ledger = site.ledger
+    ledger = site.settled
     devices = {device.device_class for device in work.demand.devices}
     lacks = [
         (units - ledger.free(resource)) / units

@@ -59,7 +59,8 @@ class Report(msgspec.Struct, frozen=True):
 
     `reasons` counts the nodes that each reason ruled out, or is the one reason that is not about
     nodes. `try_soon` says that a node is only left alone for a moment: no event will tell when
-    that is over.
+    that is over. `in_question` says that a place is only assumed to be taken, by binds that are
+    not answered or not seen yet: in a moment there may be another answer.
     """
 
     reasons: dict[str, int]
@@ -68,6 +69,7 @@ class Report(msgspec.Struct, frozen=True):
     hopes: tuple[Hope, ...]
     nearest_miss: Miss | None = None
     try_soon: bool = False
+    in_question: bool = False
 
 
 class Proposal(msgspec.Struct, frozen=True):

@@ -42,6 +42,10 @@ NODES_LOOKED_AT_MAX = 16
 # One release of a tenant's work makes room for few; those that get nothing wait for the next.
 WOKEN_PER_RELEASE = 4
 
+# A place that is only assumed to be taken may be free again in a moment. Saying so each time would
+# be a write for every bind of somebody else; after so many tries (about three seconds) it is said.
+UNSAID_MAX = 4
+
 # All that a decision looks at. Rules first, so that work is not judged by less than there is.
 FOLLOWED = (
     "tenants",
@@ -255,15 +259,22 @@ class Scheduler:
             return []
         decision = propose(view, replica, now, self._rng)
         if isinstance(decision, Report):
-            next_ms = self._resync_at_ms
-            if decision.try_soon:
-                next_ms = self.queue.failed(entry, now.monotonic_ms)
-            else:
-                self.queue.park(entry, decision.hopes)
-            self.notices.say(replica, decision, entry.turns, next_ms, now)
+            self._wait(entry, replica, decision, now)
             return []
         course, bind = self.binder.start(entry, replica, decision, term, now)
         return [self._asks.ask(bind, _About(course), now.monotonic_ms)]
+
+    def _wait(self, entry: Entry, replica: Replica, report: Report, now: Instant) -> None:
+        """There is no place now: wait for what could help, and let people know."""
+        if report.in_question and entry.failures < UNSAID_MAX:
+            self.queue.failed(entry, now.monotonic_ms)
+            return
+        next_ms = self._resync_at_ms
+        if report.try_soon:
+            next_ms = self.queue.failed(entry, now.monotonic_ms)
+        else:
+            self.queue.park(entry, report.hopes)
+        self.notices.say(replica, report, entry.turns, next_ms, now)
 
     # Publishing and timers -----------------------------------------------------------------------
 

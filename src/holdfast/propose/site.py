@@ -11,6 +11,8 @@ here without the checks that the commit makes on its own records.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from holdfast.model.errors import unreachable
@@ -33,6 +35,7 @@ class Site:
         self.shunned: Refusal | None = None
         self.shunned_until_ms = 0
         self._empty: NodeLedger | None = None
+        self._settled: NodeLedger | None = None
         self._ledger: NodeLedger | None = None
 
     @property
@@ -52,8 +55,17 @@ class Site:
     def ledger(self) -> NodeLedger:
         """What its ledger says as far as is known here, assumed placements included."""
         if self._ledger is None:
-            self._ledger = self._added_up()
+            rest = {uid: held for uid, held in self.assumed.items() if uid not in self.held}
+            self._ledger = _with(self.settled, rest) if rest else self.settled
         return self._ledger
+
+    @property
+    def settled(self) -> NodeLedger:
+        """The same without what is only assumed."""
+        if self._settled is None:
+            ledger = _with(self.empty, self.held)
+            self._settled = self._with_promises(ledger) if self.promised else ledger
+        return self._settled
 
     def place(self, node: Node | None) -> None:
         """The node is this now."""
@@ -63,7 +75,7 @@ class Site:
 
     def changed(self) -> None:
         """What it holds is different now, so that an earlier no may not count any more."""
-        self._ledger = None
+        self._settled = self._ledger = None
         self.shunned = None
 
     def assume(self, uid: str, held: Held | None) -> None:
@@ -76,26 +88,6 @@ class Site:
 
     def is_idle(self) -> bool:
         return self.node is None and not (self.held or self.promised or self.assumed)
-
-    def _added_up(self) -> NodeLedger:
-        ledger = self.empty
-        owners = {name: dict(slot.owners) for name, slot in ledger.devices.items()}
-        used, ports = dict(ledger.used), dict(ledger.ports)
-        assumed = {uid: held for uid, held in self.assumed.items() if uid not in self.held}
-        for owner, held in (*self.held.items(), *assumed.items()):
-            used = add(used, sums_of(held))
-            ports |= dict.fromkeys(held.ports, owner)
-            for share in held.devices:
-                # A device that the node does not list (any more) is not there to be given away.
-                if share.device in owners:
-                    slot = owners[share.device]
-                    slot[owner] = slot.get(owner, 0) + share.milli
-        devices = {
-            name: msgspec.structs.replace(slot, owners=owners[name])
-            for name, slot in ledger.devices.items()
-        }
-        ledger = msgspec.structs.replace(ledger, used=used, devices=devices, ports=ports)
-        return self._with_promises(ledger) if self.promised else ledger
 
     def _with_promises(self, ledger: NodeLedger) -> NodeLedger:
         """What is promised to preemptions, less what their victims still hold."""
@@ -116,3 +108,22 @@ class Site:
             promised_ports=ports,
             leaving=leaving,
         )
+
+
+def _with(ledger: NodeLedger, holdings: Mapping[str, Held]) -> NodeLedger:
+    """The ledger with all of these, by owner."""
+    owners = {name: dict(slot.owners) for name, slot in ledger.devices.items()}
+    used, ports = ledger.used, dict(ledger.ports)
+    for owner, held in holdings.items():
+        used = add(used, sums_of(held))
+        ports |= dict.fromkeys(held.ports, owner)
+        for share in held.devices:
+            # A device that the node does not list (any more) is not there to be given away.
+            if share.device in owners:
+                slot = owners[share.device]
+                slot[owner] = slot.get(owner, 0) + share.milli
+    devices = {
+        name: msgspec.structs.replace(slot, owners=owners[name])
+        for name, slot in ledger.devices.items()
+    }
+    return msgspec.structs.replace(ledger, used=used, devices=devices, ports=ports)

@@ -1,0 +1,321 @@
+"""Servers for one scheduler, played by hand: news over streams, leases, and an authority that does
+what the test says. Time is the test's own, and wake-ups come when it passes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.model.errors import OutcomeUnknown, Unavailable
+from holdfast.model.fit import demand_of
+from holdfast.model.kinds.lease import Lease, LeaseSpec
+from holdfast.model.kinds.node import Node, NodeSpec
+from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
+from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.lifecycle import State
+from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Started, Wake, Woken
+from holdfast.model.meta import Object, ObjectMeta, Operation
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of
+from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
+from holdfast.model.time import Instant, timestamp
+from holdfast.model.versions import object_version
+from holdfast.observe.cache import Key
+from holdfast.observe.news import Departed, Found, Get, Present, Reached
+from holdfast.propose.scheduler import Scheduler
+from tests.plane import START_WALL_MS, template
+
+STEPS_MAX = 20_000
+# A server's sign of life.
+BOOKMARK_MS = 15_000
+
+
+class Silence:
+    """The authority does not answer this one; the test does, later or never."""
+
+
+class Lost:
+    """The answer is lost, after the bind was committed or before."""
+
+    def __init__(self, *, committed: bool) -> None:
+        self.committed = committed
+
+
+class Rig:
+    """See the module's docstring. `verdicts` are the authority's next words about binds,
+    `report_verdicts` about reports; then it says yes.
+    """
+
+    def __init__(self, seed: int = 1, **more: Any) -> None:
+        self.seed, self.more = seed, more
+        self.now_ms, self.revision = 1_000, 10
+        self.objects: dict[str, dict[Key, Any]] = {}
+        self.verdicts: list[Any] = []
+        self.report_verdicts: list[Any] = []
+        self.lease: LeaseSpec | None = None
+        # Whether the servers can be reached at all, and whether their news are.
+        self.is_cut_off = self.is_deaf = False
+        self.said: list[Any] = []
+        self.waiting: list[Ask] = []
+        self._stimuli: list[Any] = []
+        self.answer_get: Callable[[Get], Any] = self._get
+        self.put(Tenant(ObjectMeta(name="acme")))
+        self.scheduler = self._born()
+
+    def _born(self) -> Scheduler:
+        self.streams: dict[int, str] = {}
+        self.wakes: dict[str, int] = {"bookmark": self.now_ms + BOOKMARK_MS}
+        return Scheduler("one", random.Random(self.seed), **self.more)
+
+    @property
+    def now(self) -> Instant:
+        return Instant(self.now_ms, START_WALL_MS + self.now_ms)
+
+    def start(self) -> None:
+        self.step(Started({}))
+
+    def restart(self) -> None:
+        """The scheduler dies and begins anew, with all that was on its way lost."""
+        self.waiting.clear()
+        self.scheduler = self._born()
+        self.start()
+
+    # Time and effects ----------------------------------------------------------------------------
+
+    def pass_time(self, ms: int) -> None:
+        """Let so much time pass, with all wake-ups in it."""
+        end_ms = self.now_ms + ms
+        for _ in range(STEPS_MAX):
+            name = min(self.wakes, key=lambda wake: self.wakes[wake])
+            if self.wakes[name] > end_ms:
+                break
+            self.now_ms = max(self.now_ms, self.wakes.pop(name))
+            if name == "bookmark":
+                self._bookmark()
+            else:
+                self.step(Woken(name))
+        else:
+            raise AssertionError("the scheduler wakes itself without end")
+        self.now_ms = end_ms
+
+    def _bookmark(self) -> None:
+        self.wakes["bookmark"] = self.now_ms + BOOKMARK_MS
+        for stream in list(self.streams):
+            if not self.is_cut_off and not self.is_deaf:
+                self.step(Pushed(stream, (Reached(self.revision),)))
+
+    def step(self, stimulus: Any) -> None:
+        """Hand over a stimulus. Like a shell, perform all effects before the next one."""
+        self._stimuli.append(stimulus)
+        if len(self._stimuli) > 1:
+            return
+        while self._stimuli:
+            self._perform(self.scheduler.step(self._stimuli[0], self.now))
+            self._stimuli.pop(0)
+
+    def _perform(self, effects: list[Any]) -> None:
+        for effect in effects:
+            match effect:
+                case Wake(name=name, at_ms=at_ms):
+                    assert at_ms > self.now_ms
+                    self.wakes[name] = at_ms
+                case Open():
+                    self._open(effect)
+                case Leave(stream=stream):
+                    del self.streams[stream]
+                case Ask(call=call, body=body):
+                    self.said.append(body)
+                    answer = self._answer(body)
+                    if isinstance(answer, Silence):
+                        self.waiting.append(effect)
+                    else:
+                        self.step(Answered(call, answer))
+
+    def answer(self, answer: Any) -> None:
+        """Answer the first request that waits for an answer."""
+        self.step(Answered(self.waiting.pop(0).call, answer))
+
+    def _open(self, effect: Open) -> None:
+        self.streams[effect.stream] = effect.body.plural
+        if self.is_cut_off:
+            return
+        found = self.objects.get(effect.body.plural, {}).values()
+        told: list[Any] = []
+        if effect.body.since is None:
+            told = [Present(obj, self._written(obj)) for obj in found]
+        ends = Reached(self.revision, ends_list=effect.body.since is None)
+        self.step(Pushed(effect.stream, (*told, ends)))
+
+    # What is there -------------------------------------------------------------------------------
+
+    @staticmethod
+    def _written(obj: Object) -> int:
+        return int(obj.metadata.resource_version) // 2
+
+    def put(self, obj: Any) -> Any:
+        """An object is there, or has changed: tell everybody who follows its kind."""
+        self.revision += 1
+        metadata = msgspec.structs.replace(
+            obj.metadata,
+            uid=obj.metadata.uid or f"uid-{self.revision}",
+            resource_version=object_version(self.revision),
+        )
+        obj = msgspec.structs.replace(obj, metadata=metadata)
+        plural = kind_of(obj).plural
+        self.objects.setdefault(plural, {})[obj.namespace, obj.name] = obj
+        self._tell(plural, Present(obj, self.revision))
+        return obj
+
+    def remove(self, obj: Any) -> None:
+        self.revision += 1
+        plural = kind_of(obj).plural
+        gone = self.objects[plural].pop((obj.namespace, obj.name))
+        self._tell(plural, Departed(gone, self.revision))
+
+    def _tell(self, plural: str, *news: Any) -> None:
+        if self.is_deaf or self.is_cut_off or not hasattr(self, "streams"):
+            return
+        for stream, followed in list(self.streams.items()):
+            if followed == plural and stream in self.streams:
+                self.step(Pushed(stream, (*news, Reached(self.revision))))
+
+    def node(self, name: str = "node-a", cpu: str = "8", **spec: Any) -> Any:
+        capacity = {"cpu": cpu, "memory": "1Ti"}
+        labels = spec.pop("labels", {})
+        meta = ObjectMeta(name=name, labels=labels)
+        return self.put(Node(meta, spec=NodeSpec(capacity=capacity, **spec)))
+
+    def replica(
+        self, name: str = "web-0-0", tenant: str = "acme", priority: int = 0, **more: Any
+    ) -> Any:
+        """A pending replica that asks for one core, unless said otherwise."""
+        asked = more.pop("template", None)
+        wanted: Template = asked if asked is not None else template(cpu=more.pop("cpu", "1"))
+        spec = ReplicaSpec(
+            workload="web", workload_uid="w", template=wanted, priority=priority, **more
+        )
+        return self.put(Replica(ObjectMeta(name=name, namespace=tenant), spec=spec))
+
+    def urgent(self, name: str) -> None:
+        self.put(PriorityClass(ObjectMeta(name=name), spec=PriorityClassSpec(urgent=True)))
+
+    def get(self, name: str, tenant: str = "acme") -> Any:
+        return self.objects["replicas"].get((tenant, name))
+
+    def status(self, replica: Any, **changes: Any) -> Any:
+        """Change a replica's status, as whoever may do so would."""
+        now = self.objects["replicas"][replica.namespace, replica.name]
+        status = msgspec.structs.replace(now.status, **changes)
+        if "state" in changes:
+            number = now.status.transition_number + 1
+            status = msgspec.structs.replace(status, transition_number=number)
+        return self.put(msgspec.structs.replace(now, status=status))
+
+    # The authority -------------------------------------------------------------------------------
+
+    def _answer(self, request: Any) -> Any:
+        if self.is_cut_off:
+            return Unavailable("nobody is there")
+        match request:
+            case AcquireLease(scope=scope, duration_ms=duration_ms, instance=instance):
+                epoch = (self.lease.epoch if self.lease is not None else 0) + 1
+                self.lease = LeaseSpec(
+                    scope=scope,
+                    holder=self.scheduler.identity,
+                    epoch=epoch,
+                    duration_ms=duration_ms,
+                    instance=instance,
+                )
+                return self._leased()
+            case RenewLease(term=term):
+                if self.lease is None or term.epoch != self.lease.epoch:
+                    return Refusal(Reason.STALE_EPOCH, "somebody else holds it")
+                return self._leased()
+            case Get():
+                return self.answer_get(request)
+            case Bind():
+                return self._bind(request)
+            case ReportPending(target=target, pending=pending):
+                if self.report_verdicts:
+                    return self.report_verdicts.pop(0)
+                found = self.get(target.name, target.namespace)
+                if found is None or found.status.transition_number != target.number:
+                    return Refusal(Reason.STALE_REPLICA, "it moved on")
+                self.status(found, pending=pending)
+                return Accepted(self.revision)
+        raise AssertionError(request)
+
+    def _leased(self) -> Accepted:
+        assert self.lease is not None
+        return Accepted(self.revision, (Lease(ObjectMeta(name="it"), spec=self.lease),))
+
+    def _get(self, request: Get) -> Any:
+        if request.plural == "leases":
+            held = self.lease
+            lease = Lease(ObjectMeta(name="it"), spec=held) if held is not None else None
+            return Found(lease, self.revision)
+        return Found(self.get(request.name, request.namespace), self.revision)
+
+    def _bind(self, request: Bind) -> Any:
+        verdict = self.verdicts.pop(0) if self.verdicts else None
+        if isinstance(verdict, Lost):
+            if verdict.committed:
+                self.commit(request)
+            return OutcomeUnknown("the answer was lost")
+        return verdict if verdict is not None else self.commit(request)
+
+    def commit(self, request: Bind) -> Accepted | Refusal:
+        """What the authority does with a bind that it agrees with; once."""
+        target = request.target
+        found = self.get(target.name, target.namespace)
+        if any(past.id == request.operation for past in found.metadata.operations):
+            return Accepted(self.revision, (found,), replayed=True)
+        if found.status.transition_number != target.number:
+            return Refusal(Reason.STALE_REPLICA, "it moved on")
+        done = Operation(id=request.operation, digest="", at=timestamp(self.now.wall_ms))
+        metadata = msgspec.structs.replace(
+            found.metadata, operations=(*found.metadata.operations, done)
+        )
+        binding = Binding(
+            node=request.node,
+            node_uid=request.node_uid,
+            charge=demand_of(found.spec.template).amounts,
+            ports=demand_of(found.spec.template).ports,
+        )
+        status = ReplicaStatus(
+            state=State.BOUND, binding=binding, transition_number=target.number + 1
+        )
+        found = self.put(msgspec.structs.replace(found, metadata=metadata, status=status))
+        return Accepted(self.revision, (found,))
+
+    # What was said -------------------------------------------------------------------------------
+
+    def sent(self, kind: type[Any]) -> list[Any]:
+        return [request for request in self.said if isinstance(request, kind)]
+
+    @property
+    def binds(self) -> list[Bind]:
+        return self.sent(Bind)
+
+    @property
+    def reports(self) -> list[ReportPending]:
+        return self.sent(ReportPending)
+
+    @property
+    def looks(self) -> list[Get]:
+        return [get for get in self.sent(Get) if get.plural == "replicas"]
+
+    def where(self, name: str, tenant: str = "acme") -> str:
+        """The node that a replica is bound to, or nothing."""
+        binding = self.get(name, tenant).status.binding
+        return binding.node if binding is not None else ""
+
+
+def refusal(reason: Reason, message: str = "no") -> Refusal:
+    return Refusal(reason, message)

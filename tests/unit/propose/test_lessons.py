@@ -1,0 +1,43 @@
+"""Every reason for a refusal leads somewhere, on purpose."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.refusal import Reason
+from holdfast.propose.lessons import Lesson, hopes_of, lesson_of
+from holdfast.propose.report import Hope
+
+# Whatever is not named here was sorted on purpose in the code; these are worth a pause only.
+PAUSES = {
+    Reason.INVALID,
+    Reason.UNAUTHENTICATED,
+    Reason.OBJECT_CAP,
+    Reason.DISRUPTION_BUDGET,
+    Reason.RESERVATION_MISSING,
+    Reason.RESERVATION_EXPIRED,
+    Reason.RESERVATION_EXISTS,
+    Reason.GANG_INCOMPLETE,
+    Reason.NOT_ALLOWED,
+    Reason.STALE_MARK,
+    Reason.NOT_FENCED,
+    Reason.STALE_INCARNATION,
+    Reason.POLICY_CHANGED,
+    Reason.LEASE_HELD,
+    Reason.EXISTS,
+    Reason.CONTENTION,
+    Reason.TOO_OLD,
+}
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_a_reason_is_worth_a_pause_or_a_lesson(reason: Reason) -> None:
+    """A new reason has to be sorted before this passes. [C4, E5]"""
+    assert (lesson_of(reason) is Lesson.PAUSE) == (reason in PAUSES)
+
+
+def test_a_refusal_about_allowance_waits_for_allowance_only() -> None:
+    """[D2]"""
+    assert hopes_of(Reason.QUOTA_EXCEEDED) == (Hope.ALLOWANCE,)
+    assert hopes_of(Reason.NODE_FULL) == (Hope.NODES,)
+    assert hopes_of(Reason.STALE_REPLICA) == ()

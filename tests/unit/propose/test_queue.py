@@ -1,0 +1,167 @@
+"""The order of the queue, its pauses, and who is woken by what."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.propose.queue import BACKOFF_MAX_MS, BACKOFF_MIN_MS, Entry, Queue
+from holdfast.propose.report import Hope
+
+
+def made(*names: str, lane: tuple[bool, int] = (False, 0)) -> Queue:
+    queue = Queue(random.Random(1))
+    for name in names:
+        add(queue, name, lane=lane)
+    return queue
+
+
+def add(queue: Queue, name: str, *, lane: tuple[bool, int] = (False, 0)) -> Entry:
+    tenant, _, rest = name.partition("/")
+    return queue.add((tenant, rest), f"uid-{name}", 0, lane)
+
+
+def order(queue: Queue, now_ms: int = 0) -> list[str]:
+    found = []
+    while (entry := queue.take(now_ms)) is not None:
+        found.append("/".join(entry.key))
+    return found
+
+
+def test_tenants_take_turns_and_each_keeps_its_own_order() -> None:
+    """A tenant with a thousand replicas does not keep one with a single one waiting. [V5, E2]"""
+    queue = made("a/1", "a/2", "a/3", "b/1", "c/1", "c/2")
+    assert order(queue) == ["a/1", "b/1", "c/1", "a/2", "c/2", "a/3"]
+
+
+def test_urgent_goes_before_priority_and_priority_before_age() -> None:
+    """[E2]"""
+    queue = made("a/old")
+    add(queue, "a/high", lane=(False, 9))
+    add(queue, "a/urgent", lane=(True, 0))
+    assert order(queue) == ["a/urgent", "a/high", "a/old"]
+
+
+def test_adding_the_same_replica_again_changes_nothing_and_another_life_is_new() -> None:
+    """[E1]"""
+    queue = made("a/1")
+    entry = queue.take(0)
+    assert entry is not None
+    assert add(queue, "a/1") is entry
+    assert not queue.has_ready
+    assert queue.add(("a", "1"), "another", 0, (False, 0)) is not entry
+    assert order(queue) == ["a/1"]
+
+
+def test_pauses_grow_to_a_bound_and_have_jitter() -> None:
+    """[E5]"""
+    queue = made("a/1")
+    now_ms, pauses = 0, []
+    for _ in range(14):
+        entry = queue.take(now_ms)
+        assert entry is not None
+        until_ms = queue.failed(entry, now_ms)
+        assert queue.take(until_ms - 1) is None
+        assert queue.next_ms == until_ms
+        pauses.append(until_ms - now_ms)
+        now_ms = until_ms
+    assert BACKOFF_MIN_MS / 2 <= pauses[0] <= BACKOFF_MIN_MS
+    assert max(pauses) <= BACKOFF_MAX_MS
+    assert min(pauses[-4:]) >= BACKOFF_MAX_MS / 2
+    assert len(set(pauses[-4:])) > 1
+
+
+def test_news_do_not_cut_a_pause_short() -> None:
+    """[E5]"""
+    queue = made("a/1")
+    entry = queue.take(0)
+    assert entry is not None
+    queue.failed(entry, 0)
+    queue.wake(entry)
+    queue.wake_all()
+    add(queue, "a/1")
+    assert queue.take(1) is None
+
+
+def test_a_conflict_is_tried_again_before_others_of_its_tenant() -> None:
+    """[F9]"""
+    queue = made("a/1", "a/2")
+    entry = queue.take(0)
+    assert entry is not None
+    queue.again(entry)
+    assert entry.conflicts == 1
+    assert order(queue) == ["a/1", "a/2"]
+
+
+def test_parked_ones_are_found_by_what_could_help_them() -> None:
+    """[E1]"""
+    queue = made("a/1", "a/2", "a/3")
+    for hopes in ((Hope.NODES,), (Hope.NODES, Hope.ALLOWANCE), ()):
+        entry = queue.take(0)
+        assert entry is not None
+        queue.park(entry, hopes)
+    assert [entry.key[1] for entry in queue.parked(Hope.NODES)] == ["1", "2"]
+    (both,) = queue.parked(Hope.ALLOWANCE)
+    queue.wake(both)
+    assert order(queue) == ["a/2"]
+    queue.wake_all()
+    assert order(queue) == ["a/1", "a/3"]
+
+
+def test_what_is_forgotten_is_never_taken_wherever_it_stood() -> None:
+    """[E1]"""
+    queue = made("a/ready", "a/pausing", "a/parked")
+    for name in ("ready", "pausing", "parked"):
+        entry = queue.take(0)
+        assert entry is not None
+        if name == "ready":
+            queue.again(entry)
+            queue.forget(entry.key)
+        elif name == "pausing":
+            queue.failed(entry, 0)
+            queue.forget(entry.key)
+        else:
+            queue.park(entry, (Hope.NODES,))
+            queue.forget(entry.key)
+    queue.wake_all()
+    assert order(queue, 100_000) == []
+    assert (len(queue), queue.next_ms, queue.has_ready) == (0, None, False)
+
+
+@given(st.lists(st.tuples(st.sampled_from("atfpwxg"), st.integers(0, 5)), max_size=60))
+def test_nobody_is_lost_or_taken_twice(moves: list[tuple[str, int]]) -> None:
+    """Whatever is done in whatever order, all that were not forgotten are taken once. [E1, V5]"""
+    queue = Queue(random.Random(1))
+    taken: dict[str, Entry] = {}
+    known: set[str] = set()
+    now_ms = 0
+    for move, which in moves:
+        name = f"{'ab'[which % 2]}/{which}"
+        entry = taken.get(name)
+        match move:
+            case "a":
+                add(queue, name)
+                known.add(name)
+            case "t":
+                now_ms += 50
+                found = queue.take(now_ms)
+                if found is not None:
+                    assert "/".join(found.key) not in taken
+                    taken["/".join(found.key)] = found
+            case "x":
+                queue.forget(("ab"[which % 2], str(which)))
+                known.discard(name)
+                taken.pop(name, None)
+            case "f" if entry is not None:
+                queue.failed(taken.pop(name), now_ms)
+            case "p" if entry is not None:
+                queue.park(taken.pop(name), (Hope.NODES,))
+            case "g" if entry is not None:
+                queue.again(taken.pop(name))
+            case "w":
+                queue.wake_all()
+    queue.wake_all()
+    assert sorted(order(queue, 10**9)) == sorted(known - set(taken))
+    assert not queue.has_ready

@@ -1,0 +1,332 @@
+"""The machine as a whole: waking, waiting, leases, restarts, and silence when all is done."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.commit.table import age_refusal
+from holdfast.model.errors import Unavailable
+from holdfast.model.kinds.lease import LeaseSpec
+from holdfast.model.kinds.node import NodeDrain
+from holdfast.model.kinds.schedulerpolicy import (
+    PolicyStage,
+    SchedulerPolicy,
+    SchedulerPolicySpec,
+)
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason
+from holdfast.model.requests import AcquireLease, RenewLease
+from holdfast.propose.binder import COURSES_MAX
+from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS
+from holdfast.propose.scheduler import DECISIONS_MAX, NOTICES_MAX
+from tests.plane import template
+from tests.unit.propose.rig import Rig, Silence, refusal
+
+
+def small(slots: int = 1, **more: object) -> Rig:
+    """One node with room for so many replicas."""
+    rig = Rig(**more)
+    rig.node("node-0", cpu=str(slots))
+    rig.start()
+    return rig
+
+
+def test_two_replicas_do_not_both_assume_the_last_slot() -> None:
+    """The second waits for the first one's answer instead of being refused. [F4]"""
+    rig = small()
+    rig.verdicts = [Silence()]
+    rig.replica("web-0-0")
+    rig.replica("web-1-0")
+    assert rig.reports == [], "it may be free again in a moment"
+    rig.pass_time(5_000)
+    assert len(rig.binds) == 1
+    assert rig.get("web-1-0").status.pending.reasons == {"NodeFull": 1}
+    rig.answer(rig.commit(rig.binds[0]))
+    rig.pass_time(100_000)
+    assert len(rig.binds) == 1
+
+
+# Waking ------------------------------------------------------------------------------------------
+
+
+def test_a_replica_without_a_place_says_why_and_is_woken_by_a_new_node() -> None:
+    """[E1, E3, V3]"""
+    rig = small()
+    rig.replica("web-0-0", cpu="4")
+    pending = rig.get("web-0-0").status.pending
+    assert pending.reasons == {"NodeFull": 1}
+    assert pending.verdict == "NotWithThisFleet"
+    assert pending.owner == "operator"
+    assert pending.nearest_miss == "node node-0: needs 4 cpu, 1 is free"
+    assert pending.since is not None
+    rig.node("node-1")
+    assert rig.where("web-0-0") == "node-1"
+
+
+def test_a_replica_without_a_place_is_woken_by_one_that_was_released() -> None:
+    """[E1]"""
+    rig = small()
+    rig.replica("web-0-0")
+    rig.replica("web-1-0")
+    assert rig.get("web-1-0").status.pending.verdict == "Waiting"
+    rig.status(rig.get("web-0-0"), state=State.STOPPING)
+    assert len(rig.binds) == 1, "what is being stopped still holds its place"
+    rig.status(rig.get("web-0-0"), state=State.RELEASED)
+    assert rig.where("web-1-0") == "node-0"
+
+
+def test_a_drain_that_ends_wakes_whom_it_kept_away() -> None:
+    """[E1, F2]"""
+    rig = Rig()
+    node = rig.node("node-0", drain=NodeDrain(reason="repair"))
+    rig.start()
+    rig.replica()
+    assert rig.get("web-0-0").status.pending.reasons == {"NodeDraining": 1}
+    spec = msgspec.structs.replace(node.spec, drain=None)
+    rig.put(msgspec.structs.replace(node, spec=spec))
+    assert rig.where("web-0-0") == "node-0"
+
+
+def test_events_that_cannot_help_cost_no_decision() -> None:
+    """Heartbeats that a node's status shows, and nodes that are too small. [V4]"""
+    rig = small()
+    rig.replica("web-0-0", cpu="4")
+    entry = rig.scheduler.queue.get(("acme", "web-0-0"))
+    assert entry is not None
+    turns = entry.turns
+    node = rig.objects["nodes"]["", "node-0"]
+    for version in range(50):
+        status = msgspec.structs.replace(node.status, agent_version=str(version))
+        rig.put(msgspec.structs.replace(node, status=status))
+    rig.node("node-1", cpu="2")
+    assert entry.turns == turns
+
+
+def test_a_lost_event_is_found_by_the_resync() -> None:
+    """[E1, V2]"""
+    rig = small(slots=4)
+    rig.is_deaf = True
+    rig.replica()
+    rig.pass_time(20_000)
+    assert rig.binds == []
+    rig.is_deaf = False
+    rig.pass_time(60_000)
+    assert rig.where("web-0-0") == "node-0"
+
+
+def test_everybody_parked_gets_another_turn_at_the_resync() -> None:
+    """Whatever event was missed. [E1]"""
+    rig = small(slots=4)
+    rig.verdicts = [refusal(Reason.GRANT_EXPIRED)]
+    rig.replica()
+    assert len(rig.binds) == 1
+    rig.pass_time(61_000)
+    assert rig.where("web-0-0") == "node-0"
+
+
+# Order -------------------------------------------------------------------------------------------
+
+
+def test_urgent_and_important_work_goes_first_and_tenants_take_turns() -> None:
+    """[E2, V5]"""
+    rig = Rig()
+    rig.node("node-0", cpu="100")
+    rig.urgent("now")
+    rig.put(msgspec.structs.replace(rig.objects["tenants"]["", "acme"], metadata=ObjectMeta("b")))
+    for index in range(3):
+        rig.replica(f"web-{index}-0")
+    rig.replica("late-0-0", tenant="b")
+    rig.replica("high-0-0", priority=7)
+    rig.replica("fire-0-0", template=template(priority_class="now"))
+    rig.start()
+    rig.pass_time(1_000)
+    order = [bind.target.name for bind in rig.binds]
+    assert order == ["fire-0-0", "high-0-0", "web-0-0", "late-0-0", "web-1-0", "web-2-0"]
+
+
+def test_binds_and_reports_on_their_way_are_bounded() -> None:
+    """[E5, F4]"""
+    rig = Rig()
+    rig.node("node-0", cpu="1000")
+    rig.verdicts = [Silence()] * 500
+    for index in range(COURSES_MAX + 20):
+        rig.replica(f"web-{index}-0")
+    rig.start()
+    assert len(rig.binds) == DECISIONS_MAX, "one step decides for so many"
+    rig.pass_time(1_000)
+    assert len(rig.binds) == COURSES_MAX
+    rig.answer(rig.commit(rig.binds[0]))
+    assert len(rig.binds) == COURSES_MAX + 1
+
+
+def test_reports_do_not_crowd_out_anything() -> None:
+    """[E3]"""
+    rig = Rig()
+    rig.report_verdicts = [Silence()] * 100
+    for index in range(60):
+        rig.replica(f"web-{index}-0")
+    rig.start()
+    rig.pass_time(1_000)
+    assert len(rig.reports) == NOTICES_MAX
+    rig.pass_time(30_000)
+    assert len(rig.sent(RenewLease)) >= 4
+
+
+# The lease ---------------------------------------------------------------------------------------
+
+
+def test_nothing_is_bound_before_the_lease_is_held() -> None:
+    """Another one of that scope is alive, until it stops moving. [C5]"""
+    rig = Rig()
+    rig.node("node-0")
+    rig.replica()
+    rig.lease = LeaseSpec(
+        scope="scheduler:one", holder="system:scheduler:two", epoch=4, duration_ms=15_000
+    )
+    rig.start()
+    rig.pass_time(14_000)
+    assert rig.binds == []
+    rig.pass_time(20_000)
+    assert [bind.term.epoch for bind in rig.binds] == [5]
+
+
+def test_a_scheduler_that_cannot_renew_stops_trying_long_before_anybody_takes_over() -> None:
+    """[C5, E4]"""
+    rig = small(slots=4)
+    rig.is_cut_off = True
+    rig.pass_time(16_000)
+    rig.is_deaf, rig.is_cut_off = True, False
+    assert not rig.scheduler.tenure.is_acknowledged(rig.now)
+    rig.is_deaf = False
+    rig.replica()
+    assert rig.binds == []
+    rig.pass_time(10_000)
+    assert rig.where("web-0-0") == "node-0"
+
+
+def test_a_shared_scope_is_the_lease_that_is_taken() -> None:
+    """[C5]"""
+    rig = Rig(scope="scheduler:shard-1")
+    rig.start()
+    assert [ask.scope for ask in rig.sent(AcquireLease)] == ["scheduler:shard-1"]
+
+
+# Old pictures ------------------------------------------------------------------------------------
+
+
+def test_nothing_is_bound_on_a_picture_that_is_too_old() -> None:
+    """It holds back and says so, and goes on when the servers are heard again. [E4, E3]"""
+    rig = small(slots=4)
+    rig.is_deaf = True
+    rig.pass_time(SNAPSHOT_AGE_MAX_MS + 5_000)
+    rig.is_deaf = False
+    rig.replica()
+    assert rig.binds == []
+    assert rig.get("web-0-0").status.pending.reasons == {"ObservationTooOld": 1}
+    rig.pass_time(40_000)
+    assert rig.where("web-0-0") == "node-0"
+
+
+def test_the_commit_agrees_with_the_oldest_picture_that_a_bind_may_rest_on() -> None:
+    """[E4]"""
+    rig = small()
+    rig.replica()
+    (bind,) = rig.binds
+    assert age_refusal(bind, SNAPSHOT_AGE_MAX_MS) is None
+    assert age_refusal(bind, SNAPSHOT_AGE_MAX_MS + 1) is not None
+
+
+# The fixed point ---------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_when_nothing_changes() -> None:
+    """One that fits nowhere, one without quota, one that is bound: ten minutes of silence. [V4]"""
+    rig = small(slots=4)
+    rig.replica("bound-0-0")
+    rig.replica("large-0-0", cpu="64")
+    blocked = refusal(Reason.QUOTA_EXCEEDED, "tenant acme uses 1 of 1 cpu")
+    rig.verdicts = [blocked] * 1_000
+    rig.replica("poor-0-0")
+    rig.pass_time(5_000)
+    reports, revision = len(rig.reports), rig.revision
+    rig.pass_time(600_000)
+    assert len(rig.reports) == reports
+    assert rig.revision == revision
+
+
+def test_other_numbers_under_the_same_reasons_are_written_once_in_a_while() -> None:
+    """[V4, E3]"""
+    rig = small()
+    rig.replica("large-0-0", cpu="64")
+    before = len(rig.reports)
+    for index in range(1, 20):
+        rig.node(f"node-{index}", cpu="1")
+    rig.pass_time(200_000)
+    assert rig.get("large-0-0").status.pending.reasons == {"NodeFull": 20}
+    assert len(rig.reports) - before <= 2
+
+
+def test_a_report_that_was_not_written_is_written_later() -> None:
+    """[E3, V3]"""
+    rig = small()
+    rig.report_verdicts = [Unavailable("busy")]
+    rig.replica("large-0-0", cpu="64")
+    assert rig.get("large-0-0").status.pending is None
+    rig.pass_time(5_000)
+    assert rig.get("large-0-0").status.pending.reasons == {"NodeFull": 1}
+
+
+# Beginning anew ----------------------------------------------------------------------------------
+
+
+def test_a_scheduler_that_starts_anew_finds_all_that_is_pending() -> None:
+    """Its own earlier lease is no obstacle, and the lost bind is made once. [E1, F6]"""
+    rig = small(slots=4)
+    rig.verdicts = [Silence()]
+    rig.replica("web-0-0")
+    lost = rig.binds[0]
+    rig.is_deaf = True
+    rig.replica("web-1-0")
+    rig.is_deaf = False
+    rig.restart()
+    rig.pass_time(1_000)
+    assert rig.where("web-0-0") == rig.where("web-1-0") == "node-0"
+    assert [bind.term.epoch for bind in rig.binds] == [1, 2, 2]
+    again = next(bind for bind in rig.binds[1:] if bind.target == lost.target)
+    assert again.operation == lost.operation, "whoever repeats it means the same"
+    assert rig.get("web-0-0").status.transition_number == 1
+
+
+# Who is not placed -------------------------------------------------------------------------------
+
+
+def test_a_member_of_a_gang_is_not_placed_alone() -> None:
+    """[E3]"""
+    rig = small(slots=4)
+    rig.replica("web-0-0", gang="web")
+    rig.pass_time(100_000)
+    assert rig.binds == []
+    assert rig.get("web-0-0").status.pending.reasons == {"GangIncomplete": 1}
+
+
+@pytest.mark.parametrize("state", [State.RESERVED, State.BOUND, State.RELEASED])
+def test_only_pending_replicas_are_placed(state: State) -> None:
+    """[F5]"""
+    rig = small(slots=4)
+    rig.is_deaf = True
+    rig.status(rig.replica(), state=state)
+    rig.is_deaf = False
+    rig.pass_time(61_000)
+    assert rig.binds == []
+
+
+def test_the_policy_in_force_is_named_in_the_bind() -> None:
+    """[F1]"""
+    rig = small(slots=4)
+    for name, stage in (("b", PolicyStage.ACTIVE), ("a", PolicyStage.SHADOW)):
+        spec = SchedulerPolicySpec(stage=stage)
+        rig.put(SchedulerPolicy(ObjectMeta(name=name), spec=spec))
+    rig.replica()
+    assert [bind.policy for bind in rig.binds] == ["b"]
