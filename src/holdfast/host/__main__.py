@@ -1,4 +1,4 @@
-"""`python -m holdfast.host serve`: one server in the foreground, until a signal.
+"""`python -m holdfast.host`: one part of the plane in the foreground, until a signal.
 
 SIGTERM and SIGINT stop it in order; a second one ends it at once, which loses nothing that was
 acknowledged. It exits with 0 after a stop, with 1 and a sentence when it could not go on.
@@ -9,36 +9,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
-import signal
 import sys
 from pathlib import Path
 
 from holdfast.host import timing
+from holdfast.host.options import add_components
 from holdfast.host.plane import Plane
+from holdfast.host.running import complain, say, until_signal
 from holdfast.host.settings import EtcdAccess, Listen, Settings
 from holdfast.model.errors import HoldfastError
-
-AT_ONCE = 130
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def _complain(text: str) -> int:
-    sys.stderr.write(f"holdfast: {text}\n")
-    sys.stderr.flush()
-    return 1
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     root = argparse.ArgumentParser(prog="python -m holdfast.host", description=__doc__)
-    serve = root.add_subparsers(dest="command", required=True).add_parser(
-        "serve", help="run one server"
-    )
+    commands = root.add_subparsers(dest="command", required=True)
+    add_components(commands)
+    serve = commands.add_parser("serve", help="run one server")
     serve.add_argument("--data", type=Path, default=Path("data"), help="where everything is kept")
     serve.add_argument("--listen", default="127.0.0.1:6443", help="HOST:PORT")
     serve.add_argument(
@@ -58,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     for option in ("ca-file", "cert-file", "key-file", "user", "password-file"):
         serve.add_argument(f"--etcd-{option}")
     timing.add_options(serve)
+    serve.set_defaults(run=lambda arguments: run_server(settings_of(arguments)))
     return root
 
 
@@ -83,44 +71,21 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     )
 
 
-async def serve(settings: Settings) -> int:
-    """Run until a signal or a failure; the exit code."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def on_signal() -> None:
-        if stopping.is_set():
-            os._exit(AT_ONCE)
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-    plane = Plane(settings, _say)
-    starting = asyncio.create_task(plane.start())
-    signalled = asyncio.create_task(stopping.wait())
-    await asyncio.wait([starting, signalled], return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        await asyncio.wait([starting])
-        return 0
-    starting.result()
-    _greet(plane)
-    failed = asyncio.create_task(plane.wait())
-    await asyncio.wait([failed, signalled], return_when=asyncio.FIRST_COMPLETED)
-    sentence = failed.result() if failed.done() else ""
-    failed.cancel()
-    signalled.cancel()
-    await plane.stop()
-    if sentence:
-        return _complain(sentence)
-    _say("Stopped.")
-    return 0
+async def run_server(settings: Settings) -> int:
+    """Run a server until a signal or a failure; the exit code."""
+    plane = Plane(settings, say)
+    return await until_signal(plane, lambda: _greet(plane))
 
 
 def _greet(plane: Plane) -> None:
-    _say(f"Holdfast is ready at {plane.url}")
-    _say(f"The administrator's kubeconfig is {plane.kubeconfig}")
-    _say(f"Try: kubectl --kubeconfig {plane.kubeconfig} api-resources --api-group holdfast.dev")
+    say(f"Holdfast is ready at {plane.url}")
+    say(f"The administrator's kubeconfig is {plane.kubeconfig}")
+    say(f"Try: kubectl --kubeconfig {plane.kubeconfig} api-resources --api-group holdfast.dev")
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    code: int = await arguments.run(arguments)
+    return code
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -129,11 +94,11 @@ def main(arguments: list[str] | None = None) -> int:
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s"
     )
     try:
-        return asyncio.run(serve(settings_of(parser().parse_args(arguments))))
+        return asyncio.run(_run(parser().parse_args(arguments)))
     except HoldfastError as error:
-        return _complain(error.message)
+        return complain(error.message)
     except OSError as error:
-        return _complain(f"{error.filename or 'the system'}: {error.strerror or error}")
+        return complain(f"{error.filename or 'the system'}: {error.strerror or error}")
 
 
 if __name__ == "__main__":

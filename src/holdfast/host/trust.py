@@ -56,12 +56,12 @@ def establish(settings: Settings) -> Trust:
     """Find or make everything. Raises Invalid when what is there cannot be used."""
     private_directory(settings.data)
     directory = private_directory(settings.pki_directory)
-    with _alone(directory):
+    with alone(directory):
         return _establish(settings, directory)
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
+def alone(directory: Path) -> Iterator[None]:
     """Servers that share a directory and start together must not make two authorities in it."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

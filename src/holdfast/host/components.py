@@ -1,0 +1,209 @@
+"""One component process, put together: a machine, its shell, and its way to the servers.
+
+`scheduler`, `controllers` and `agent` make one from settings; `running.until_signal` lets it live.
+Nothing here decides anything: a component may be killed at any moment, and a stop in order only
+spares others the wait for its leases. An agent's work runs on, held by its shims.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.facts import Facts
+from holdfast.correct.registry import all_controllers
+from holdfast.correct.team import Team
+from holdfast.host.credentials import access_of
+from holdfast.host.joining import joined
+from holdfast.host.remote import Remote
+from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.shell import Shell
+from holdfast.model import identity as who
+from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.model.identity import Identity
+from holdfast.model.machine import Machine
+from holdfast.model.requests import ReleaseLease, Term
+from holdfast.observe.news import SERVERS
+from holdfast.propose.scheduler import Scheduler
+
+# A stop in order takes about so long: others take over at once if the leases came back by then.
+RELEASE_S = 1.0
+
+Say = Callable[[str], None]
+Terms = Callable[[], Mapping[str, Term]]
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a component's servers are, and who it is to them.
+
+    servers: https addresses, each of one server.
+    pki: certificates of its identities, or the authority to issue them.
+    name: what this process is called among those of its kind, in all its lives.
+    """
+
+    servers: tuple[str, ...]
+    pki: Path
+    name: str
+
+
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent.
+
+    data: the directory of everything that it keeps, its own alone.
+    pki: the plane's authority, if it is on this machine; otherwise the node joins with `token`.
+    isolation: of the work; empty means the strongest that can be had.
+    """
+
+    servers: tuple[str, ...]
+    node: str
+    data: Path
+    facts: Facts
+    pki: Path | None = None
+    token: str = ""
+    isolation: str = ""
+
+
+class Component:
+    """One process. `start`, then `wait`, then `stop`."""
+
+    def __init__(
+        self,
+        title: str,
+        machine: Machine,
+        identity: Identity,
+        remote: Remote,
+        *,
+        folder: Path | None = None,
+        runtime: Runtime | None = None,
+        terms: Terms = dict,
+    ) -> None:
+        """`terms` are the leases that the machine holds, by the identity that does."""
+        self.title, self.machine = title, machine
+        self._remote, self._runtime, self._terms = remote, runtime, terms
+        self.shell = Shell(
+            machine,
+            identity,
+            folder=folder,
+            peers=remote,
+            sources=remote,
+            performers=runtime.performers if runtime is not None else None,
+        )
+
+    async def start(self) -> None:
+        """Let the machine live. Raises with a sentence when this computer cannot carry it."""
+        try:
+            if self._runtime is not None:
+                await self._runtime.start(self.shell.post, self.shell.fail)
+            await self.shell.start()
+        except BaseException:
+            await self._let_go()
+            raise
+
+    async def wait(self) -> str:
+        """Until the machine has ended: the sentence that says why it did."""
+        try:
+            await self.shell.wait()
+        except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the process
+            return f"{self.title} has stopped on a bug: {type(bug).__name__}: {bug}"
+        return f"{self.title} has stopped by itself"
+
+    async def stop(self) -> None:
+        """End the machine, give back its leases, let go of its connections and its work."""
+        try:
+            with contextlib.suppress(Exception):
+                # Whatever broke the machine was said by `wait`.
+                await self.shell.stop()
+            await self._release()
+        finally:
+            await self._let_go()
+
+    async def _release(self) -> None:
+        """Nobody renews any more, so nobody is harmed when these come too late."""
+        terms = dict(self._terms())
+        await asyncio.gather(*(self._give_back(*held) for held in terms.items()))
+
+    async def _give_back(self, holder: str, term: Term) -> None:
+        with contextlib.suppress(HoldfastError):
+            await self._remote.ask(Identity(name=holder), SERVERS, ReleaseLease(term), RELEASE_S)
+
+    async def _let_go(self) -> None:
+        if self._runtime is not None:
+            await self._runtime.stop()
+        await self._remote.close()
+
+
+async def scheduler(origin: Origin) -> Component:
+    """A scheduler that shares the plane with any others."""
+    rng = random.SystemRandom()
+    identity = who.scheduler(_checked(origin.name))
+    remote = await _remote(origin, (identity.name,))
+    machine = Scheduler(origin.name, rng)
+
+    def terms() -> dict[str, Term]:
+        term = machine.tenure.term
+        return {identity.name: term} if term is not None else {}
+
+    return Component(f"scheduler {origin.name}", machine, identity, remote, terms=terms)
+
+
+async def controllers(origin: Origin) -> Component:
+    """All controllers; of several such processes one acts for each controller."""
+    rng = random.SystemRandom()
+    team = all_controllers()
+    identities = {it.name: it.identity for it in team}
+    remote = await _remote(origin, tuple(identities.values()))
+    name = _checked(origin.name)
+    machine = Team(team, rng, name=name, servers=origin.servers)
+
+    def terms() -> dict[str, Term]:
+        return {identities[name]: term for name, term in machine.terms().items()}
+
+    # One of them reads for all: every controller may see everything that the others may.
+    reader = Identity(name=next(iter(identities.values())))
+    return Component(f"controllers {name}", machine, reader, remote, terms=terms)
+
+
+async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Component:
+    """The agent of one node. It joins now if it never did."""
+    node = _checked(settings.node)
+    identity = who.agent(node)
+    if settings.pki is not None:
+        access = await asyncio.to_thread(access_of, settings.servers, settings.pki, identity.name)
+    else:
+        pki = settings.data / "pki"
+        access = await joined(settings.servers, node, pki, settings.token, say)
+    runtime = Runtime(
+        settings.data,
+        node=node,
+        address=settings.facts.address or "127.0.0.1",
+        isolation=settings.isolation or None,
+    )
+    return Component(
+        f"agent of {node}",
+        Agent(node, settings.facts, random.SystemRandom()),
+        identity,
+        Remote({identity.name: access}),
+        folder=settings.data / "agent",
+        runtime=runtime,
+    )
+
+
+async def _remote(origin: Origin, identities: tuple[str, ...]) -> Remote:
+    def accesses() -> dict[str, Any]:
+        return {name: access_of(origin.servers, origin.pki, name) for name in identities}
+
+    return Remote(await asyncio.to_thread(accesses))
+
+
+def _checked(name: str) -> str:
+    """The name, if it can be part of an identity. Raises Invalid."""
+    if not who.acts_as(who.scheduler(name)):
+        raise Invalid(f"{name[:63]!r} is no name: lower-case letters, digits, - and .")
+    return name

@@ -1,0 +1,171 @@
+"""The command lines of components: scheduler, controllers, agent, and of join tokens.
+
+`python -m holdfast.host` and the `holdfast` command add these to theirs; each has a function that
+runs it to its end and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.facts import Facts
+from holdfast.host import components, facts
+from holdfast.host.client import Client, from_kubeconfig
+from holdfast.host.components import AgentSettings, Component, Origin
+from holdfast.host.join_tokens import create_token
+from holdfast.host.running import say, until_signal
+from holdfast.model.errors import FieldError, Invalid
+
+Run = Callable[[argparse.Namespace], Awaitable[int]]
+SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
+
+
+def add_components(commands: Any) -> None:
+    """Add all of them to a parser's sub-commands; `run` of what is parsed runs it."""
+    _add_origin(commands.add_parser("scheduler", help="run one scheduler"), "main", scheduler)
+    _add_origin(commands.add_parser("controllers", help="run all controllers"), "main", controllers)
+    _add_agent(commands.add_parser("agent", help="run the agent of one node"))
+    _add_token(commands.add_parser("token", help="make tokens for nodes that join"))
+
+
+def _add_origin(parser: argparse.ArgumentParser, name: str, run: Run) -> None:
+    _add_servers(parser)
+    parser.add_argument(
+        "--pki", type=Path, required=True, help="its certificates, or the authority's directory"
+    )
+    parser.add_argument("--name", default=name, help="its name among those of its kind")
+    parser.set_defaults(run=run)
+
+
+def _add_servers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--server",
+        action="append",
+        default=[],
+        help="https://HOST:PORT of one server, as often as there are servers",
+    )
+
+
+def _add_agent(parser: argparse.ArgumentParser) -> None:
+    _add_servers(parser)
+    parser.add_argument("--node", default="", help="the node's name; this computer's if empty")
+    parser.add_argument("--data", type=Path, required=True, help="what this agent keeps")
+    parser.add_argument("--pki", type=Path, help="the authority's directory, if it is here")
+    parser.add_argument("--token", default="", help="a join token, for the first start")
+    parser.add_argument("--token-file", type=Path, help="a file with the join token")
+    for option in ("region", "zone", "pool", "address"):
+        parser.add_argument(f"--{option}", default="")
+    parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=AMOUNT")
+    parser.add_argument("--facts", type=Path, help="JSON with all that is known of the machine")
+    parser.add_argument("--isolation", default="", help="of the work; the strongest if empty")
+    parser.set_defaults(run=agent)
+
+
+def _add_token(parser: argparse.ArgumentParser) -> None:
+    create = parser.add_subparsers(dest="token_command", required=True).add_parser(
+        "create", help="make a join token and show it, once"
+    )
+    which = create.add_mutually_exclusive_group(required=True)
+    which.add_argument("--node", default="", help="the only node that may use it")
+    which.add_argument("--any", action="store_true", help="for any node that is new")
+    create.add_argument("--ttl", default="1h", help="how long it may wait: 90s, 30m, 1h, 2d")
+    create.add_argument("--kubeconfig", type=Path, required=True, help="an administrator's")
+    create.set_defaults(run=token)
+
+
+# Running them ------------------------------------------------------------------------------------
+
+
+async def scheduler(arguments: argparse.Namespace) -> int:
+    return await _live(await components.scheduler(_origin(arguments)), arguments)
+
+
+async def controllers(arguments: argparse.Namespace) -> int:
+    return await _live(await components.controllers(_origin(arguments)), arguments)
+
+
+async def agent(arguments: argparse.Namespace) -> int:
+    settings = agent_settings(arguments)
+    return await _live(await components.agent(settings, say), arguments)
+
+
+async def token(arguments: argparse.Namespace) -> int:
+    """Make a join token. Only its text goes to the output, so that a script may take it."""
+    async with Client(from_kubeconfig(arguments.kubeconfig)) as client:
+        say(await create_token(client, arguments.node, duration("--ttl", arguments.ttl)))
+    return 0
+
+
+async def _live(component: Component, arguments: argparse.Namespace) -> int:
+    def greet() -> None:
+        say(f"The {component.title} works with {', '.join(arguments.server)}")
+
+    return await until_signal(component, greet)
+
+
+def _servers(arguments: argparse.Namespace) -> tuple[str, ...]:
+    if not arguments.server:
+        raise Invalid("--server: must be given: https://HOST:PORT of a server")
+    for server in arguments.server:
+        if not server.startswith("https://"):
+            raise _wrong("--server", server, "must begin with https://")
+    return tuple(dict.fromkeys(server.rstrip("/") for server in arguments.server))
+
+
+def _origin(arguments: argparse.Namespace) -> Origin:
+    return Origin(servers=_servers(arguments), pki=arguments.pki, name=arguments.name)
+
+
+def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
+    """What the command line says of an agent. Raises Invalid."""
+    given = facts.from_file(arguments.facts) if arguments.facts is not None else Facts()
+    said = {it: getattr(arguments, it) for it in ("region", "zone", "pool", "address")}
+    given = msgspec.structs.replace(
+        given,
+        labels={**given.labels, **facts.pairs("--label", arguments.label)},
+        capacity={**given.capacity, **facts.pairs("--capacity", arguments.capacity)},
+        **{field: text for field, text in said.items() if text},
+    )
+    for field in ("region", "zone"):
+        if not getattr(given, field):
+            raise Invalid(f"--{field}: must be given: work is placed by it")
+    return AgentSettings(
+        servers=_servers(arguments),
+        node=arguments.node or facts.host_name(),
+        data=arguments.data,
+        facts=facts.found(given),
+        pki=arguments.pki,
+        token=_token(arguments),
+        isolation=arguments.isolation,
+    )
+
+
+def _token(arguments: argparse.Namespace) -> str:
+    if arguments.token_file is None:
+        return str(arguments.token)
+    try:
+        return str(arguments.token_file.read_text(encoding="ascii")).strip()
+    except (OSError, ValueError) as error:
+        raise Invalid(f"--token-file: {arguments.token_file} cannot be read: {error}") from error
+
+
+def duration(option: str, text: str) -> timedelta:
+    """A time such as 90s, 30m, 1h or 2d. Raises Invalid."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise _wrong(option, text, "must be a time such as 90s, 30m, 1h or 2d")
+    return timedelta(seconds=int(found[1]) * SECONDS[found[2]])
+
+
+def _wrong(option: str, value: str, rule: str) -> Invalid:
+    error = FieldError(option, value[:80], rule)
+    return Invalid(str(error), (error,))

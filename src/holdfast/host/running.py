@@ -1,0 +1,75 @@
+"""Lets a part of the plane live in the foreground until a signal or a failure.
+
+SIGTERM and SIGINT stop it in order; a second one ends it at once, which loses nothing that was
+acknowledged. It ends with 0 after a stop, with 1 and a sentence when it could not go on. Every
+entry point of a process calls this, with a server or a component.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Protocol
+
+AT_ONCE = 130
+
+
+class Living(Protocol):
+    """A server or a component."""
+
+    async def start(self) -> None: ...
+
+    async def wait(self) -> str:
+        """Until it cannot go on: the sentence that says why."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
+def say(text: str) -> None:
+    """A sentence for whoever started the process."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def complain(text: str) -> int:
+    """The sentence of a failure; its exit code."""
+    sys.stderr.write(f"holdfast: {text}\n")
+    sys.stderr.flush()
+    return 1
+
+
+async def until_signal(living: Living, greet: Callable[[], None]) -> int:
+    """Start it, greet, and run until a signal or a failure; the exit code."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            os._exit(AT_ONCE)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    starting = asyncio.create_task(living.start())
+    signalled = asyncio.create_task(stopping.wait())
+    await asyncio.wait([starting, signalled], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+        return 0
+    starting.result()
+    greet()
+    failed = asyncio.create_task(living.wait())
+    await asyncio.wait([failed, signalled], return_when=asyncio.FIRST_COMPLETED)
+    sentence = failed.result() if failed.done() else ""
+    failed.cancel()
+    signalled.cancel()
+    await living.stop()
+    if sentence:
+        return complain(sentence)
+    say("Stopped.")
+    return 0
