@@ -71,7 +71,7 @@ class CacheMachine(RuleBasedStateMachine):
     @initialize(names=st.lists(NAMES, unique=True))
     def begin(self, names: list[str]) -> None:
         if names:
-            self.commit({name: False for name in names})
+            self.commit(dict.fromkeys(names, False))
         self.step(Started({}))
 
     @rule(changes=st.dictionaries(NAMES, st.booleans(), min_size=1))

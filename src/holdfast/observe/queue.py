@@ -17,6 +17,8 @@ from holdfast.model.machine import Rng
 BACKOFF_MIN_MS = 100
 BACKOFF_MAX_MS = 30_000
 _DOUBLINGS_MAX = 9
+# So many replaced moments, and one for each key, may lie in the heap before they are cleared out.
+_STALE_MAX = 64
 
 K = TypeVar("K", bound=Hashable)
 
@@ -63,6 +65,10 @@ class Queue(Generic[K]):
         self._due[key] = at_ms
         self._number += 1
         heapq.heappush(self._heap, (at_ms, self._number, key))
+        if len(self._heap) > 2 * len(self._due) + _STALE_MAX:
+            # Moments that were replaced lie below the top, where pruning does not see them.
+            self._heap = [it for it in self._heap if self._due.get(it[2]) == it[0]]
+            heapq.heapify(self._heap)
 
     def take(self, now_ms: int) -> K | None:
         """The next key that is due; `done` or `failed` gives it back."""
@@ -80,12 +86,13 @@ class Queue(Generic[K]):
         self._give_back(key)
 
     def failed(self, key: K, now_ms: int) -> int:
-        """It went wrong: look again after a pause that grows. Returns when."""
+        """It went wrong: look again after a pause that grows, or when it is added. Returns when."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause_ms = min(self._max_ms, self._min_ms << min(failures, _DOUBLINGS_MAX))
         at_ms = now_ms + int(pause_ms * (0.5 + self._rng.random() / 2))
-        # What happened meanwhile does not cut the pause short: it is the pause that protects.
+        # What happened while it was looked at does not cut the pause short, for that is mostly what
+        # the attempt itself did. What happens later does: it may be what was missing.
         self._again.pop(key, None)
         self._give_back(key)
         self.add(key, at_ms)

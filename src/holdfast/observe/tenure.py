@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.kinds.lease import Lease, lease_name
-from holdfast.model.refusal import Refusal
+from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model.time import Instant
 from holdfast.observe.news import Found, Get
@@ -48,6 +48,10 @@ class Tenure:
         self._seen: _Sighting | None = None
         self._waiting = False
         self._next_ms = 0
+        # Until we held it, our name on the lease is that of an earlier life. Later it is a twin's,
+        # which was started under our name by mistake: two that take it from each other at once
+        # would never rest.
+        self._may_inherit = True
         # When the last acknowledged acquisition or renewal was sent.
         self.acknowledged_ms: int | None = None
 
@@ -83,6 +87,9 @@ class Tenure:
         self._waiting = False
         if isinstance(request, Get):
             return self._sighted(answer, now) if isinstance(answer, Found) else None
+        if isinstance(request, RenewLease) and request.term != self._term:
+            # It was about a term that is over.
+            return None
         match answer:
             case Accepted(objects=objects):
                 for lease in objects:
@@ -90,7 +97,8 @@ class Tenure:
                         self._term = Term(self.scope, lease.spec.epoch)
                         self.acknowledged_ms = sent_ms
                         self._seen = None
-            case Refusal():
+                        self._may_inherit = False
+            case Refusal(reason=reason) if reason is not Reason.CONTENTION:
                 # Somebody else holds it by now, or was faster.
                 self.lost()
         return None
@@ -103,7 +111,8 @@ class Tenure:
 
     def release(self) -> ReleaseLease | None:
         """What gives it back, so that the next one need not wait."""
-        term, self._term = self._term, None
+        term = self._term
+        self.lost()
         return ReleaseLease(term) if term is not None else None
 
     def _sighted(self, found: Found, now: Instant) -> AcquireLease | None:
@@ -111,7 +120,8 @@ class Tenure:
         spec = found.object.spec if isinstance(found.object, Lease) else None
         if spec is None or not spec.holder:
             return self._acquire(spec.epoch if spec else 0, spec.renewals if spec else 0)
-        if (spec.holder, spec.instance) == (self.identity, self.instance):
+        is_ours = (spec.holder, spec.instance) == (self.identity, self.instance)
+        if is_ours and self._may_inherit:
             # An earlier life of ours holds it; nobody has to wait for that one.
             return self._acquire(spec.epoch, spec.renewals)
         seen = self._seen

@@ -1,0 +1,233 @@
+"""Renewals are answered from young reads only, and whoever was heard is remembered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.commit import renewals
+from holdfast.commit.renewals import FORGET_AFTER_MS, READS_MAX, WAITING_PER_NODE_MAX, Renewals
+from holdfast.model import identity as who
+from holdfast.model.errors import OutcomeUnknown, Unavailable
+from holdfast.model.fence import FenceTiming
+from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.machine import Answer, Answered, Asked, Range, Started
+from holdfast.model.refusal import Reason
+from holdfast.model.requests import JudgeNode, NodeWord
+from holdfast.model.time import Instant
+from tests.plane import ADMIN, NODES, Plane, accepted, refused
+
+TIMING = FenceTiming()
+AGENT = who.agent("node-a")
+WINDOW_MS = TIMING.ack_window_ms
+
+
+class Ear:
+    """One server's renewals over a real store; the test decides when a read comes back."""
+
+    def __init__(self) -> None:
+        self.plane = Plane()
+        self.node = self.plane.node("node-a")
+        self.machine = Renewals("one", TIMING)
+        self.now_ms = 0
+        self.answers: dict[int, Any] = {}
+        self.reads: list[tuple[int, Any]] = []
+        self.calls = 0
+        self.feed(Started({}))
+
+    def feed(self, stimulus: Any) -> None:
+        for effect in self.machine.step(stimulus, Instant(self.now_ms, 0)):
+            match effect:
+                case Answer(call=call, body=body):
+                    self.answers[call] = body
+                case Range(call=call, start=start, end=end):
+                    # A read shows what was there when it was sent, however late it comes back.
+                    self.reads.append((call, self.plane.store.range(start, end)))
+
+    def ask(self, body: Any, sender: str | Identity = AGENT) -> int:
+        self.calls += 1
+        self.feed(Asked(self.calls, sender, body))
+        return self.calls
+
+    def come_back(self, body: Any = None) -> None:
+        """The oldest read that is on its way comes back."""
+        call, page = self.reads.pop(0)
+        self.feed(Answered(call, body if body is not None else page))
+
+    def renew(self, **more: Any) -> Renew:
+        life = {"uid": self.node.metadata.uid, "incarnation": self.node.status.incarnation}
+        return Renew("node-a", **(life | more))
+
+    def heard(self) -> Heard:
+        answer = self.answers[self.ask(HeardOf(), NODES)]
+        assert isinstance(answer, Heard)
+        return answer
+
+    def mark(self) -> None:
+        term = self.plane.term(NODES, "controller:nodes")
+        for word in (NodeWord.SUSPECT, NodeWord.MARK):
+            judge = JudgeNode("node-a", self.node.metadata.uid, word, term)
+            accepted(self.plane.ask(NODES, judge))
+
+
+@pytest.fixture
+def ear() -> Ear:
+    return Ear()
+
+
+def test_a_renewal_is_acknowledged_from_a_read_of_its_node(ear: Ear) -> None:
+    """[H3, SC6]"""
+    call = ear.ask(ear.renew())
+    assert call not in ear.answers
+    ear.now_ms = WINDOW_MS
+    ear.come_back()
+    answer = ear.answers[call]
+    assert answer.acknowledges(ear.renew())
+    assert (answer.phase, answer.mark, answer.timing) == (NodePhase.READY, 0, TIMING)
+
+
+def test_a_marked_node_is_not_acknowledged(ear: Ear) -> None:
+    """[SC6, INV2]"""
+    ear.mark()
+    call = ear.ask(ear.renew())
+    ear.come_back()
+    answer = ear.answers[call]
+    assert not answer.acknowledges(ear.renew())
+    assert answer.mark == 1
+
+
+def test_no_answer_ever_rests_on_a_read_that_was_sent_longer_ago_than_the_window(ear: Ear) -> None:
+    """The mark came after the read was sent: whoever is told of no mark must be told in time.
+    [INV2, SC6]
+    """
+    call = ear.ask(ear.renew())
+    ear.mark()
+    ear.now_ms = WINDOW_MS + 1
+    ear.come_back()
+    assert call not in ear.answers
+    ear.come_back()
+    assert ear.answers[call].mark == 1
+
+
+def test_a_store_that_stays_too_slow_is_unavailable(ear: Ear) -> None:
+    """[C7.6, INV2]"""
+    call = ear.ask(ear.renew())
+    for _ in range(READS_MAX):
+        ear.now_ms += WINDOW_MS + 1
+        ear.come_back()
+    assert isinstance(ear.answers[call], Unavailable)
+    assert not ear.reads
+    assert ear.heard().ages_ms == {}
+
+
+@pytest.mark.parametrize("error", [Unavailable("down"), OutcomeUnknown("lost")])
+def test_a_read_that_failed_is_unavailable_to_all_who_waited(ear: Ear, error: Exception) -> None:
+    """[C7.6]"""
+    calls = [ear.ask(ear.renew()), ear.ask(ear.renew())]
+    ear.come_back(error)
+    assert all(isinstance(ear.answers[call], Unavailable) for call in calls)
+
+
+def test_renewals_of_one_node_share_a_read_that_lets_them_run_on(ear: Ear) -> None:
+    """[E5]"""
+    first = ear.ask(ear.renew())
+    ear.now_ms = 100
+    second = ear.ask(ear.renew())
+    assert len(ear.reads) == 1
+    ear.come_back()
+    assert all(ear.answers[call].acknowledges(ear.renew()) for call in (first, second))
+
+
+def test_a_no_is_never_said_by_a_read_that_is_older_than_the_question(ear: Ear) -> None:
+    """The agent may rest on something newer, such as its own registration. [C7.3]"""
+    early = ear.ask(ear.renew(incarnation=7))
+    late = ear.ask(ear.renew(incarnation=7))
+    ear.come_back()
+    assert ear.answers[early].incarnation == ear.node.status.incarnation
+    assert late not in ear.answers
+    ear.come_back()
+    assert isinstance(ear.answers[late], Renewed)
+
+
+@pytest.mark.parametrize("life", [{"uid": "another"}, {"incarnation": 99}])
+def test_another_life_is_told_the_truth_and_does_not_count_as_heard(
+    ear: Ear, life: dict[str, Any]
+) -> None:
+    """[H5, C6.4]"""
+    call = ear.ask(ear.renew(**life))
+    ear.come_back()
+    assert ear.answers[call].uid == ear.node.metadata.uid
+    assert not ear.answers[call].acknowledges(ear.renew(**life))
+    assert ear.heard().ages_ms == {}
+
+
+def test_a_node_without_a_record_is_refused_and_not_remembered(ear: Ear) -> None:
+    """[H3]"""
+    call = ear.ask(Renew("ghost", "u", 1), who.agent("ghost"))
+    ear.come_back()
+    refused(ear.answers[call], Reason.NODE_MISSING)
+    assert ear.heard().ages_ms == {}
+
+
+@pytest.mark.parametrize(
+    "sender, reason",
+    [
+        (who.agent("node-b"), Reason.NOT_OWNER),
+        ("system:node:node-b", Reason.NOT_OWNER),
+        (ADMIN, Reason.NOT_ALLOWED),
+        (NODES, Reason.NOT_ALLOWED),
+        ("", Reason.NOT_ALLOWED),
+    ],
+)
+def test_only_a_nodes_own_agent_renews_it(ear: Ear, sender: Any, reason: Reason) -> None:
+    """[C6.7]"""
+    refused(ear.answers[ear.ask(ear.renew(), sender)], reason)
+    assert not ear.reads
+
+
+def test_only_controller_nodes_and_administrators_learn_who_was_heard(ear: Ear) -> None:
+    """[C6.7]"""
+    for sender in (who.agent("node-a"), who.controller("repair"), who.scheduler("one"), "eve"):
+        refused(ear.answers[ear.ask(HeardOf(), sender)], Reason.NOT_ALLOWED)
+    assert isinstance(ear.answers[ear.ask(HeardOf(), ADMIN)], Heard)
+
+
+def test_ages_count_from_when_the_renewal_came_and_say_how_long_we_listen(ear: Ear) -> None:
+    """[H3]"""
+    ear.now_ms = 1_000
+    ear.ask(ear.renew())
+    ear.now_ms = 1_500
+    ear.come_back()
+    ear.now_ms = 4_000
+    assert ear.heard() == Heard("one", 4_000, {"node-a": 3_000}, TIMING)
+
+
+def test_who_was_not_heard_for_an_hour_is_forgotten(ear: Ear) -> None:
+    """[N3]"""
+    ear.ask(ear.renew())
+    ear.come_back()
+    ear.now_ms = FORGET_AFTER_MS - 1
+    assert list(ear.heard().ages_ms) == ["node-a"]
+    ear.now_ms = FORGET_AFTER_MS
+    assert ear.heard().ages_ms == {}
+
+
+def test_no_more_wait_than_are_allowed(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[C7.6, N3]"""
+    calls = [ear.ask(ear.renew()) for _ in range(WAITING_PER_NODE_MAX + 1)]
+    assert isinstance(ear.answers[calls[-1]], Unavailable)
+    monkeypatch.setattr(renewals, "WAITING_MAX", WAITING_PER_NODE_MAX)
+    call = ear.ask(Renew("node-b", "u", 1), who.agent("node-b"))
+    assert isinstance(ear.answers[call], Unavailable)
+    ear.come_back()
+    assert all(ear.answers[it].acknowledges(ear.renew()) for it in calls[:-1])
+    ear.ask(Renew("node-b", "u", 1), who.agent("node-b"))
+    assert len(ear.reads) == 1
+
+
+def test_anything_else_is_refused(ear: Ear) -> None:
+    """[C7.6]"""
+    refused(ear.answers[ear.ask("hello")], Reason.INVALID)
