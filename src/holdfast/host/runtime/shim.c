@@ -60,6 +60,7 @@ enum {
     STRINGS_MAX = 2048, /* a template has at most 1,024 arguments and 512 variables */
     GROUPS_MAX = 64,
     CLIENTS_MAX = 8,
+    WAITING_MAX = 64,
     LINE_BYTES = 128,
     RECORD_BYTES = 1024,
     DIGITS_MAX = 15,       /* in milliseconds that is 30,000 years */
@@ -530,7 +531,7 @@ static void listen_here(void)
     unlink(name.sun_path);
     listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (listener < 0 || bind(listener, (struct sockaddr *)&name, sizeof name) != 0 ||
-        chmod(name.sun_path, 0600) != 0 || listen(listener, CLIENTS_MAX) != 0)
+        chmod(name.sun_path, 0600) != 0 || listen(listener, WAITING_MAX) != 0)
         refuse("control", errno);
 }
 

@@ -26,7 +26,7 @@ STRINGS_BYTES_MAX = 2 * 1024 * 1024
 # What marks every process of an attempt that did not throw its variables away.
 MARK = "HOLDFAST_ATTEMPT"
 
-_REFERENCE = re.compile(r"\$(\$|\([A-Za-z_][-A-Za-z0-9_.]*\))", re.ASCII)
+_REFERENCE = re.compile(r"\$(\$(?=\()|\([A-Za-z_][-A-Za-z0-9_.]*\))", re.ASCII)
 
 
 class User(msgspec.Struct, frozen=True, gc=False):
@@ -92,7 +92,11 @@ def user(name: str) -> User | None:
 
 
 def _expand(text: str, known: Mapping[str, str]) -> str:
-    """Replace $(NAME) by what is known; $$ is a dollar, and unknown names stay as they are."""
+    """Replace $(NAME) by what is known; unknown names stay as they are.
+
+    $$(NAME) stands for $(NAME) itself. Other double dollars are left to the shell, to which they
+    mean its own pid.
+    """
     pieces, end, size = [], 0, 0
     for found in _REFERENCE.finditer(text):
         inner = found[1]

@@ -1,0 +1,196 @@
+"""The shim holds the deadline of real work, with or without an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.words import DEADLINE_PASSED, Attempt, Exited, Extend, Launched, NotLaunched
+from holdfast.host.clock import boot_id, monotonic_ms
+from holdfast.host.runtime.attempts import Attempts
+from tests.shim_script import Script, read, scripts
+from tests.workshop import command, eventually, marked, play, workshop
+
+# How much later than the script's time a busy machine may be.
+LATE_MS = 1_000
+ROOT = Path(__file__).parents[2]
+_MANNERS = {
+    "obeys": "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done",
+    "ignores": "trap '' TERM; echo ready; while :; do sleep 1; done",
+}
+
+
+def _work(script: Script) -> str:
+    if script.exits_ms is not None:
+        return f"echo ready; sleep {script.exits_ms / 1000}; exit {script.code}"
+    return _MANNERS[script.work]
+
+
+@pytest.mark.parametrize("path", scripts(), ids=lambda path: path.stem)
+def test_the_program_ends_as_the_script_says(path: Path, tmp_path: Path) -> None:
+    """[INV2, SC6]"""
+    script = read(path)
+    assert script.ending is not None
+    ending = script.ending
+
+    async def story() -> None:
+        async with workshop(tmp_path / "replicas") as one:
+            began_ms = monotonic_ms()
+            attempt = one.launch(
+                command(_work(script)), within_ms=script.deadline_ms, grace_ms=script.grace_ms
+            )
+            told = await one.heard((Launched, NotLaunched), attempt)
+            if isinstance(told, NotLaunched):
+                assert told.process.reason == ending.reason
+                assert not (one.path(attempt) / "stdout").exists()
+                return
+            await one.prints(attempt)
+            answers = []
+            reader, writer = await _control(one.path(attempt))
+            for step in script.steps:
+                await asyncio.sleep(max(0, began_ms + step.at_ms - monotonic_ms()) / 1000)
+                boot = boot_id() if step.verb == "extend" else "another-boot"
+                words = {
+                    "stop": f"stop {step.number}",
+                    "extend": f"extend {boot} {began_ms + step.number}",
+                    "foreign": f"extend {boot} {began_ms + step.number}",
+                }
+                writer.write(words[step.verb].encode() + b"\n")
+                answer = (await reader.readline()).decode().split()
+                answers.append(" ".join(answer if answer[0] == "refused" else answer[:1]))
+            writer.close()
+            told = await one.heard(Exited, attempt)
+            took_ms = monotonic_ms() - began_ms
+            found = one.attempts.look(attempt).exit
+            assert found is not None
+            assert answers == [step.answer for step in script.steps]
+            assert (found.reason, found.code, found.signal, bool(found.is_killed)) == (
+                ending.reason,
+                ending.code,
+                ending.signal,
+                ending.is_killed,
+            )
+            assert ending.at_ms <= took_ms + 1
+            assert took_ms < ending.at_ms + LATE_MS
+            assert not marked(attempt)
+
+    play(story())
+
+
+async def _control(folder: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A second line to the shim, such as another agent would open."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        return await asyncio.open_unix_connection(f"/proc/self/fd/{fd}/control")
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "paused"])
+def test_the_deadline_is_held_when_the_agent_is_not_there(
+    blow: signal.Signals, tmp_path: Path
+) -> None:
+    """Neither a dead nor a paused agent can fence; the work ends by deadline + grace all the same.
+
+    [INV2, SC6]
+    """
+    folder, attempt = tmp_path / "replicas", Attempt("alone", 0)
+    script = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 60' &) ; sleep 60"
+    began_ms = monotonic_ms()
+    within_ms, grace_ms = 1_500, 300
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "tests.live.shim_agent", str(folder), "1500", "300", script],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+    )
+    try:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == b"launched\n"
+        agent.send_signal(blow)
+        assert len(marked(attempt)) >= 2
+        attempts = Attempts(folder)
+
+        async def story() -> None:
+            await eventually(lambda: not attempts.look(attempt).is_alive)
+
+        play(story())
+        found = attempts.look(attempt).exit
+        assert found is not None
+        assert (found.reason, found.signal, found.is_killed) == (DEADLINE_PASSED, 9, 1)
+        assert not marked(attempt)
+        # It was launched after we began to count, so its deadline is later by the start's time.
+        assert monotonic_ms() - began_ms >= within_ms + grace_ms
+        assert found.ended_ms - found.started_ms < within_ms + grace_ms + LATE_MS
+    finally:
+        agent.kill()
+        agent.wait()
+        agent.stdout.close()
+
+
+def test_an_extension_reaches_all_work_that_has_a_deadline(tmp_path: Path) -> None:
+    """Also work that is just being launched; work without one gets none. [INV2]"""
+
+    async def story() -> None:
+        async with workshop(tmp_path / "replicas") as one:
+            first = await one.launched(command("sleep 60"), within_ms=1_000)
+            keep = await one.launched(command("sleep 60"), within_ms=None)
+            second = one.launch(command("sleep 60"), within_ms=1_000)
+            until = monotonic_ms() + 60_000
+            one.do(Extend(until))
+            await one.heard(Launched, second)
+            for attempt, expected in ((first, until), (second, until), (keep, -1)):
+                reader, writer = await _control(one.path(attempt))
+                writer.write(b"status\n")
+                words = (await reader.readline()).decode().split()
+                assert words[:2] == ["status", "running"]
+                assert words[3:] == [str(expected), "-1"]
+                writer.close()
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [b"extend\n", b"extend x y\n", b"stop\n", b"stop -1\n", b"stop 1e3\n", b"\n", b"x" * 300],
+)
+def test_a_shim_hangs_up_on_nonsense_and_goes_on(request_line: bytes, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with workshop(tmp_path / "replicas") as one:
+            attempt = await one.launched(command("sleep 60"))
+            reader, writer = await _control(one.path(attempt))
+            writer.write(request_line)
+            with suppress(ConnectionResetError):
+                # What it did not read of an endless line is thrown back.
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+            writer.close()
+            reader, writer = await _control(one.path(attempt))
+            writer.write(b"status\n")
+            assert (await reader.readline()).startswith(b"status running ")
+            writer.close()
+
+    play(story())
+
+
+def test_a_crowd_on_the_line_keeps_nobody_out(tmp_path: Path) -> None:
+    """A paused agent holds its line; others are served, and the first as well when it is back."""
+
+    async def story() -> None:
+        async with workshop(tmp_path / "replicas") as one:
+            attempt = await one.launched(command("sleep 60"))
+            lines = [await _control(one.path(attempt)) for _ in range(20)]
+            reader, writer = lines[-1]
+            writer.write(b"stop 200\n")
+            assert (await reader.readline()).startswith(b"stopping ")
+            assert (await one.heard(Exited, attempt)).process.reason == "Stopped"
+            for _, writer in lines:
+                writer.close()
+
+    play(story())
