@@ -97,6 +97,11 @@ class View:
         self._replace(key, Seen(revision, created, data))
         self._hold(key, value)
 
+    def suppose_absent(self, key: str) -> None:
+        """Take a key of which nothing is known for absent, until a compare says otherwise."""
+        if key not in self._seen:
+            self._replace(key, _NOTHING)
+
     def forget(self, key: str) -> None:
         """Know nothing of a key any more, when it may have changed in unknown ways."""
         self._seen.pop(key, None)
@@ -189,6 +194,15 @@ class Draft:
         missing = [key for key in wanted if seen(key) is None and key not in written]
         if missing:
             raise NotLoaded(tuple(missing))
+
+    def suppose_absent(self, *keys_: str) -> None:
+        """Go on without reading these from the store: it would be news if something were there.
+
+        A supposition is a view like any other, old or not. It is compared, and when it is wrong the
+        refusal brings the record, which is what the reading would have cost.
+        """
+        for key in keys_:
+            self._group.view.suppose_absent(key)
 
     def read(self, key: str) -> Any:
         """The value under a key, or None. Having read it, the decision rests on it."""

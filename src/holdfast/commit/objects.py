@@ -19,6 +19,7 @@ from holdfast.commit.mirrors import reflect
 from holdfast.commit.operations import (
     Replayed,
     digest,
+    past_key,
     recall,
     recall_past,
     remember_past,
@@ -73,23 +74,29 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
     if refusal is not None:
         return refusal
     mark = digest(request)
+    named = _named(context, request.object)
+    _load_for_birth(draft, context, named, request.operation)
     past = recall_past(draft, context, request.operation, mark)
     if past is not None:
         return past
-    named = _named(context, request.object)
-    _load_for_birth(draft, named)
     there: Object | None = draft.read(keys.key_of(named))
     if there is not None:
         return recall(there.metadata, request.operation, mark) or _exists(there)
     return create_named(draft, context, named, request, mark)
 
 
-def _load_for_birth(draft: Draft, obj: Object) -> None:
+def _load_for_birth(draft: Draft, context: Context, obj: Object, operation: str) -> None:
     """Ask at once for what admission and the ledgers will read.
 
-    A decision that is interrupted for each record in turn is made, and validated, once for each.
+    A decision that is interrupted for each record in turn is made, and validated, once for each. Of
+    what a new object brings into being nothing is there yet, and need not be read to know that.
     """
     kind, tenant = kind_of(obj), obj.namespace
+    draft.suppose_absent(keys.key_of(obj))
+    if operation:
+        draft.suppose_absent(past_key(context, operation))
+    if isinstance(obj, Workload):
+        draft.suppose_absent(keys.disruption_ledger(tenant, obj.name))
     wanted = [keys.key_of(obj)]
     if kind.namespaced:
         wanted += [

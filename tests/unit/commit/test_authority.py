@@ -15,7 +15,7 @@ from holdfast.model.machine import FateOf, Txn
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Create, Update
-from holdfast.model.transaction import Compare, Put, Transaction
+from holdfast.model.transaction import ABSENT, Compare, Put, Transaction
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, refused
 
 
@@ -24,12 +24,36 @@ def tenants(count: int) -> list[tuple[Identity, Any]]:
 
 
 def test_requests_that_arrive_together_are_committed_as_one_group() -> None:
-    """[C2]"""
+    """All but the first, which does not wait for anybody. [C2]"""
     plane = Plane()
     answers = plane.ask_all(*tenants(40))
     assert all(isinstance(answer, Accepted) for answer in answers)
-    revisions = {answer.revision for answer in answers}
-    assert len(revisions) == 1
+    first, *others = (answer.revision for answer in answers)
+    assert set(others) == {first + 1}
+
+
+def test_a_new_object_costs_one_transaction_and_no_reading() -> None:
+    """That its name is free is supposed, and compared. [C2, C4]"""
+    plane = Plane()
+    accepted(plane.ask(ADMIN, Create(Tenant(ObjectMeta(name="a")), operation="once")))
+    (transaction,) = plane.transactions
+    assert Compare("objects/tenants/a", ABSENT) in transaction.compares
+    assert transaction.writes
+
+
+def test_a_name_that_was_supposed_to_be_free_and_is_not_is_refused() -> None:
+    """Another server has made it. Nothing is written over it. [C4, C5]"""
+    plane = Plane()
+    made = accepted(plane.ask(ADMIN, Create(Tenant(ObjectMeta(name="a")))))
+    plane.authority = plane.new_authority()
+    others = [(ADMIN, Create(Tenant(ObjectMeta(name=name)))) for name in ("a", "b")]
+    before = len(plane.transactions)
+    taken, free = plane.ask_all(*others)
+    assert refused(taken, Reason.EXISTS).details["uid"] == made.metadata.uid
+    assert isinstance(free, Accepted)
+    assert plane.get(made).metadata.uid == made.metadata.uid
+    # One that failed and brought the record, one that confirmed the refusal, one for the other.
+    assert len(plane.transactions) - before <= 3
 
 
 def test_a_group_never_outgrows_what_the_store_takes() -> None:

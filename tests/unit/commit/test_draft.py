@@ -188,6 +188,20 @@ def test_an_own_write_is_known_without_reading_it() -> None:
     assert seen.get(A) is None
 
 
+def test_a_supposed_absence_is_compared_and_never_hides_what_is_known() -> None:
+    """[C4, C5]"""
+    group = Group(view())
+    draft = Draft(group)
+    draft.suppose_absent(A, C)
+    assert draft.read(A) == tenant("a")
+    draft.write(C, tenant("c"))
+    draft.accept()
+    assert group.transaction().compares == (Compare(A, 5), Compare(C, ABSENT))
+    later = Draft(group)
+    later.suppose_absent(C)
+    assert later.read(C) == tenant("c")
+
+
 def test_a_struct_that_was_let_go_of_is_decoded_again() -> None:
     """Structs of the last few keys only are in memory, bytes of all of them."""
     seen = View(values_max=2)
