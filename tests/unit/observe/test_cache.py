@@ -1,0 +1,414 @@
+"""A component's picture: how it begins, goes on, begins anew, and finds what it was not told."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.model.errors import Expired, InvariantBroken, Unavailable
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.machine import Ended, Leave, Open, Pushed, Started, Wake, Woken
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.time import Instant
+from holdfast.model.versions import complete_version, object_version
+from holdfast.observe.cache import RETRY_MAX_MS, RETRY_MIN_MS, Cache, Change
+from holdfast.observe.followed import LIST_MAX_MS, SILENCE_MS
+from holdfast.observe.news import (
+    LIST_ENDS,
+    LISTED,
+    SERVERS,
+    Departed,
+    Follow,
+    Present,
+    Reached,
+    read_line,
+)
+
+RESYNC_MS = 20_000
+
+
+def tenant(name: str, revision: int, uid: str = "u") -> Tenant:
+    return Tenant(ObjectMeta(name=name, uid=f"{name}-{uid}", generation=revision))
+
+
+def present(name: str, revision: int, uid: str = "u") -> Present[Tenant]:
+    return Present(tenant(name, revision, uid), revision)
+
+
+def departed(name: str, revision: int) -> Departed[Tenant]:
+    return Departed(tenant(name, revision), revision)
+
+
+def list_end(revision: int, listed: int | None = None) -> Reached:
+    return Reached(revision, ends_list=True, listed=listed)
+
+
+class Rig:
+    """A cache of one kind, and the streams that it has open."""
+
+    def __init__(self, *plurals: str) -> None:
+        follows = [Follow(plural) for plural in plurals or ("tenants",)]
+        self.cache = Cache(follows, random.Random(5), resync_ms=RESYNC_MS)
+        self.now_ms = 1_000
+        self.streams: dict[int, Follow] = {}
+        self.wake_ms = 0
+        self.opened_ms: list[int] = []
+
+    def step(self, stimulus: Any) -> list[Change]:
+        told = self.cache.step(stimulus, Instant(self.now_ms, 0))
+        for effect in told.effects:
+            match effect:
+                case Open(stream=stream, to=to, body=body):
+                    assert to == SERVERS
+                    self.streams[stream] = body
+                    self.opened_ms.append(self.now_ms)
+                case Leave(stream=stream):
+                    del self.streams[stream]
+                case Wake(name="cache", at_ms=at_ms):
+                    self.wake_ms = at_ms
+        return told.changes
+
+    def push(self, *news: Any, stream: int | None = None) -> list[Change]:
+        return self.step(Pushed(stream or min(self.streams), news))
+
+    def end(self, body: Any = None, stream: int | None = None) -> list[Change]:
+        number = stream or min(self.streams)
+        del self.streams[number]
+        return self.step(Ended(number, body))
+
+    def wake(self) -> None:
+        self.now_ms = self.wake_ms
+        self.step(Woken("cache"))
+
+    def wake_until(self, count: int) -> None:
+        """Sleep until so many streams are open."""
+        for _ in range(10):
+            if len(self.streams) == count:
+                return
+            self.wake()
+            if len(self.streams) < count and self.streams:
+                self.push()
+        assert len(self.streams) == count
+
+    def audit(self) -> int:
+        """Sleep until the resync lists; its stream."""
+        self.wake_until(2)
+        return max(self.streams)
+
+    @property
+    def names(self) -> dict[str, int]:
+        return {it.name: it.metadata.generation for it in self.cache.all("tenants")}
+
+    @property
+    def age_ms(self) -> int:
+        return self.cache.age_ms(Instant(self.now_ms, 0))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """A cache that knows `a` and `b` as of revision 5."""
+    rig = Rig()
+    rig.step(Started({}))
+    rig.push(present("a", 2), present("b", 4), list_end(5, 2))
+    return rig
+
+
+def test_nothing_is_shown_before_the_first_list_is_whole() -> None:
+    """[C8]"""
+    rig = Rig("tenants", "nodes")
+    rig.step(Started({}))
+    assert [it.since for it in rig.streams.values()] == [None, None]
+    assert rig.push(present("a", 2), stream=1) == []
+    assert (rig.names, rig.cache.revision) == ({}, 0)
+    changes = rig.push(list_end(5), stream=1)
+    assert changes == [Change("tenants", None, tenant("a", 2))]
+    assert not rig.cache.is_ready
+    rig.push(list_end(7), stream=2)
+    assert rig.cache.is_ready
+    assert rig.cache.revision == 5
+    assert rig.cache.count("nodes") == 0
+
+
+def test_changes_follow_and_repetitions_are_left_out(rig: Rig) -> None:
+    """[C8, INV10]"""
+    changes = rig.push(present("a", 6), departed("b", 7), present("a", 6), present("b", 4))
+    assert changes == [
+        Change("tenants", tenant("a", 2), tenant("a", 6)),
+        Change("tenants", tenant("b", 4), None),
+    ]
+    assert rig.names == {"a": 6}
+    assert rig.cache.get("tenants", "", "b") is None
+
+
+def test_a_broken_stream_goes_on_after_the_last_revision_that_was_told_whole(rig: Rig) -> None:
+    """One revision may change many objects. [C8]"""
+    rig.push(present("c", 8))
+    assert rig.cache.revision == 7
+    rig.end(Unavailable("broken"))
+    assert rig.cache.troubles() == {"tenants": "broken"}
+    rig.wake_until(1)
+    assert next(iter(rig.streams.values())).since == 7
+    assert rig.push(present("c", 8), present("d", 8), Reached(9)) == [
+        Change("tenants", None, tenant("d", 8))
+    ]
+    assert rig.cache.revision == 9
+    assert rig.cache.troubles() == {}
+
+
+def test_after_expired_it_lists_again_and_shows_the_old_picture_meanwhile(rig: Rig) -> None:
+    """[C8]"""
+    rig.end(Expired("gone"))
+    rig.wake_until(1)
+    assert next(iter(rig.streams.values())).since is None
+    assert rig.push(present("a", 9), present("c", 8)) == []
+    assert rig.names == {"a": 2, "b": 4}
+    rig.push(list_end(10))
+    assert rig.names == {"a": 9, "c": 8}
+    assert rig.cache.missed == 0
+
+
+@pytest.mark.parametrize(
+    "end",
+    [list_end(4, 1), list_end(9, 2), Reached(9), departed("b", 9)],
+    ids=["of the past", "not whole", "without its end", "without its end, and going on"],
+)
+def test_a_list_that_is_of_no_use_changes_nothing_and_is_asked_for_again(
+    rig: Rig, end: Any
+) -> None:
+    """[C8, INV10]"""
+    rig.end(Expired("gone"))
+    rig.wake_until(1)
+    assert rig.push(present("a", 2), end) == []
+    assert rig.streams == {}
+    assert rig.names == {"a": 2, "b": 4}
+    rig.wake_until(1)
+    assert next(iter(rig.streams.values())).since is None
+
+
+def test_a_list_of_before_a_revision_that_was_told_in_part_is_of_the_past(rig: Rig) -> None:
+    """[INV10]"""
+    rig.push(departed("b", 6))
+    rig.end(Expired("gone"))
+    rig.wake_until(1)
+    assert rig.push(present("a", 2), present("b", 4), list_end(5, 2)) == []
+    assert rig.names == {"a": 2}
+
+
+def test_a_resync_finds_what_was_lost_and_counts_it(rig: Rig) -> None:
+    """A Present and a Departed were lost. [SC15, C7.7, E1]"""
+    rig.push(Reached(9))
+    audit = rig.audit()
+    assert rig.streams[audit].since is None
+    changes = rig.push(present("a", 2), present("c", 7), list_end(9, 2), stream=audit)
+    assert changes == [
+        Change("tenants", tenant("b", 4), None),
+        Change("tenants", None, tenant("c", 7)),
+    ]
+    assert rig.cache.missed == 2
+    assert audit not in rig.streams
+
+
+def test_a_resync_is_over_within_its_period(rig: Rig) -> None:
+    """[SC15]"""
+    start_ms = rig.now_ms
+    rig.audit()
+    assert RESYNC_MS / 2 <= rig.now_ms - start_ms <= RESYNC_MS
+
+
+def test_a_stream_that_breaks_often_does_not_put_the_resync_off(rig: Rig) -> None:
+    """[SC15]"""
+    start_ms = rig.now_ms
+    while rig.now_ms - start_ms < RESYNC_MS and len(rig.streams) < 2:
+        if rig.streams and rig.now_ms - rig.opened_ms[-1] > 1_000:
+            rig.end(Unavailable("broken"))
+        rig.now_ms += 100
+        if rig.wake_ms <= rig.now_ms:
+            rig.step(Woken("cache"))
+            if rig.streams:
+                rig.push()
+    assert len(rig.streams) == 2
+
+
+def test_what_a_resync_shows_before_the_stream_is_not_lost(rig: Rig) -> None:
+    """The list is ahead: what the stream tells later is neither shown twice nor undone. [SC15]"""
+    audit = rig.audit()
+    rig.push(present("a", 6), present("c", 8), list_end(9, 2), stream=audit)
+    assert rig.names == {"a": 6, "c": 8}
+    assert rig.cache.revision == 9
+    late = [present("a", 6), present("b", 7), departed("b", 8), present("c", 8), Reached(9)]
+    assert [it for news in late for it in rig.push(news)] == []
+    assert rig.cache.missed == 0
+    assert rig.push(present("a", 10)) == [Change("tenants", tenant("a", 6), tenant("a", 10))]
+
+
+def test_what_the_stream_passes_without_telling_was_lost(rig: Rig) -> None:
+    """[SC15]"""
+    audit = rig.audit()
+    rig.push(present("a", 6), present("c", 8), list_end(9, 2), stream=audit)
+    rig.push(present("c", 8), present("d", 10))
+    assert rig.cache.missed == 2
+
+
+def test_a_resync_brings_nothing_back_that_the_stream_told_to_be_gone(rig: Rig) -> None:
+    """The list was read before. [INV10]"""
+    audit = rig.audit()
+    rig.push(departed("b", 8), present("c", 8))
+    rig.push(present("a", 2), present("b", 4), list_end(7, 2), stream=audit)
+    assert rig.names == {"a": 2, "c": 8}
+    assert rig.cache.missed == 0
+
+
+def test_a_resync_of_a_server_that_is_behind_is_refused_and_tried_again(rig: Rig) -> None:
+    """[INV10]"""
+    rig.push(departed("b", 6))
+    audit = rig.audit()
+    assert rig.push(present("a", 2), present("b", 4), list_end(5, 2), stream=audit) == []
+    assert list(rig.streams) == [1]
+    assert rig.audit() > audit
+    assert rig.cache.missed == 0
+
+
+def test_an_expired_stream_ends_the_resync_too(rig: Rig) -> None:
+    """[C8]"""
+    rig.audit()
+    rig.end(Expired("gone"))
+    assert rig.streams == {}
+    rig.wake_until(1)
+    assert next(iter(rig.streams.values())).since is None
+
+
+def test_a_resync_that_ends_early_is_tried_again(rig: Rig) -> None:
+    """[C7.6]"""
+    audit = rig.audit()
+    rig.push(present("a", 2), stream=audit)
+    rig.end(Unavailable("broken"), stream=audit)
+    assert rig.audit() > audit
+
+
+def test_a_stream_that_stays_behind_a_list_is_left_for_another(rig: Rig) -> None:
+    """[C7.7]"""
+    audit = rig.audit()
+    rig.push(present("a", 6), list_end(9, 1), stream=audit)
+    start_ms = rig.now_ms
+    while 1 in rig.streams:
+        rig.wake()
+        for stream in [it for it in rig.streams if it != 1]:
+            rig.end(Unavailable("broken"), stream=stream)
+        if 1 in rig.streams:
+            rig.push(stream=1)
+    assert rig.now_ms - start_ms <= SILENCE_MS
+
+
+def test_a_silent_stream_is_left_and_the_age_says_how_long_it_was(rig: Rig) -> None:
+    """[C7.6, H3]"""
+    rig.push()
+    start_ms = rig.now_ms
+    while 1 in rig.streams:
+        rig.wake()
+    assert rig.now_ms - start_ms == SILENCE_MS == rig.age_ms
+    while 5 not in [it.since for it in rig.streams.values()]:
+        rig.wake()
+    assert rig.age_ms > SILENCE_MS
+    rig.push(stream=max(rig.streams))
+    assert rig.age_ms == 0
+
+
+def test_a_list_that_is_not_whole_makes_nothing_younger_and_may_not_take_for_ever() -> None:
+    """[C7.6, H3]"""
+    rig = Rig()
+    rig.step(Started({}))
+    start_ms = rig.now_ms
+    while 1 in rig.streams:
+        if rig.wake_ms > rig.now_ms + SILENCE_MS // 3:
+            rig.now_ms += SILENCE_MS // 3
+            rig.push(present("a", 2))
+            assert rig.age_ms == rig.now_ms - start_ms
+        else:
+            rig.wake()
+    assert rig.now_ms - start_ms == LIST_MAX_MS
+
+
+def test_pauses_grow_until_a_stream_was_well_for_a_while(rig: Rig) -> None:
+    """A server that ends each stream right after its list is not asked without pause. [E5, K1]"""
+    pauses = []
+    for _ in range(10):
+        rig.end(Expired("too slow"))
+        ended_ms = rig.now_ms
+        rig.wake_until(1)
+        pauses.append(rig.now_ms - ended_ms)
+        rig.push(present("a", 2), list_end(9))
+    assert pauses[0] <= RETRY_MIN_MS
+    assert RETRY_MAX_MS / 2 <= pauses[-1] <= RETRY_MAX_MS
+    rig.now_ms += 10_000
+    rig.push(Reached(10))
+    rig.end(None)
+    ended_ms = rig.now_ms
+    rig.wake_until(1)
+    assert rig.now_ms - ended_ms <= RETRY_MIN_MS
+
+
+def test_what_was_replaced_under_its_name_is_gone_and_then_new(rig: Rig) -> None:
+    """[C8]"""
+    assert rig.push(present("a", 6, "other")) == [
+        Change("tenants", tenant("a", 2), None),
+        Change("tenants", None, tenant("a", 6, "other")),
+    ]
+
+
+def test_indexes_follow_changes_and_come_before_the_first_object(rig: Rig) -> None:
+    """[F8]"""
+    with pytest.raises(InvariantBroken):
+        rig.cache.index("tenants", "late", lambda it: [it.name])
+    fresh = Rig()
+    fresh.cache.index("tenants", "odd", lambda it: ["odd"] if it.metadata.generation % 2 else [])
+    fresh.step(Started({}))
+    fresh.push(present("b", 3), present("a", 1), list_end(5))
+    assert [it.name for it in fresh.cache.found("tenants", "odd", "odd")] == ["a", "b"]
+    fresh.push(present("a", 6), departed("b", 7))
+    assert fresh.cache.found("tenants", "odd", "odd") == []
+
+
+def test_news_of_streams_that_were_left_and_stimuli_of_others_change_nothing(rig: Rig) -> None:
+    """[C8]"""
+    for stimulus in (Pushed(99, (present("z", 9),)), Ended(99, None), Woken("other")):
+        told = rig.cache.step(stimulus, Instant(rig.now_ms, 0))
+        assert (told.effects, told.changes) == ([], [])
+
+
+def line(kind: str, obj: Any) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": obj})
+
+
+def test_lines_of_a_watch_are_read_as_news_of_the_stores_revisions() -> None:
+    """[C8]"""
+    meta = {"name": "a", "resourceVersion": object_version(7)}
+    body = {"kind": "Tenant", "apiVersion": "holdfast.dev/v1", "metadata": meta}
+    added = read_line(Tenant, line("ADDED", body))
+    assert isinstance(added, Present)
+    assert (added.revision, added.object.name) == (7, "a")
+    gone = read_line(Tenant, line("DELETED", body))
+    assert isinstance(gone, Departed)
+    marks = {LIST_ENDS: "true", LISTED: "3"}
+    end = {"metadata": {"resourceVersion": complete_version(9), "annotations": marks}}
+    assert read_line(Tenant, line("BOOKMARK", end)) == Reached(9, True, 3)
+    assert read_line(Tenant, line("ERROR", {"code": 410})) == b'{"code":410}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{",
+        b'{"type":"ADDED"}',
+        line("ADDED", {"metadata": {"name": "a"}}),
+        line("ADDED", {"metadata": {"name": "a", "resourceVersion": "7"}}),
+        line("BOOKMARK", {"metadata": {"resourceVersion": "8"}}),
+        line("MOVED", {"metadata": {"name": "a", "resourceVersion": "8"}}),
+    ],
+)
+def test_a_line_that_no_server_of_ours_would_send_is_a_fault(text: bytes) -> None:
+    """[C7.5]"""
+    with pytest.raises(Unavailable):
+        read_line(Tenant, text)
