@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from holdfast.model.identity import NODE_PREFIX
 from holdfast.model.kinds.replica import Replica, TransitionRecord
+from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import State
 from holdfast.model.time import wall_ms
 
@@ -39,6 +40,19 @@ def ending(replica: Replica) -> TransitionRecord | None:
             own = record.by.startswith(NODE_PREFIX) and record.from_state is not State.UNKNOWN
             return record if own else None
     return None
+
+
+def vacates(replica: Replica) -> bool:
+    """Whether its place may be taken: it was released, or its owner does not want to wait for it.
+
+    The latter is `keep` work out of contact that was given up after replaceAfter. It may still run
+    beside its successor; whoever wants that asked for it.
+    """
+    state, steps = replica.status.state, replica.status.transitions
+    if state is not State.FAILED or replica.spec.template.on_disconnect is not OnDisconnect.KEEP:
+        return state is State.RELEASED
+    # One whose agent has told how it ended will also be proven to have stopped, and soon.
+    return steps[-1].from_state is State.UNKNOWN and not steps[-1].by.startswith(NODE_PREFIX)
 
 
 def endings(replica: Replica) -> int:

@@ -82,13 +82,14 @@ class Evidence:
     def silence_ms(self, node: str, since_ms: int, now_ms: int) -> int:
         """For how long the node has surely not been heard by anybody.
 
-        `since_ms` is when a node that was never heard became known.
+        `since_ms` is when it became known in its present life: no earlier silence is its own.
         """
         span = self._span(now_ms)
         if span is None:
             return 0
         listening_ms, until_ms = span
-        return max(0, until_ms - max(self._heard_ms.get(node, since_ms), listening_ms))
+        heard_ms = self._heard_ms.get(node, since_ms)
+        return max(0, until_ms - max(heard_ms, since_ms, listening_ms))
 
     def is_listening(self, now_ms: int) -> bool:
         """Whether enough servers tell us whom they hear."""

@@ -53,6 +53,8 @@ ASK_EVERY_MAX_MS = 2_000
 ASK_EVERY_MIN_MS = 100
 # How soon to look again at a node whose next step is due but held back.
 HELD_PAUSE_MS = 1_000
+# All silent nodes of a zone ask how silent it is; it is counted this often for all of them.
+WEIGH_EVERY_MS = 500
 
 # Under this key the servers are asked; nodes have names.
 LISTEN: Key = ("", "")
@@ -75,12 +77,14 @@ class NodesController(Controller):
         """Forget all that an earlier term has seen."""
         self._epoch = epoch
         self.evidence = Evidence()
-        # When a node was first seen, when each mark was, and when a node was seen fenced.
-        self._known_ms: dict[str, int] = {}
+        # When a node was first seen in its present life, when each mark was, and when a node was
+        # seen fenced.
+        self._known: dict[str, tuple[str, int, int]] = {}
         self._marked_ms: dict[tuple[str, int], int] = {}
         self._fenced_ms: dict[str, int] = {}
         # Those that have something to win by being heard.
         self._doubted: set[str] = set()
+        self._weighed: dict[str, tuple[int, str]] = {}
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
         """A replica concerns the node it is bound to."""
@@ -118,12 +122,12 @@ class NodesController(Controller):
         node: Node | None = view.get("nodes", *key)
         self._doubted.discard(key[1])
         if node is None:
-            self._known_ms.pop(key[1], None)
+            self._known.pop(key[1], None)
             return Plan()
         if node.status.phase is not NodePhase.READY:
             self._doubted.add(node.name)
         now_ms = now.monotonic_ms
-        self._known_ms.setdefault(node.name, now_ms)
+        self._knows(node, now_ms)
         self._sees_mark(node, now_ms)
         timing = self.evidence.timing
         moves = tuple(self._unknown(view, node, term))
@@ -215,6 +219,10 @@ class NodesController(Controller):
         return word if self.brakes.admits(zone, step, now_ms) else None
 
     def _weigh(self, view: View, zone: str, now_ms: int) -> str:
+        """Why nothing may be marked in a zone, if so, as of a moment ago."""
+        at_ms, reason = self._weighed.get(zone, (now_ms - WEIGH_EVERY_MS, ""))
+        if now_ms - at_ms < WEIGH_EVERY_MS:
+            return reason
         timing = self.evidence.timing or FenceTiming()
         silent_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS
         nodes = [
@@ -222,11 +230,22 @@ class NodesController(Controller):
             for node in view.all("nodes")
             if zone_of(node) == zone
         ]
-        return self.brakes.weigh(zone, nodes)
+        reason = self.brakes.weigh(zone, nodes)
+        self._weighed[zone] = (now_ms, reason)
+        return reason
 
     def _silence_ms(self, node: Node, now_ms: int) -> int:
-        known_ms = self._known_ms.get(node.name, now_ms)
-        return self.evidence.silence_ms(node.name, known_ms, now_ms)
+        known = self._known.get(node.name)
+        return self.evidence.silence_ms(node.name, known[2] if known else now_ms, now_ms)
+
+    def _knows(self, node: Node, now_ms: int) -> None:
+        """Remember since when a node is known in its present life.
+
+        An agent that has just registered is alive, however long its last life was silent.
+        """
+        life = (node.metadata.uid, node.status.incarnation)
+        if self._known.get(node.name, ())[:2] != life:
+            self._known[node.name] = (*life, now_ms)
 
     # Requests ------------------------------------------------------------------------------------
 

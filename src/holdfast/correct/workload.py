@@ -11,9 +11,10 @@ place; what ends for good is replaced here, and only after it was released.
     Failed, Succeeded       -> nothing: whoever proves that it has stopped releases it
     Released                -> removed, once its successor is there or none is wanted
 
-A released replica stays until its successor is seen: it alone knows which incarnation is next and
-how often the place has crashed. Deleting works for every type of workload; to run jobs, cron and
-one per node is not for this controller.
+`keep` work that is out of contact for longer than its owner wants to wait leaves its place though
+it was not released. A released replica stays until its successor is seen: it alone knows which
+incarnation is next and how often the place has crashed. Deleting works for every type of workload;
+to run jobs, cron and one per node is not for this controller.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from holdfast.correct.controller import (
     step_id,
     target,
 )
-from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms
+from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms, vacates
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Workload, WorkloadType
@@ -108,7 +109,7 @@ class WorkloadController(Controller):
             requests += self._stops(lives, ordinal < wanted, term)
         for ordinal in range(wanted):
             lives = places.get(ordinal, [])
-            if any(it.status.state is not State.RELEASED for it in lives):
+            if not all(vacates(it) for it in lives):
                 continue
             wait_ms = replaced_at_ms(lives[-1]) - now.wall_ms if lives else 0
             if wait_ms > 0:

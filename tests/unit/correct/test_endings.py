@@ -11,10 +11,12 @@ from holdfast.correct.endings import (
     ending,
     endings,
     replaced_at_ms,
+    vacates,
 )
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.template import OnDisconnect, Template
 from holdfast.model.lifecycle import State
-from tests.unit.correct.pictures import AGENT, WALL_MS, record, replica
+from tests.unit.correct.pictures import AGENT, TEMPLATE, WALL_MS, record, replaced, replica
 
 
 def crashed(before: str = "", after_ms: int = 500, to: State = State.FAILED) -> Replica:
@@ -67,3 +69,27 @@ def test_work_that_was_stopped_on_purpose_is_replaced_at_once() -> None:
     """A drain or a person's delete is no crash. [I1]"""
     stopped = replica(State.RELEASED, transitions=(record(State.STOPPING, "ada"),))
     assert replaced_at_ms(stopped) == 0
+
+
+REPAIR = "system:controller:repair"
+KEEP = replaced(TEMPLATE, on_disconnect=OnDisconnect.KEEP)
+
+
+@pytest.mark.parametrize(
+    "template, by, source, leaves",
+    [
+        (KEEP, REPAIR, State.UNKNOWN, True),
+        (KEEP, AGENT, State.UNKNOWN, False),
+        (KEEP, AGENT, State.RUNNING, False),
+        (TEMPLATE, REPAIR, State.UNKNOWN, False),
+        (TEMPLATE, "ada", State.UNKNOWN, False),
+    ],
+)
+def test_only_keep_work_that_was_given_up_leaves_its_place_unreleased(
+    template: Template, by: str, source: State, leaves: bool
+) -> None:
+    """Its owner chose two copies rather than none; everybody else waits for a proof. [C6.4, I3]"""
+    steps = (record(State.FAILED, by, 0, source),)
+    assert vacates(replica(State.FAILED, template=template, transitions=steps)) is leaves
+    assert vacates(replica(State.RELEASED, template=template))
+    assert not vacates(replica(State.UNKNOWN, template=template))

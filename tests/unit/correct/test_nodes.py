@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from holdfast.correct.brakes import MARKS_PER_ZONE_MAX
 from holdfast.correct.nodes import LISTEN, LOSE_AFTER_MS, NodesController
 from holdfast.model.fence import FenceTiming
@@ -13,7 +15,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import JudgeNode, Move, NodeWord, Term
 from tests.unit.correct.pictures import NOW, TERM, later, node, replica, view
-from tests.unit.correct.team_rig import DONE, LOST_AFTER, Rig
+from tests.unit.correct.team_rig import DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig
 
 NAMES = ("node-a", "node-b", "node-c", "node-d")
 
@@ -276,6 +278,16 @@ def test_a_fence_waits_until_all_work_of_the_node_is_unknown() -> None:
     assert plan.requests[0].mark == 1
 
 
+def test_a_node_that_has_just_registered_is_not_silent() -> None:
+    """The silence of its last life is not its own. [C7.3, N3]"""
+    controller, key = NodesController(), ("", "node-a")
+    listened(controller, 60_000, node())
+    (mark,) = controller.reconcile(view(node()), key, TERM, later(60_000)).requests
+    assert mark.word is NodeWord.MARK
+    reborn = view(node(incarnation=2))
+    assert controller.reconcile(reborn, key, TERM, later(60_000)).requests == ()
+
+
 def test_the_same_word_has_the_same_operation_until_it_is_said() -> None:
     """A second try of a lost Suspect is the same request. [E5]"""
     controller, ready = NodesController(), node()
@@ -292,3 +304,42 @@ def test_servers_are_asked_again_and_again() -> None:
     assert plan.questions == (HeardOf(),)
     assert plan.wake_after_ms == 2_000
     assert plan.requests == ()
+
+
+def loss(rig: Rig) -> list[Any]:
+    """A node is lost, its work is replaced, and it comes back in a new life."""
+    rig.silent = {"node-a"}
+    rig.run(100_000)
+    rig.turn()
+    seen: list[Any] = [rig.phase("node-a"), sorted(rig.states().items())]
+    rig.silent = set()
+    rig.register("node-a")
+    rig.turn()
+    node = rig.get("nodes", "node-a")
+    return [*seen, node.status.phase, node.status.incarnation, node.status.marks, rig.states()]
+
+
+def test_a_crash_after_any_write_of_a_node_loss_ends_in_the_same_state() -> None:
+    """The countdown may begin anew, so it takes longer; nothing else differs. [C7.4, K2, C6.4]"""
+    calm = world()
+    expected = loss(calm)
+    assert (expected[0], expected[4]) == ("Fenced", 1)
+    # Suspect, mark, Unknown, fence, Failed, Released, the next one, its removal, and the counts.
+    assert len(calm.sent) >= 8
+    for at in range(1, len(calm.sent) + 1):
+        rig = world()
+        rig.crash_after = at
+        rig.silent = {"node-a"}
+        rig.run(60_000)
+        assert loss(rig) == expected, f"after a crash at write {at}"
+
+
+@pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE, DOWN])
+def test_any_lost_answer_of_a_node_loss_ends_in_the_same_state(fate: str) -> None:
+    """No second mark, no second replacement. [N1, E5]"""
+    calm = world()
+    expected = loss(calm)
+    for at in range(1, len(calm.sent) + 1):
+        rig = world()
+        rig.fate = lambda ask, rig=rig, at=at: fate if len(rig.sent) == at else DONE
+        assert loss(rig) == expected, f"{fate} at write {at}"

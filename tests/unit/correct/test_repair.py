@@ -190,7 +190,7 @@ def test_reserved_places_past_their_deadline_come_back_on_the_real_authority() -
 
 
 def test_keep_work_is_replaced_while_its_old_copy_still_holds_its_share() -> None:
-    """The real authority lets it fail after replaceAfter and keeps its share charged. [I3, H8]"""
+    """After replaceAfter there is a second copy; the first is charged until it has stopped. [I3]"""
     rig = Rig()
     rig.plane.tenant()
     for name in ("node-a", "node-b", "node-c"):
@@ -204,7 +204,13 @@ def test_keep_work_is_replaced_while_its_old_copy_still_holds_its_share() -> Non
     since = rig.get("replicas", "web-0-0", "acme").status.transitions[-1].at
     rig.run(20_000)
     failed = rig.get("replicas", "web-0-0", "acme")
-    assert failed.status.state is State.FAILED
     assert failed.status.transitions[-1].at - since >= timedelta(seconds=22)
+    rig.turn()
     rig.run(60_000)
-    assert rig.states() == {"web-0-0": "Failed"}
+    assert rig.states() == {"web-0-0": "Failed", "web-0-1": "Running"}
+    assert rig.plane.ledger("node-a").used
+    rig.silent = set()
+    rig.register("node-a")
+    rig.turn()
+    assert rig.states() == {"web-0-1": "Running"}
+    assert not rig.plane.ledger("node-a").used

@@ -190,8 +190,20 @@ def test_a_stale_epoch_is_taken_for_a_lost_lease() -> None:
     assert "Evict" in rig.writes()
     assert "workload" not in rig.team.terms()
     assert set(rig.states().values()) == {"Running"}
+    rig.run(25_000)
     rig.turn()
     assert rig.states() == {"web-0-0": "Running"}
+
+
+def test_what_another_process_holds_is_taken_over_only_when_it_stands_still() -> None:
+    """Two teams share an identity; the lease says which of them acts. [K1, K3]"""
+    rig = world()
+    rig.plane.ask(WORKLOADS, AcquireLease("controller:workload", 15_000, instance="other"))
+    rig.run(14_000)
+    assert "Create" not in rig.writes()
+    assert sorted(rig.team.terms()) == ["nodes", "repair", "status"]
+    rig.run(10_000)
+    assert "Create" in rig.writes()
 
 
 def test_a_key_is_not_looked_at_before_its_last_writes_are_seen() -> None:
