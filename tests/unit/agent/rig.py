@@ -246,12 +246,15 @@ class Rig:
             found[record.key] = obj
         return found
 
+    def picture(self, plural: str, is_list: bool) -> tuple[dict[str, Any], int]:
+        """What a stream tells now: all objects, as of a revision."""
+        return self.objects(plural), self.plane.store.revision
+
     def news(self) -> bool:
         """Tell every stream what is new; whether anything was."""
         is_new = False
         for stream, (follow, known) in list(self.streams.items()):
-            now = self.objects(follow.plural)
-            revision = self.plane.store.revision
+            now, revision = self.picture(follow.plural, known is None)
             news: list[Any] = [
                 Present(obj, int(obj.metadata.resource_version) // 2)
                 for key, obj in now.items()
