@@ -4,7 +4,7 @@ controller:nodes keeps one. It asks every server whom it heard and puts the answ
 own monotonic clock. Silence counts only from when somebody was there to hear:
 
 - from this controller's own first answer of each server, and from that server's own start;
-- not at all while half of the servers or more give no answer, and from their return after that;
+- not at all while most servers give no answer, and from their return after that;
 - from a while after a server was lost, since its agents have to find another one first.
 
 So the observer's own troubles never look like those of the nodes.
@@ -107,7 +107,7 @@ class Evidence:
             else:
                 last_ms = until_ms if until_ms is not None else server.asked_ms
                 blind_ms.append(last_ms + SERVER_GONE_MS)
-        if len(known_ms) * 2 <= len(self._servers):
+        if not known_ms or len(known_ms) * 2 < len(self._servers):
             return None
         return max(blind_ms), min(known_ms)
 

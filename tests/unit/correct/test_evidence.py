@@ -63,13 +63,22 @@ def test_another_server_behind_the_same_address_counts_as_a_new_one() -> None:
     assert evidence.silence_ms("n1", 0, 22_000) == 3_000
 
 
-def test_nobody_is_silent_while_half_of_the_servers_give_no_answer() -> None:
+def test_nobody_is_silent_while_most_servers_give_no_answer() -> None:
     """We are the likelier culprit. [E4, N3]"""
     evidence = Evidence()
     evidence.unheard("s2", 0)
+    evidence.unheard("s3", 0)
     now_ms = poll(evidence, 100_000, "s1")
     assert not evidence.is_listening(now_ms)
     assert evidence.silence_ms("n1", 0, now_ms) == 0
+
+
+def test_one_of_two_servers_is_enough_after_a_while() -> None:
+    """Waiting for a server that died would be waiting for ever. [I3]"""
+    evidence = Evidence()
+    evidence.unheard("s2", 0)
+    now_ms = poll(evidence, 100_000, "s1")
+    assert evidence.silence_ms("n1", 0, now_ms) == 100_000 - SERVER_GONE_MS
 
 
 def test_silence_counts_anew_after_a_time_of_deafness() -> None:
