@@ -112,6 +112,8 @@ class Renewing:
             return Echo.NOTHING
         if isinstance(answer, Renewed) and answer.acknowledges(renew):
             self.timing, self._failures = answer.timing, 0
+            # The plane may want to be told more often than was assumed before its first answer.
+            self._next_ms = min(self._next_ms, sent_ms + self._every_ms)
             until_ms = sent_ms + self.timing.self_stop_after_ms
             # Answers may overtake each other: the latest sending that was acknowledged counts.
             if self.deadline_ms is None or until_ms > self.deadline_ms:
