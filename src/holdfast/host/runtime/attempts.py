@@ -117,13 +117,14 @@ class Attempts:
 
     def uids(self) -> list[str]:
         """All replicas that have a directory. What else lies there is nobody's business."""
-        return sorted(name for name in os.listdir(self._root) if _UID.fullmatch(name))
+        with beneath.folder(self._root) as root:
+            return sorted(name for name in beneath.folders(root) if _UID.fullmatch(name))
 
     def numbers(self, uid: str) -> list[int]:
         """The attempts of a replica, the latest first."""
         try:
             with self.of_replica(uid) as fd:
-                names = os.listdir(fd)
+                names = beneath.folders(fd)
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted((int(name) for name in names if _NUMBER.fullmatch(name)), reverse=True)

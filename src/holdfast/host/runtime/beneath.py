@@ -43,6 +43,12 @@ def folder(name: str | os.PathLike[str], at: int | None = None) -> Iterator[int]
         os.close(fd)
 
 
+def folders(at: int) -> list[str]:
+    """The names of the directories in one, without links."""
+    with os.scandir(at) as entries:
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
 def make(name: str, at: int, mode: int = 0o700) -> None:
     """Make a directory unless there is one."""
     try:

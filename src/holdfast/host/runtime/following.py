@@ -64,9 +64,8 @@ class Following:
             work = await asyncio.wait_for(asyncio.shield(held.line.work), STATUS_MAX_S)
         except TimeoutError:
             work = None
-        if held.state is None:
-            # It was just starting when we looked; by now it has said who it is.
-            held.state = (await self._in_thread(self._attempts.look, held.attempt)).state
+        # It may have been just starting when we looked; by now it has said who it is.
+        await self.learn(held)
         if work is not None and held.state is not None and work != held.state.work:
             _log.warning("the state of %s names another process than its shim", held.attempt)
             held.state = msgspec.structs.replace(held.state, work=work)
@@ -82,11 +81,9 @@ class Following:
         loop = asyncio.get_running_loop()
         began, pause_s = loop.time(), RETRY_MIN_S
         while True:
-            try:
-                seen: Seen = await self._in_thread(self._attempts.look, held.attempt)
-            except FileNotFoundError:
+            seen = await self._look(held)
+            if seen is None:
                 return None, True
-            held.state, held.choices = seen.state or held.state, seen.choices
             if seen.is_alive:
                 if await self._connect(held):
                     return None, False
@@ -104,6 +101,24 @@ class Following:
                 return None, False
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def _look(self, held: Held) -> Seen | None:
+        """What lies in its directory; None when there is none."""
+        try:
+            seen: Seen = await self._in_thread(self._attempts.look, held.attempt)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            # What cannot be read proves no end. Work of the agent's own user can bring this about.
+            _log.warning("the directory of %s cannot be read: %s", held.attempt, error)
+            return Seen(is_alive=True)
+        held.state, held.choices = seen.state or held.state, seen.choices
+        return seen
+
+    async def learn(self, held: Held) -> None:
+        """Read who the shim says it and its work are."""
+        if held.state is None:
+            await self._look(held)
 
     async def _connect(self, held: Held) -> bool:
         try:

@@ -195,7 +195,7 @@ class Runtime:
         """Tell the agent when it begins and when it has ended."""
         following, line = self._follow(), held.line
         if line is not None and not held.is_known and await line.begun:
-            held.state = (await self._in_thread(self._attempts.look, held.attempt)).state
+            await following.learn(held)
             self._tell_launched(held)
         end = await following.until_end(held)
         failure = held.line.failure if held.line is not None else None
@@ -207,12 +207,9 @@ class Runtime:
             return
         if not held.is_known:
             # It was over before we heard of its beginning.
-            held.state = held.state or (await self._seen_state(held.attempt))
+            await following.learn(held)
             self._tell_launched(held)
         self._post(Exited(held.attempt, records.ended(end)))
-
-    async def _seen_state(self, attempt: Attempt) -> records.State | None:
-        return (await self._in_thread(self._attempts.look, attempt)).state
 
     def _tell_launched(self, held: Held) -> None:
         held.is_known = True

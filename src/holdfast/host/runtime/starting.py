@@ -6,6 +6,7 @@ near end of a line to the shim, which says on it whether the work has begun.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
@@ -25,6 +26,8 @@ from holdfast.model.kinds.template import Template
 FORK_TIMEOUT_S = 10
 PRIVATE, PASSABLE = 0o700, 0o711
 
+_log = logging.getLogger(__name__)
+
 
 class Place(msgspec.Struct, frozen=True):
     """Where work is started: on which node, in which boot, by what."""
@@ -41,7 +44,11 @@ def start(of: Launch, place: Place, ports: Mapping[str, int], choices: Choices) 
     runs_as = user(of.template.user)
     attempts = place.attempts
     _make_room(of, attempts, PRIVATE if runs_as is None else PASSABLE)
-    attempts.prune(of.attempt.uid)
+    try:
+        attempts.prune(of.attempt.uid)
+    except OSError as error:
+        # What an earlier attempt made of its directory must not keep this one from starting.
+        _log.warning("old attempts of %s cannot be removed: %s", of.name, error)
     folder = str(attempts.root.absolute() / of.attempt.uid / str(of.attempt.number) / WORK)
     found = surroundings(of, place.node, folder, ports, runs_as.home if runs_as else "")
     with attempts.of(of.attempt) as fd:
