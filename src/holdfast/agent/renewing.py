@@ -111,9 +111,11 @@ class Renewing:
         if life is None or (renew.uid, renew.incarnation) != (life.uid, life.incarnation):
             return Echo.NOTHING
         if isinstance(answer, Renewed) and answer.acknowledges(renew):
-            self.timing, self._failures = answer.timing, 0
-            # The plane may want to be told more often than was assumed before its first answer.
-            self._next_ms = min(self._next_ms, sent_ms + self._every_ms)
+            self._failures = 0
+            if answer.timing != self.timing:
+                # The plane may want to be told more often than was assumed so far.
+                self.timing = answer.timing
+                self._next_ms = min(self._next_ms, sent_ms + self._every_ms)
             until_ms = sent_ms + self.timing.self_stop_after_ms
             # Answers may overtake each other: the latest sending that was acknowledged counts.
             if self.deadline_ms is None or until_ms > self.deadline_ms:
