@@ -41,10 +41,10 @@ class Silence:
 
 
 class Lost:
-    """The answer is lost, after the bind was committed or before."""
+    """The answer is lost, after the bind was committed or before; the news of it may be, too."""
 
-    def __init__(self, *, committed: bool) -> None:
-        self.committed = committed
+    def __init__(self, *, committed: bool, told: bool = True) -> None:
+        self.committed, self.told = committed, told
 
 
 class Rig:
@@ -266,7 +266,9 @@ class Rig:
         verdict = self.verdicts.pop(0) if self.verdicts else None
         if isinstance(verdict, Lost):
             if verdict.committed:
+                was_deaf, self.is_deaf = self.is_deaf, self.is_deaf or not verdict.told
                 self.commit(request)
+                self.is_deaf = was_deaf
             return OutcomeUnknown("the answer was lost")
         return verdict if verdict is not None else self.commit(request)
 
