@@ -13,8 +13,12 @@ place; what ends for good is replaced here, and only after it was released.
 
 `keep` work that is out of contact for longer than its owner wants to wait leaves its place though
 it was not released. A released replica stays until its successor is seen: it alone knows which
-incarnation is next and how often the place has crashed. Deleting works for every type of workload;
-to run jobs, cron and one per node is not for this controller.
+incarnation is next and how often the place has crashed. A person's deletion takes that away with
+the object, so what was seen is remembered here as well, for as long as the term lasts; the id of a
+birth names the term, and no two births have the same.
+
+Deleting works for every type of workload; to run jobs, cron and one per node is not for this
+controller.
 """
 
 from __future__ import annotations
@@ -74,10 +78,24 @@ class WorkloadController(Controller):
     follows = ("workloads", "replicas")
     indexes = (BY_WORKLOAD,)
 
+    def __init__(self) -> None:
+        # The last incarnation that was seen at each place, by the workload's uid.
+        self._reached: dict[str, dict[int, int]] = {}
+
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
         """A replica concerns the workload it belongs to."""
         obj: Any = change.object
-        return ((obj.namespace, obj.spec.workload if isinstance(obj, Replica) else obj.name),)
+        if not isinstance(obj, Replica):
+            if change.after is None:
+                self._reached.pop(obj.metadata.uid, None)
+            return (key_of(obj),)
+        self._see(obj)
+        return ((obj.namespace, obj.spec.workload),)
+
+    def _see(self, replica: Replica) -> None:
+        places = self._reached.setdefault(replica.spec.workload_uid, {})
+        before = places.get(replica.spec.ordinal, -1)
+        places[replica.spec.ordinal] = max(before, replica.spec.incarnation)
 
     def all_keys(self, view: View) -> Iterable[Key]:
         return [key_of(workload) for workload in view.all("workloads")]
@@ -102,6 +120,7 @@ class WorkloadController(Controller):
         places: dict[int, list[Replica]] = {}
         for replica in sorted(mine, key=lambda it: it.spec.incarnation):
             places.setdefault(replica.spec.ordinal, []).append(replica)
+            self._see(replica)
         requests: list[Any] = []
         wake_ms: int | None = None
         for ordinal in sorted(places, reverse=True):
@@ -115,7 +134,7 @@ class WorkloadController(Controller):
             if wait_ms > 0:
                 wake_ms = sooner(wake_ms, wait_ms)
             else:
-                requests.append(self._birth(workload, ordinal, lives[-1] if lives else None))
+                requests.append(self._birth(workload, ordinal, lives, term))
         return Plan(tuple(requests), wake_after_ms=wake_ms)
 
     def _stops(self, lives: list[Replica], is_wanted: bool, term: Term) -> Iterator[Any]:
@@ -130,8 +149,8 @@ class WorkloadController(Controller):
             elif replica is not keep or replica.metadata.deletion_timestamp is not None:
                 yield from self._stop(replica, Cause.SCALE_DOWN, term)
 
-    def _birth(self, workload: Workload, ordinal: int, last: Replica | None) -> Create:
-        incarnation = last.spec.incarnation + 1 if last is not None else 0
+    def _birth(self, workload: Workload, ordinal: int, lives: list[Replica], term: Term) -> Create:
+        incarnation = self._reached.get(workload.metadata.uid, {}).get(ordinal, -1) + 1
         template = workload.spec.template
         spec = ReplicaSpec(
             workload=workload.name,
@@ -143,12 +162,12 @@ class WorkloadController(Controller):
             template=template,
         )
         annotations = dict(template.metadata.annotations)
-        count = endings(last) if last is not None else 0
+        count = endings(lives[-1]) if lives else 0
         if count:
             annotations[ENDINGS_ANNOTATION] = str(count)
         name = replica_name(workload.name, ordinal, incarnation)
         metadata = ObjectMeta(name=name, namespace=workload.namespace, annotations=annotations)
-        intent = f"create-{ordinal}-{incarnation}"
+        intent = f"create-{ordinal}-{incarnation}-in-{term.epoch}"
         return Create(
             Replica(metadata, spec=spec),
             operation=operation(

@@ -199,15 +199,32 @@ def test_a_crash_loop_slows_down_and_says_so() -> None:
 
 
 def test_a_person_deletes_a_waiting_replica_and_gets_a_new_one() -> None:
-    """Its object goes with its release; the place is filled again. [I5, C7.2]"""
+    """Its object goes with its release; the place is filled again, by the next one. [I5, C7.2]"""
     rig = rig_with(replicas=1)
     rig.run()
-    first = rig.get("replicas", "web-0-0", "acme")
-    accepted(rig.plane.ask(ADMIN, Remove("replicas", "acme", "web-0-0")))
-    rig.run()
-    again = rig.get("replicas", "web-0-0", "acme")
-    assert again.status.state is State.PENDING
-    assert again.metadata.uid != first.metadata.uid
+    for incarnation in range(3):
+        name = f"web-0-{incarnation}"
+        assert rig.states() == {name: "Pending"}
+        accepted(rig.plane.ask(ADMIN, Remove("replicas", "acme", name)))
+        rig.run()
+    assert rig.states() == {"web-0-3": "Pending"}
+
+
+def test_no_two_births_have_the_same_operation_id() -> None:
+    """Also those of a new life that does not know what was there before. [E5, N1]"""
+    rig = rig_with(replicas=1)
+    for _ in range(3):
+        rig.run()
+        (name,) = rig.states()
+        accepted(rig.plane.ask(ADMIN, Remove("replicas", "acme", name)))
+        rig.run()
+        rig.start()
+        (name,) = rig.states()
+        accepted(rig.plane.ask(ADMIN, Remove("replicas", "acme", name)))
+        rig.run()
+    births = [ask.body.operation for ask in rig.sent if isinstance(ask.body, Create)]
+    assert len(births) >= 6
+    assert len(set(births)) == len(births)
 
 
 def test_a_job_is_deleted_though_nobody_runs_it() -> None:
