@@ -315,7 +315,7 @@ class Hub:
                 continue
             if watcher.request.bookmarks and watcher.is_live and not watcher.is_waiting:
                 if not watcher.has_lines:
-                    watcher.bookmark(self._revision, self._presentation, ends_list=False)
+                    watcher.bookmark(self._revision, self._presentation, None)
                 effects.append(self._push(watcher))
         return effects
 

@@ -117,9 +117,9 @@ class Watcher:
             self.add(happening.line(self.request.form, kind, presentation))
         return bool(kind)
 
-    def bookmark(self, revision: int, presentation: Presentation, *, ends_list: bool) -> None:
+    def bookmark(self, revision: int, presentation: Presentation, listed: int | None) -> None:
         form = self.request.form
-        self.add(line("BOOKMARK", presentation.bookmark(form, self.kind, revision, ends_list)))
+        self.add(line("BOOKMARK", presentation.bookmark(form, self.kind, revision, listed)))
 
     def catch_up(self, window: Window, presentation: Presentation) -> bool:
         """Queue the next piece on the way to the present. False when the way is gone."""
@@ -149,7 +149,7 @@ class Watcher:
             return
         self._listed = None
         if self.request.marks_list_end:
-            self.bookmark(self._list_revision, presentation, ends_list=True)
+            self.bookmark(self._list_revision, presentation, len(listed))
 
 
 def resumed(

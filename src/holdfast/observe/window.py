@@ -29,8 +29,8 @@ class Presentation(Protocol):
         """An object in this form."""
         ...
 
-    def bookmark(self, form: str, kind: Kind, revision: int, ends_list: bool) -> bytes:
-        """An empty object that carries a revision and says whether the initial list is over."""
+    def bookmark(self, form: str, kind: Kind, revision: int, listed: int | None) -> bytes:
+        """An empty object that carries a revision and, after the first list, its length."""
         ...
 
 

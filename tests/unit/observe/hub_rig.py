@@ -47,10 +47,10 @@ class Plain:
         self.made += 1
         return data if not form else b'{"%b":%b}' % (form.encode(), data)
 
-    def bookmark(self, form: str, kind: Kind, revision: int, ends_list: bool) -> bytes:
+    def bookmark(self, form: str, kind: Kind, revision: int, listed: int | None) -> bytes:
         return b'{"metadata":{"resourceVersion":"%b"},"ends":%b}' % (
             complete_version(revision).encode(),
-            b"true" if ends_list else b"false",
+            b"true" if listed is not None else b"false",
         )
 
 

@@ -271,6 +271,15 @@ def test_a_resync_of_a_server_that_is_behind_is_refused_and_tried_again(rig: Rig
     assert rig.cache.missed == 0
 
 
+def test_a_resync_never_leads_behind_the_one_before(rig: Rig) -> None:
+    """The second server is behind the first one, and so is the stream. [INV10]"""
+    audit = rig.audit()
+    rig.push(present("a", 6), list_end(9, 1), stream=audit)
+    audit = rig.audit()
+    assert rig.push(present("a", 2), present("b", 4), list_end(8, 2), stream=audit) == []
+    assert rig.names == {"a": 6}
+
+
 def test_an_expired_stream_ends_the_resync_too(rig: Rig) -> None:
     """[C8]"""
     rig.audit()
@@ -300,6 +309,14 @@ def test_a_stream_that_stays_behind_a_list_is_left_for_another(rig: Rig) -> None
         if 1 in rig.streams:
             rig.push(stream=1)
     assert rig.now_ms - start_ms <= SILENCE_MS
+    # The next one is given as long.
+    while 5 not in [it.since for it in rig.streams.values()]:
+        rig.wake()
+    start_ms, stream = rig.now_ms, max(rig.streams)
+    while stream in rig.streams and rig.now_ms - start_ms < SILENCE_MS:
+        rig.push(stream=stream)
+        rig.wake()
+    assert rig.now_ms - start_ms >= SILENCE_MS
 
 
 def test_a_silent_stream_is_left_and_the_age_says_how_long_it_was(rig: Rig) -> None:

@@ -17,6 +17,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.registry import Kind
 from holdfast.model.versions import complete_version
 from holdfast.model.wire import decode_trusted
+from holdfast.observe.news import LIST_ENDS, LISTED
 
 _SEPARATOR = "/"
 _ENCODER = msgspec.json.Encoder()
@@ -54,7 +55,7 @@ class Forms:
         facade, _, shape = form.partition(_SEPARATOR)
         return one(facade, shape, kind, data)
 
-    def bookmark(self, form: str, kind: Kind, revision: int, ends_list: bool) -> bytes:
+    def bookmark(self, form: str, kind: Kind, revision: int, listed: int | None) -> bytes:
         """As `observe.window.Presentation` has it."""
         facade, _, shape = form.partition(_SEPARATOR)
         names = facades.names(facade, kind)
@@ -67,8 +68,8 @@ class Forms:
             "resourceVersion": complete_version(revision),
             "creationTimestamp": None,
         }
-        if ends_list:
-            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        if listed is not None:
+            metadata["annotations"] = {LIST_ENDS: "true", LISTED: str(listed)}
         body: dict[str, object] = {"kind": called, "apiVersion": version, "metadata": metadata}
         if called == "Table":
             body |= {"columnDefinitions": [], "rows": []}

@@ -154,7 +154,8 @@ def test_the_initial_list_of_a_watch_is_marked_where_it_ends(run: Any) -> None:
         async with rig.watch(workloads(), **query) as watch:
             told = await events(watch, 2)
         assert [kind for kind, _ in told] == ["ADDED", "BOOKMARK"]
-        assert told[1][1]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        marks = {"k8s.io/initial-events-end": "true", "holdfast.dev/listed": "1"}
+        assert told[1][1]["metadata"]["annotations"] == marks
 
     run(story)
 

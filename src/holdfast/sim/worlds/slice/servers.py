@@ -42,7 +42,7 @@ from holdfast.model.registry import Kind, kind_of_plural
 from holdfast.model.time import Instant
 from holdfast.model.versions import complete_version
 from holdfast.observe.hub import Hub
-from holdfast.observe.news import LIST_ENDS, Follow, Found, Get, News, read_line
+from holdfast.observe.news import LIST_ENDS, LISTED, Follow, Found, Get, News, read_line
 from holdfast.observe.selection import Selection
 from holdfast.observe.watchers import WatchRequest
 from holdfast.sim.cell import Seat
@@ -58,10 +58,10 @@ class Plain:
     def object(self, form: str, kind: Kind, data: bytes) -> bytes:
         return data
 
-    def bookmark(self, form: str, kind: Kind, revision: int, ends_list: bool) -> bytes:
+    def bookmark(self, form: str, kind: Kind, revision: int, listed: int | None) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": complete_version(revision)}
-        if ends_list:
-            metadata["annotations"] = {LIST_ENDS: "true"}
+        if listed is not None:
+            metadata["annotations"] = {LIST_ENDS: "true", LISTED: str(listed)}
         return msgspec.json.encode({"kind": kind.name, "metadata": metadata})
 
 
