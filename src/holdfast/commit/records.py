@@ -74,7 +74,9 @@ def decode(key: str, value: bytes) -> Any:
 
 def encode(value: Any) -> bytes:
     """The bytes to store."""
-    return _ENCODER.encode(value)
+    # The encoder leaves room at the end of its bytes, a quarter of them. These are kept for as long
+    # as the object lives, so they are copied to what they need.
+    return bytes(memoryview(_ENCODER.encode(value)))
 
 
 def versioned(obj: Object, revision: int) -> Object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tracemalloc
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,3 +85,16 @@ def test_clients_see_the_version_that_follows_from_the_records_revision() -> Non
     obj = Tenant(ObjectMeta(name="a"))
     assert versioned(obj, 12).metadata.resource_version == "24"
     assert versioned(versioned(obj, 12), 0).metadata.resource_version == ""
+
+
+def test_stored_bytes_take_no_more_memory_than_they_have() -> None:
+    """They are kept for as long as the object lives; an encoder's spare room would be kept too."""
+    value = Tenant(ObjectMeta(name="acme", annotations={"a": "x" * 600}))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = [encode(value) for _ in range(100)]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < sum(map(sys.getsizeof, kept)) + sys.getsizeof(kept) + 2_000
