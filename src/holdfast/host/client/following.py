@@ -22,8 +22,8 @@ from holdfast.host.client.reading import Reading
 from holdfast.model.errors import Expired, HoldfastError, Invalid, Unavailable
 from holdfast.model.meta import AnyObject
 from holdfast.model.registry import kind_of_struct
-from holdfast.model.versions import complete_revision, complete_version, object_revision
-from holdfast.model.wire import decode_trusted
+from holdfast.model.versions import complete_version
+from holdfast.observe.news import Departed, Present, Reached, read_line
 from holdfast.observe.retry import FOLLOW_POLICY
 
 # A server sends a bookmark every 15 s, so more silence than this means that nobody is there.
@@ -40,44 +40,7 @@ class Listed(msgspec.Struct, Generic[AnyObject], frozen=True):
     revision: int
 
 
-class Present(msgspec.Struct, Generic[AnyObject], frozen=True):
-    """The object is there, or has changed."""
-
-    object: AnyObject
-    revision: int
-
-
-class Departed(msgspec.Struct, Generic[AnyObject], frozen=True):
-    """The object is gone, or not selected any more. This is how it was at last."""
-
-    object: AnyObject
-    revision: int
-
-
-class Reached(msgspec.Struct, frozen=True, gc=False):
-    """Nothing else has changed up to this revision."""
-
-    revision: int
-
-
 News = Listed[AnyObject] | Present[AnyObject] | Departed[AnyObject] | Reached
-
-
-class _Event(msgspec.Struct, frozen=True):
-    type: str
-    object: msgspec.Raw
-
-
-class _Version(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = "0"
-
-
-class _Versioned(msgspec.Struct, frozen=True):
-    metadata: _Version = _Version()
-
-
-_EVENTS = msgspec.json.Decoder(_Event)
-_VERSIONS = msgspec.json.Decoder(_Versioned)
 
 
 class Place:
@@ -191,21 +154,11 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def _news(cls: type[AnyObject], line: bytes) -> News[AnyObject]:
+    news = read_line(cls, line)
+    if not isinstance(news, bytes):
+        return news
     try:
-        event = _EVENTS.decode(line)
-        body = bytes(event.object)
-        if event.type != "ERROR":
-            return _change(cls, event.type, body)
-        status = status_of(msgspec.json.decode(body))
+        status = status_of(msgspec.json.decode(news))
     except (msgspec.DecodeError, ValueError, Invalid) as error:
-        raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
+        raise Unavailable(f"the server sent an error that cannot be read: {error}") from error
     raise error_of(status.code, status)
-
-
-def _change(cls: type[AnyObject], kind: str, body: bytes) -> News[AnyObject]:
-    version = _VERSIONS.decode(body).metadata.resource_version
-    if kind == "BOOKMARK":
-        return Reached(complete_revision(version))
-    revision = object_revision(version)
-    obj: Any = decode_trusted(cls, body)
-    return Departed(obj, revision) if kind == "DELETED" else Present(obj, revision)
