@@ -7,68 +7,23 @@ step would take that step again, or another one.
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
 
 from holdfast.correct.controller import Controller, View
-from holdfast.model.errors import unreachable
+from holdfast.correct.flight import Expected, Flight, after_reading, after_writing, subject
+from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.machine import Rng
-from holdfast.model.meta import Object
-from holdfast.model.registry import kind_of
-from holdfast.model.requests import (
-    Create,
-    Evict,
-    JudgeNode,
-    Move,
-    Patch,
-    Remove,
-    Term,
-    Unreserve,
-    Update,
-)
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, Term
 from holdfast.model.time import Instant
-from holdfast.model.versions import object_revision
 from holdfast.observe.cache import Key
-from holdfast.observe.news import Get
+from holdfast.observe.news import Found, Get
 from holdfast.observe.queue import Queue
 from holdfast.observe.tenure import Tenure
 
 # After taking office a controller looks on for so long, unless it knows that its picture holds all
 # that its predecessor did.
 LOOK_ON_MS = 2_000
-
-
-class Expected(msgspec.Struct, frozen=True, gc=False):
-    """The picture has to show this object as of this revision before its key is looked at.
-
-    `may_be_gone` says that the object was known, or known not to be there: a picture without it has
-    then caught up. One without an object that was just made has not.
-    """
-
-    plural: str
-    namespace: str
-    name: str
-    revision: int
-    may_be_gone: bool
-
-    def is_met(self, view: View) -> bool:
-        """Whether it shows it, or has been told whole past that revision."""
-        if view.revision >= self.revision:
-            return True
-        found: Object | None = view.get(self.plural, self.namespace, self.name)
-        if found is None:
-            return self.may_be_gone
-        return object_revision(found.metadata.resource_version) >= self.revision
-
-
-class Flight:
-    """A plan on its way: how many answers are missing, and what came of the others."""
-
-    __slots__ = ("expected", "is_failed", "left", "look_again_ms")
-
-    def __init__(self, left: int, look_again_ms: int | None) -> None:
-        self.left, self.look_again_ms = left, look_again_ms
-        self.is_failed = False
-        self.expected: list[Expected] = []
 
 
 class Member:
@@ -114,9 +69,47 @@ class Member:
             self._expected[key] = left
         return bool(left)
 
-    def landed(self, key: Key, now: Instant) -> None:
-        """One answer for this key's plan has come; give the key back after the last one."""
+    def takes_off(self, key: Key, requests: int, look_again_ms: int | None) -> None:
+        """So many requests of this key's plan are sent."""
+        self.flights[key] = Flight(requests, look_again_ms)
+        self.asked += requests
+
+    def written(self, key: Key, request: Any, answer: Any, now: Instant) -> Get | None:
+        """Take in the answer to a request; what to read first, when it leaves us in the dark."""
         flight = self.flights[key]
+        match answer:
+            case Accepted(replayed=False):
+                flight.expected += after_writing(request, answer)
+            case Refusal(reason=reason):
+                flight.is_failed = True
+                if reason is Reason.STALE_EPOCH:
+                    self.tenure.lost()
+            case Accepted() | Unavailable():
+                # What was done before is in the news that the picture has not had yet.
+                flight.is_failed = True
+            case _:
+                # It may have happened. Nothing else is decided for this key before that is known.
+                invariant(isinstance(answer, HoldfastError), f"{answer!r} is no answer")
+                return subject(request)
+        self._landed(key, now)
+        return None
+
+    def settled(self, key: Key, request: Any, answer: Any, now: Instant) -> None:
+        """Take in what was read after a request without an answer.
+
+        The picture must become as new as that, so that it shows what happened. If nothing could be
+        read either, the same request goes out again under the same id.
+        """
+        flight = self.flights[key]
+        flight.is_failed = True
+        if isinstance(answer, Found):
+            flight.expected.append(after_reading(request, answer))
+        self._landed(key, now)
+
+    def _landed(self, key: Key, now: Instant) -> None:
+        """One request of this key's plan is over; give the key back after the last one."""
+        flight = self.flights[key]
+        self.asked -= 1
         flight.left -= 1
         if flight.left:
             return
@@ -129,17 +122,3 @@ class Member:
         self.queue.done(key)
         if flight.look_again_ms is not None:
             self.queue.add(key, flight.look_again_ms)
-
-
-def subject(request: object) -> Get:
-    """The question for the one object that a request changes."""
-    match request:
-        case Move(target=target) | Evict(target=target) | Unreserve(target=target):
-            return Get("replicas", target.name, target.namespace)
-        case JudgeNode(node=node):
-            return Get("nodes", node)
-        case Create(object=obj) | Update(object=obj):
-            return Get(kind_of(obj).plural, obj.name, obj.namespace)
-    if not isinstance(request, Remove | Patch):
-        unreachable(f"no controller sends {type(request).__name__}")
-    return Get(request.plural, request.name, request.namespace)

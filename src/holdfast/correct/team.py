@@ -21,16 +21,14 @@ from typing import Any
 import msgspec
 
 from holdfast.correct.controller import Controller, View
-from holdfast.correct.member import Expected, Flight, Member, subject
-from holdfast.model.errors import HoldfastError, Unavailable, invariant
+from holdfast.correct.member import Member
+from holdfast.model.errors import invariant
 from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
-from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Accepted, AcquireLease, Create, Term
+from holdfast.model.requests import Accepted, AcquireLease, Term
 from holdfast.model.time import Instant
-from holdfast.model.versions import object_revision
 from holdfast.observe.asks import Asks
 from holdfast.observe.cache import Cache, Change, Key
-from holdfast.observe.news import SERVERS, Follow, Found
+from holdfast.observe.news import SERVERS, Follow
 
 # Servers give a sign of life every 15 s. A picture that has not heard two of them is no ground to
 # do anything on: what is missing from it may just not have been told.
@@ -192,8 +190,7 @@ class Team:
         sent = requests[:most]
         if len(sent) < len(requests):
             again_ms = now_ms
-        member.flights[key] = Flight(len(sent), again_ms)
-        member.asked += len(sent)
+        member.takes_off(key, len(sent), again_ms)
         about = _Write(member, key)
         return [
             *asked,
@@ -244,13 +241,16 @@ class Team:
                 news = member.controller.answered(pending.request, to, body, pending.sent_ms, now)
                 self._add(member, news, now)
             case _Write(member=member, key=key):
-                news = member.controller.answered(
-                    pending.request, SERVERS, body, pending.sent_ms, now
-                )
+                request, sent_ms = pending.request, pending.sent_ms
+                news = member.controller.answered(request, SERVERS, body, sent_ms, now)
                 self._add(member, news, now)
-                return self._written(member, key, pending.request, body, now)
+                get = member.written(key, request, body, now)
+                if get is not None:
+                    settle = _Settle(member, key, request)
+                    now_ms = now.monotonic_ms
+                    return [self._asks.ask(get, settle, now_ms, sender=member.identity)]
             case _Settle(member=member, key=key, request=request):
-                self._settled(member, key, request, body, now)
+                member.settled(key, request, body, now)
         return []
 
     def _leased(
@@ -261,47 +261,6 @@ class Team:
             member.took_office(answer.revision, now)
         more = member.tenure.answered(request, answer, sent_ms, now)
         return [self._lease(member, more, now)] if more is not None else []
-
-    def _written(
-        self, member: Member, key: Key, request: Any, answer: Any, now: Instant
-    ) -> list[Any]:
-        flight = member.flights[key]
-        match answer:
-            case Accepted(replayed=False):
-                flight.expected += _expected(request, answer)
-            case Refusal(reason=reason):
-                flight.is_failed = True
-                if reason is Reason.STALE_EPOCH:
-                    member.tenure.lost()
-            case Accepted() | Unavailable():
-                # What was done before is in the news that the picture has not had yet.
-                flight.is_failed = True
-            case _:
-                # It may have happened. Nothing else is decided for this key before that is known.
-                invariant(isinstance(answer, HoldfastError), f"{answer!r} is no answer")
-                about = _Settle(member, key, request)
-                now_ms = now.monotonic_ms
-                return [self._asks.ask(subject(request), about, now_ms, sender=member.identity)]
-        member.asked -= 1
-        member.landed(key, now)
-        return []
-
-    @staticmethod
-    def _settled(member: Member, key: Key, request: Any, answer: Any, now: Instant) -> None:
-        """The picture must become as new as what was read, so that it shows what happened.
-
-        If nothing can be read either, the same request goes out again under the same id.
-        """
-        flight = member.flights[key]
-        flight.is_failed = True
-        if isinstance(answer, Found):
-            may_be_gone = answer.object is None or not isinstance(request, Create)
-            it = subject(request)
-            flight.expected.append(
-                Expected(it.plural, it.namespace, it.name, _since(answer), may_be_gone)
-            )
-        member.asked -= 1
-        member.landed(key, now)
 
     # Time ----------------------------------------------------------------------------------------
 
@@ -327,26 +286,3 @@ class Team:
             return []
         self._wake_ms = at_ms
         return [Wake("team", at_ms)]
-
-
-def _expected(request: Any, answer: Accepted) -> list[Expected]:
-    """What an accepted request lets us expect to see.
-
-    An object that is as it was before was not written; the picture need not wait for anything.
-    """
-    it = subject(request)
-    may_be_gone = not isinstance(request, Create)
-    return [
-        Expected(it.plural, it.namespace, it.name, object_revision(version), may_be_gone)
-        for obj in answer.objects
-        if (obj.namespace, obj.name) == (it.namespace, it.name)
-        and (version := obj.metadata.resource_version)
-    ]
-
-
-def _since(found: Found) -> int:
-    """Since when the object is as it was read; one that is not there, at the latest now."""
-    obj = found.object
-    if obj is None:
-        return found.revision
-    return object_revision(obj.metadata.resource_version)

@@ -1,45 +1,90 @@
-"""When a picture has caught up with what was written, and which object a request is about."""
+"""One controller's office: from when it acts, and when a key is given back."""
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
-from holdfast.correct.member import Expected, subject
-from holdfast.model.errors import InvariantBroken
+from holdfast.correct.member import LOOK_ON_MS, Member
+from holdfast.correct.workload import WorkloadController
+from holdfast.model.errors import InvariantBroken, OutcomeUnknown, Unavailable
+from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.lifecycle import State
-from holdfast.model.requests import Create, ForgetOperations, JudgeNode, Move, NodeWord, Remove
-from holdfast.observe.news import Get
-from tests.unit.correct.pictures import TERM, replica, view
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, AcquireLease, Move, Term
+from holdfast.observe.news import Found, Get
+from tests.unit.correct.pictures import NOW, later, meta, replica, view
 from tests.unit.correct.team_rig import target
 
-
-@pytest.mark.parametrize(
-    "revision, may_be_gone, is_there, told, is_met",
-    [
-        (7, False, True, 3, True),
-        (8, False, True, 3, False),
-        (8, True, True, 3, False),
-        (8, False, False, 3, False),
-        (8, True, False, 3, True),
-        (8, False, False, 8, True),
-    ],
-)
-def test_a_picture_has_caught_up_when_it_shows_the_object_or_its_end(
-    revision: int, may_be_gone: bool, is_there: bool, told: int, is_met: bool
-) -> None:
-    """One without an object that was just made has not, unless it was told past it. [C3, N3]"""
-    expected = Expected("replicas", "acme", "web-0-0", revision, may_be_gone)
-    objects = (replica(),) if is_there else ()
-    assert expected.is_met(view(*objects, told=told)) is is_met
+KEY = ("acme", "web")
+MOVE = Move(target(replica()), State.RELEASED)
 
 
-def test_every_request_is_about_one_object() -> None:
-    """That is what is read when its outcome is unknown. [F6]"""
-    it = replica()
-    about = Get("replicas", "web-0-0", "acme")
-    assert subject(Create(it)) == about
-    assert subject(Move(target(it), State.RELEASED)) == about
-    assert subject(Remove("replicas", "acme", "web-0-0")) == about
-    assert subject(JudgeNode("node-a", "u", NodeWord.MARK, TERM)) == Get("nodes", "node-a")
+def member(revision: int = 500) -> Member:
+    """A member that has just acquired its lease at a revision."""
+    made = Member(WorkloadController(), random.Random(3))
+    spec = LeaseSpec(scope="controller:workload", holder=made.identity, epoch=4)
+    answer = Accepted(revision, (Lease(meta("controller-workload"), spec=spec),))
+    made.took_office(revision, NOW)
+    made.tenure.answered(AcquireLease(spec.scope, 15_000), answer, NOW.monotonic_ms, NOW)
+    return made
+
+
+def test_after_taking_office_it_looks_on_for_a_while() -> None:
+    """What its predecessor did last may not have been told yet. [K2, C3]"""
+    made = member(revision=500)
+    old = view(told=499)
+    assert made.term(old, NOW) is None
+    assert made.term(old, later(LOOK_ON_MS - 1)) is None
+    assert made.term(old, later(LOOK_ON_MS)) == Term("controller:workload", 4)
+
+
+def test_a_picture_as_new_as_the_office_need_not_wait() -> None:
+    """All that the predecessor did is in it. [C7.4]"""
+    assert member(revision=500).term(view(told=500), NOW) == Term("controller:workload", 4)
+
+
+def flown(answer: Any) -> tuple[Member, Get | None]:
+    made = member()
+    made.queue.add(KEY, 0)
+    assert made.queue.take(0) == KEY
+    made.takes_off(KEY, 1, None)
+    return made, made.written(KEY, MOVE, answer, NOW)
+
+
+@pytest.mark.parametrize("reason", [Reason.STALE_REPLICA, Reason.STALE_EPOCH])
+def test_a_refused_key_waits_and_only_a_stale_epoch_costs_the_lease(reason: Reason) -> None:
+    """A refusal is a value to react to. [C4, K1]"""
+    made, get = flown(Refusal(reason, "no"))
+    assert get is None
+    assert (made.asked, made.queue.failures(KEY)) == (0, 1)
+    assert (made.tenure.term is None) is (reason is Reason.STALE_EPOCH)
+
+
+@pytest.mark.parametrize("answer", [Unavailable("down"), Accepted(9, replayed=True)])
+def test_what_did_not_happen_now_is_tried_after_a_pause(answer: Any) -> None:
+    """By a fault, or because it was so before. [C7.5, E5]"""
+    made, get = flown(answer)
+    assert (get, made.queue.failures(KEY), made.is_behind(KEY, view(told=1))) == (None, 1, False)
+
+
+def test_an_unknown_outcome_is_read_before_anything_else_is_decided() -> None:
+    """The key stays taken until then, and waits until its picture is as new as the read. [F6]"""
+    made, get = flown(OutcomeUnknown("lost"))
+    assert get == Get("replicas", "web-0-0", "acme")
+    made.queue.add(KEY, 0)
+    assert made.queue.take(10**9) is None
+    newer = replica()
+    metadata = meta("web-0-0", "acme", revision=30)
+    made.settled(KEY, MOVE, Found(type(newer)(metadata, spec=newer.spec), 40), NOW)
+    assert (made.asked, made.queue.failures(KEY)) == (0, 1)
+    assert made.is_behind(KEY, view(replica(), told=20))
+    assert not made.is_behind(KEY, view(replica(), told=30))
+
+
+def test_what_is_no_answer_is_our_own_bug() -> None:
+    """Nothing is guessed. [N7]"""
     with pytest.raises(InvariantBroken):
-        subject(ForgetOperations((), TERM))
+        flown("yes")

@@ -1,0 +1,45 @@
+"""When a picture has caught up with what was written, and which object a request is about."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.correct.flight import Expected, subject
+from holdfast.model.errors import InvariantBroken
+from holdfast.model.lifecycle import State
+from holdfast.model.requests import Create, ForgetOperations, JudgeNode, Move, NodeWord, Remove
+from holdfast.observe.news import Get
+from tests.unit.correct.pictures import TERM, replica, view
+from tests.unit.correct.team_rig import target
+
+
+@pytest.mark.parametrize(
+    "revision, may_be_gone, is_there, told, is_met",
+    [
+        (7, False, True, 3, True),
+        (8, False, True, 3, False),
+        (8, True, True, 3, False),
+        (8, False, False, 3, False),
+        (8, True, False, 3, True),
+        (8, False, False, 8, True),
+    ],
+)
+def test_a_picture_has_caught_up_when_it_shows_the_object_or_its_end(
+    revision: int, may_be_gone: bool, is_there: bool, told: int, is_met: bool
+) -> None:
+    """One without an object that was just made has not, unless it was told past it. [C3, N3]"""
+    expected = Expected("replicas", "acme", "web-0-0", revision, may_be_gone)
+    objects = (replica(),) if is_there else ()
+    assert expected.is_met(view(*objects, told=told)) is is_met
+
+
+def test_every_request_is_about_one_object() -> None:
+    """That is what is read when its outcome is unknown. [F6]"""
+    it = replica()
+    about = Get("replicas", "web-0-0", "acme")
+    assert subject(Create(it)) == about
+    assert subject(Move(target(it), State.RELEASED)) == about
+    assert subject(Remove("replicas", "acme", "web-0-0")) == about
+    assert subject(JudgeNode("node-a", "u", NodeWord.MARK, TERM)) == Get("nodes", "node-a")
+    with pytest.raises(InvariantBroken):
+        subject(ForgetOperations((), TERM))
