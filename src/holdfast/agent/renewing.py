@@ -58,6 +58,8 @@ class Renewing:
         self._node, self._rng = node, rng
         self._life: Life | None = None
         self._next_ms = 0
+        # When the last renewal was sent.
+        self._sent_ms = 0
         self._on_way = 0
         self._failures = 0
         self.timing = FenceTiming()
@@ -98,7 +100,7 @@ class Renewing:
         """The renewal to send now, if it is time."""
         if self._life is None or now_ms < self._next_ms:
             return None
-        self._next_ms = now_ms + self._every_ms
+        self._sent_ms, self._next_ms = now_ms, now_ms + self._every_ms
         if self._on_way >= RENEWALS_MAX:
             return None
         self._on_way += 1

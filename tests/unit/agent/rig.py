@@ -163,6 +163,11 @@ class Rig:
         self.agent = Agent(NODE, FACTS, self.rng)
         self.feed(Started({}, self.boot))
 
+    def stop(self) -> None:
+        """The agent's process ends; it takes a while until the next one starts."""
+        self._off()
+        self.plane.elapsed_ms += 1_000
+
     def reboot(self) -> None:
         """The computer starts anew: no process survives, and its clock begins again."""
         self._off()

@@ -102,7 +102,7 @@ class Player:
             "wait": lambda ms: rig.wait(int(ms)),
             "freeze": self._freeze,
             "pass": self._pass,
-            "stop": rig._off,
+            "stop": rig.stop,
             "launched": lambda name: rig.launched(self.of(name)),
             "refused": lambda name, reason: rig.refused(self.of(name), reason),
             "exit": self.exit,
