@@ -223,3 +223,39 @@ def test_a_stop_with_grace_answers_what_was_asked(grace_s: float) -> None:
         await store.close()
 
     play(story())
+
+
+def test_effects_of_its_own_kind_are_performed_for_a_machine_in_their_order() -> None:
+    """By those that its shell was given, who answer through `post`."""
+
+    class Rang:
+        pass
+
+    async def story() -> None:
+        puppet = Puppet(obey)
+        performed: list[str] = []
+
+        def ring(effect: str) -> None:
+            performed.append(effect)
+            one.post(Rang())
+
+        one = shell(puppet, performers={str: ring})
+        async with one:
+            assert await one.ask(PERSON, ["a", "b"], 5.0) == "done"
+            assert performed == ["a", "b"]
+            await puppet.told(Rang, 2)
+        one.post(Rang())
+        assert len(puppet.heard(Rang)) == 2
+
+    play(story())
+
+
+def test_a_bug_of_a_performer_stops_the_machine() -> None:
+    async def story() -> None:
+        one = shell(Puppet(obey))
+        await one.start()
+        one.fail(InvariantBroken("a performer lost count"))
+        with pytest.raises(InvariantBroken, match="lost count"):
+            await one.wait()
+
+    play(story())

@@ -1,0 +1,92 @@
+"""Nothing leads out of a directory: not a path, not a link, not a tree that is removed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.runtime import beneath
+from holdfast.model.errors import Invalid
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "a/./b", "a\x00b", "/".join("a" * 200)]
+)
+def test_a_path_that_is_not_plain_and_relative_is_refused(path: str) -> None:
+    with pytest.raises(Invalid, match=r"files\.path"):
+        beneath.parts(path, "files.path")
+
+
+def test_the_way_down_follows_no_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "link").symlink_to(outside)
+    with beneath.folder(inside) as fd:
+        with pytest.raises(NotADirectoryError), beneath.descend(["link", "a"], fd, None):
+            pass
+        with beneath.descend(["a", "b"], fd, None) as below:
+            beneath.write_new("f", below, b"x", 0o640)
+        with pytest.raises(FileExistsError):
+            beneath.write_new("link", fd, b"x", 0o600)
+    assert list(outside.iterdir()) == []
+    assert (inside / "a" / "b" / "f").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_link_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "real").mkdir()
+    with pytest.raises(OSError), beneath.folder(tmp_path / "link"):
+        pass
+    with beneath.folder(tmp_path) as fd:
+        assert beneath.folders(fd) == ["real"]
+
+
+def test_removing_a_tree_removes_links_and_not_what_they_lead_to(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "f").touch()
+    tree = tmp_path / "tree" / "a" / "b"
+    tree.mkdir(parents=True)
+    (tree / "out").symlink_to(tmp_path / "precious")
+    (tmp_path / "tree" / "up").symlink_to("..")
+    tree.parent.chmod(0)
+    with beneath.folder(tmp_path) as fd:
+        beneath.remove("tree", fd)
+        beneath.remove("tree", fd)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["f", "precious"]
+
+
+def test_a_tree_too_deep_is_left_alone(tmp_path: Path) -> None:
+    """Each level holds a descriptor, and whoever made the tree chose how many there are."""
+    with beneath.folder(tmp_path) as fd:
+        at = os.dup(fd)
+        for _ in range(beneath.DEPTH_MAX + 2):
+            os.mkdir("d", dir_fd=at)
+            below = os.open("d", os.O_RDONLY, dir_fd=at)
+            os.close(at)
+            at = below
+        os.close(at)
+        with pytest.raises(OSError, match="directories deep"):
+            beneath.remove("d", fd)
+
+
+def test_a_small_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x" * 100)
+    (tmp_path / "link").symlink_to("f")
+    with beneath.folder(tmp_path) as fd:
+        assert beneath.read("f", fd, 10) == "x" * 10
+        assert beneath.read("absent", fd, 10) is None
+        with pytest.raises(OSError):
+            beneath.read("link", fd, 10)
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("old")
+    (tmp_path / ".f.new").write_text("left by a crash")
+    with beneath.folder(tmp_path) as fd:
+        beneath.write_synced("f", fd, b"new")
+    assert (tmp_path / "f").read_text() == "new"
+    assert not (tmp_path / ".f.new").exists()

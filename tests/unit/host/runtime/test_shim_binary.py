@@ -1,0 +1,58 @@
+"""The shim is found, or made where a compiler is, or missed in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.runtime import shim_build
+from holdfast.host.runtime.shim_binary import find
+from holdfast.model.errors import Unavailable
+
+
+@pytest.fixture
+def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout that nobody installed, and an empty cache."""
+    source = tmp_path / "src" / "shim.c"
+    source.parent.mkdir()
+    source.write_bytes(shim_build.SOURCE.read_bytes())
+    for room in ("shim_build", "shim_binary"):
+        monkeypatch.setattr(f"holdfast.host.runtime.{room}.SOURCE", source)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_it_is_compiled_once_into_a_private_cache(nothing_installed: Path) -> None:
+    first = find()
+    assert first.path.parent == nothing_installed / "cache" / "holdfast"
+    assert first.path.parent.stat().st_mode & 0o777 == 0o700
+    made = first.path.stat().st_mtime_ns
+    assert find().path.stat().st_mtime_ns == made
+    assert [path.name for path in first.path.parent.iterdir()] == [first.path.name]
+
+
+def test_without_a_compiler_it_says_what_to_do(
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(nothing_installed))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(Unavailable, match="Install Holdfast from a wheel, or install gcc"):
+        find()
+
+
+def test_no_program_is_run_that_others_could_have_put_there(nothing_installed: Path) -> None:
+    folder = nothing_installed / "cache" / "holdfast"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    with pytest.raises(Unavailable, match="can be written by others"):
+        find()
+
+
+def test_a_program_of_another_source_or_machine_is_not_used(nothing_installed: Path) -> None:
+    installed = nothing_installed / "src" / shim_build.NAME
+    installed.write_text("#!/bin/sh\necho 0123456789abcdef\n")
+    installed.chmod(0o755)
+    assert find().path != installed
+    installed.write_bytes(b"\x7fELF of another machine")
+    assert find().path != installed
