@@ -380,3 +380,56 @@ def test_a_replica_that_repair_took_over_is_proven_stopped_by_the_next_life() ->
     rig.exited(replica.name)
     rig.settle()
     assert rig.state(replica).state is State.RELEASED
+
+
+def test_a_binding_of_a_later_life_leads_to_that_life_and_not_to_a_stop() -> None:
+    """The stream of replicas was faster than that of nodes. [H2, C7.7]"""
+    rig = started()
+    rig.it.fenced()
+    rig.it.registered()
+    replica = rig.bound()
+    stream = next(n for n, (follow, _) in rig.streams.items() if follow.plural == "replicas")
+    found = rig.objects("replicas").values()
+    rig.feed(Pushed(stream, tuple(Present(it, rig.plane.store.revision) for it in found)))
+    assert [ask.body for ask in rig.calls.values()] == [Get("nodes", "node-a")]
+    rig.settle()
+    rig.launched(replica.name)
+    rig.settle()
+    assert made(rig, Halt) == []
+    assert rig.agent is not None
+    assert rig.agent.life is not None
+    assert rig.agent.life.incarnation == 2
+    assert rig.state(replica).stage is Stage.READY
+
+
+def test_more_replicas_than_a_node_may_have_wait_until_others_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the servers say, the agent's memory is bounded. [E6, C7.6]"""
+    monkeypatch.setattr("holdfast.agent.crew.WORKS_MAX", 2)
+    rig = started()
+    first, second, third = (rig.bound() for _ in range(3))
+    rig.settle()
+    for replica in (first, second):
+        rig.launched(replica.name)
+    rig.settle()
+    assert [it.name for it in made(rig, Launch)] == [first.name, second.name]
+    rig.it.stopping(rig.it.get(first))
+    rig.settle()
+    rig.exited(first.name)
+    rig.settle()
+    assert made(rig, Launch)[-1].name == third.name
+
+
+def test_work_that_may_not_start_now_starts_with_the_next_acknowledgement() -> None:
+    """Close to the deadline nothing is begun; afterwards nobody has to remind the agent. [C7.6]"""
+    rig = started()
+    for _ in range(3):
+        rig.wait(10_000)
+        rig.drop("Renew")
+    replica = rig.bound()
+    rig.news()
+    assert made(rig, Launch) == []
+    rig.wait(1_000)
+    rig.settle()
+    assert [it.name for it in made(rig, Launch)] == [replica.name]
