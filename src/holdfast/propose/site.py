@@ -55,8 +55,7 @@ class Site:
     def ledger(self) -> NodeLedger:
         """What its ledger says as far as is known here, assumed placements included."""
         if self._ledger is None:
-            rest = {uid: held for uid, held in self.assumed.items() if uid not in self.held}
-            self._ledger = _with(self.settled, rest) if rest else self.settled
+            self._ledger = _with(self.settled, self.assumed) if self.assumed else self.settled
         return self._ledger
 
     @property

@@ -10,6 +10,11 @@ import pytest
 from holdfast.model.errors import Forbidden, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.quota import Quota, QuotaSpec
+from holdfast.model.kinds.schedulerpolicy import (
+    PolicyStage,
+    SchedulerPolicy,
+    SchedulerPolicySpec,
+)
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
@@ -18,6 +23,7 @@ from holdfast.observe.news import Get
 from holdfast.propose.course import SENDS_MAX
 from holdfast.propose.fleet import ASSUMED_MS, SHUNNED_MS
 from holdfast.propose.report import SCHEDULING_RETRYING, SERVERS_UNAVAILABLE
+from tests.plane import template
 from tests.unit.propose.rig import Lost, Rig, Silence, refusal
 
 
@@ -213,6 +219,44 @@ def test_a_refused_place_is_free_for_others_again() -> None:
     rig.answer(refusal(Reason.QUOTA_EXCEEDED))
     rig.pass_time(1_000)
     assert rig.where("web-1-0") == "node-0"
+
+
+def test_a_refused_place_wakes_whoever_waits_for_it() -> None:
+    """Long before the resync. [F4, E1]"""
+    rig = Rig()
+    rig.node("node-0", cpu="1")
+    rig.start()
+    rig.verdicts = [Silence()]
+    rig.replica("web-0-0")
+    rig.replica("web-1-0")
+    rig.pass_time(10_000)
+    assert rig.get("web-1-0").status.pending.reasons == {"NodeFull": 1}
+    rig.answer(refusal(Reason.QUOTA_EXCEEDED))
+    assert rig.where("web-1-0") == "node-0"
+
+
+def test_what_was_accepted_is_not_proposed_again_before_it_is_seen() -> None:
+    """Another policy gives everybody who waits another turn, but not this one. [F4]"""
+    rig = started(nodes=2)
+    rig.verdicts = [Silence()]
+    rig.replica()
+    rig.is_deaf = True
+    rig.answer(rig.commit(rig.binds[0]))
+    rig.is_deaf = False
+    spec = SchedulerPolicySpec(stage=PolicyStage.ACTIVE)
+    rig.put(SchedulerPolicy(ObjectMeta(name="p"), spec=spec))
+    rig.pass_time(1_000)
+    assert len(rig.binds) == 1
+
+
+def test_a_class_that_becomes_urgent_does_not_repeat_a_bind_that_is_on_its_way() -> None:
+    """[E2, F4]"""
+    rig = started(nodes=2)
+    rig.verdicts = [Silence()]
+    rig.replica(template=template(priority_class="now"))
+    rig.urgent("now")
+    rig.pass_time(70_000)
+    assert len(rig.binds) == 1
 
 
 def test_a_stale_replica_is_left_alone_until_there_is_news_of_it() -> None:

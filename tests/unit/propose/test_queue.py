@@ -92,7 +92,10 @@ def test_a_conflict_is_tried_again_before_others_of_its_tenant() -> None:
     assert entry is not None
     queue.again(entry)
     assert entry.conflicts == 1
-    assert order(queue) == ["a/1", "a/2"]
+    assert queue.take(0) is entry
+    queue.failed(entry, 0)
+    assert entry.conflicts == 0, "a pause begins a new turn"
+    assert order(queue, 100_000) == ["a/2", "a/1"]
 
 
 def test_parked_ones_are_found_by_what_could_help_them() -> None:

@@ -22,7 +22,7 @@ from holdfast.propose.binder import COURSES_MAX
 from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS
 from holdfast.propose.scheduler import DECISIONS_MAX, NOTICES_MAX
 from tests.plane import template
-from tests.unit.propose.rig import Rig, Silence, refusal
+from tests.unit.propose.rig import Lost, Rig, Silence, refusal
 
 
 def small(slots: int = 1, **more: object) -> Rig:
@@ -161,6 +161,35 @@ def test_binds_and_reports_on_their_way_are_bounded() -> None:
     assert len(rig.binds) == COURSES_MAX + 1
 
 
+def test_a_bind_that_pauses_keeps_its_slot() -> None:
+    """[E5, F6]"""
+    rig = Rig()
+    rig.node("node-0", cpu="1000")
+    rig.verdicts = [Lost(committed=False)] * COURSES_MAX
+    for index in range(COURSES_MAX + 5):
+        rig.replica(f"web-{index}-0")
+    rig.start()
+    rig.pass_time(100)
+    assert len(rig.binds) == COURSES_MAX
+
+
+def test_a_bind_whose_answer_is_still_awaited_keeps_its_slot_too() -> None:
+    """News have settled them all, and nobody has answered yet. [E5]"""
+    rig = Rig()
+    rig.node("node-0", cpu="1000")
+    rig.verdicts = [Silence()] * 500
+    for index in range(COURSES_MAX):
+        rig.replica(f"web-{index}-0")
+    rig.start()
+    rig.pass_time(100)
+    for bind in rig.binds:
+        rig.commit(bind)
+    rig.replica("late-0-0")
+    assert len(rig.binds) == COURSES_MAX
+    rig.answer(rig.commit(rig.binds[0]))
+    assert len(rig.binds) == COURSES_MAX + 1
+
+
 def test_reports_do_not_crowd_out_anything() -> None:
     """[E3]"""
     rig = Rig()
@@ -225,8 +254,8 @@ def test_nothing_is_bound_on_a_picture_that_is_too_old() -> None:
     rig.replica()
     assert rig.binds == []
     assert rig.get("web-0-0").status.pending.reasons == {"ObservationTooOld": 1}
-    rig.pass_time(40_000)
-    assert rig.where("web-0-0") == "node-0"
+    rig.pass_time(16_000)
+    assert rig.where("web-0-0") == "node-0", "before the resync"
 
 
 def test_the_commit_agrees_with_the_oldest_picture_that_a_bind_may_rest_on() -> None:
