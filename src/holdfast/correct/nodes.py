@@ -77,10 +77,10 @@ class NodesController(Controller):
         """Forget all that an earlier term has seen."""
         self._epoch = epoch
         self.evidence = Evidence()
-        # When a node was first seen in its present life, when each mark was, and when a node was
-        # seen fenced.
+        # When a node was first seen in its present life, by name; when its mark was, and when it
+        # was seen fenced, by uid.
         self._known: dict[str, tuple[str, int, int]] = {}
-        self._marked_ms: dict[tuple[str, int], int] = {}
+        self._marked: dict[str, tuple[int, int]] = {}
         self._fenced_ms: dict[str, int] = {}
         # Those that have something to win by being heard.
         self._doubted: set[str] = set()
@@ -122,7 +122,9 @@ class NodesController(Controller):
         node: Node | None = view.get("nodes", *key)
         self._doubted.discard(key[1])
         if node is None:
-            self._known.pop(key[1], None)
+            uid = self._known.pop(key[1], ("", 0, 0))[0]
+            self._marked.pop(uid, None)
+            self._fenced_ms.pop(uid, None)
             return Plan()
         if node.status.phase is not NodePhase.READY:
             self._doubted.add(node.name)
@@ -156,11 +158,8 @@ class NodesController(Controller):
             self._fenced_ms.pop(uid, None)
         else:
             self._fenced_ms.setdefault(uid, now_ms)
-        if mark is None:
-            return
-        if (uid, mark.number) not in self._marked_ms:
-            self._marked_ms.pop((uid, mark.number - 1), None)
-            self._marked_ms[uid, mark.number] = now_ms
+        if mark is not None and self._marked.get(uid, (0, 0))[0] != mark.number:
+            self._marked[uid] = (mark.number, now_ms)
 
     def _due(
         self, view: View, node: Node, timing: FenceTiming, now_ms: int
@@ -183,9 +182,9 @@ class NodesController(Controller):
             case NodePhase.UNKNOWN:
                 return self._fence(view, node, timing, is_heard, now_ms)
             case NodePhase.FENCED:
-                wait_ms = self._fenced_ms[node.metadata.uid] + LOSE_AFTER_MS - now_ms
-                is_due = wait_ms <= 0 and silence_ms >= LOSE_AFTER_MS
-                return (NodeWord.LOSE, 0) if is_due else (None, max(wait_ms, HELD_PAUSE_MS))
+                fenced_for_ms = now_ms - self._fenced_ms[node.metadata.uid]
+                wait_ms = LOSE_AFTER_MS - min(fenced_for_ms, silence_ms)
+                return (NodeWord.LOSE, 0) if wait_ms <= 0 else (None, max(wait_ms, HELD_PAUSE_MS))
         return None, LOSE_AFTER_MS
 
     def _fence(
@@ -199,7 +198,7 @@ class NodesController(Controller):
         mark = node.status.mark
         if mark is None:
             return None, HELD_PAUSE_MS
-        seen_ms = self._marked_ms[node.metadata.uid, mark.number]
+        _, seen_ms = self._marked[node.metadata.uid]
         heard_ms = self.evidence.heard_ms(node.name)
         if is_heard and heard_ms is not None and heard_ms > seen_ms:
             return NodeWord.CLEAR, 0
@@ -251,8 +250,7 @@ class NodesController(Controller):
 
     def _judge(self, node: Node, word: NodeWord, term: Term, timing: FenceTiming) -> JudgeNode:
         """The request to say this word. Its reason is the same for every try."""
-        is_about_mark = word in (NodeWord.CLEAR, NodeWord.FENCE) and node.status.mark is not None
-        mark = node.status.mark.number if is_about_mark and node.status.mark is not None else 0
+        mark = node.status.mark if word in (NodeWord.CLEAR, NodeWord.FENCE) else None
         periods = {
             NodeWord.SUSPECT: f"no renewal for {SUSPECT_AFTER_PERIODS} periods",
             NodeWord.MARK: f"no renewal for {MARK_AFTER_HALF_PERIODS / 2} periods",
@@ -264,7 +262,7 @@ class NodesController(Controller):
             node.metadata.uid,
             word,
             term,
-            mark,
+            mark.number if mark is not None else 0,
             periods.get(word, "heard again"),
             operation(self.identity, node.metadata.uid, node.metadata.resource_version, word.value),
         )
