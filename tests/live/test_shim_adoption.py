@@ -190,6 +190,23 @@ def test_work_whose_control_socket_is_gone_is_not_left_to_itself(tmp_path: Path)
     play(story())
 
 
+def test_work_is_adopted_with_the_deadline_that_was_granted_meanwhile(tmp_path: Path) -> None:
+    """The agent was acknowledged before it had found its work again. [INV2]"""
+
+    async def story() -> None:
+        folder = tmp_path / "replicas"
+        async with workshop(folder, leaves_work=True) as first:
+            attempt = await first.launched(command("sleep 60"), within_ms=1_500)
+            launched_ms = monotonic_ms()
+        async with workshop(folder) as second:
+            second.do(Extend(monotonic_ms() + 60_000))
+            await second.inventory()
+            await eventually(lambda: monotonic_ms() > launched_ms + 1_700)
+            assert marked(attempt)
+
+    play(story())
+
+
 def test_a_halt_of_what_is_not_there_is_answered(tmp_path: Path) -> None:
     """The agent asks before it has looked, or of work that never began. [H1]"""
 

@@ -29,6 +29,8 @@ class Held:
         self.choices = Choices()
         # Whether the agent was told that it runs, or found it itself.
         self.is_known = False
+        # Set when its end is proven.
+        self.is_over = asyncio.Event()
         self._boot = boot
         self._line: Line | None = None
         self._deadline_ms: int | None = None

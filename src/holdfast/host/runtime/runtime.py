@@ -65,6 +65,8 @@ class Runtime:
         self._node, self._address, self._isolation = node, address, isolation
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
         self._held: dict[Attempt, Held] = {}
+        # The last `Extend`, for work that is adopted after it.
+        self._until_ms: int | None = None
         # The last job of each replica, behind which the next one waits.
         self._turns: dict[str, asyncio.Task[None]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
@@ -162,6 +164,7 @@ class Runtime:
         self._next(effect.attempt.uid, self._start(effect, held))
 
     def _extend(self, effect: Extend) -> None:
+        self._until_ms = effect.deadline_ms
         for held in self._held.values():
             held.extend(effect.deadline_ms)
 
@@ -200,6 +203,7 @@ class Runtime:
         end = await following.until_end(held)
         failure = held.line.failure if held.line is not None else None
         del self._held[held.attempt]
+        held.is_over.set()
         held.let_go()
         if end is None or (not end.is_started and not held.is_known):
             process = records.ended(end) if end is not None else _never(failure)
@@ -239,8 +243,9 @@ class Runtime:
 
     async def _see_to_it(self, held: Held, overdue_s: float) -> None:
         """A shim that is itself stopped or stuck is ended, and its work with it."""
-        await asyncio.sleep(overdue_s)
-        if self._held.get(held.attempt) is held:
+        try:
+            await asyncio.wait_for(held.is_over.wait(), overdue_s)
+        except TimeoutError:
             await self._follow().end_shim(held)
 
     async def _remove(self, uid: str) -> None:
@@ -280,6 +285,8 @@ class Runtime:
     async def _find(self, attempt: Attempt) -> tuple[Held, Process | None]:
         """Work of an earlier agent: adopted when it runs, else also how it ended."""
         held = Held(attempt, self._ready().boot)
+        if self._until_ms is not None:
+            held.extend(self._until_ms)
         end, is_over = await self._follow().adopt(held)
         if is_over:
             return held, records.ended(end) if end is not None else _NOTHING

@@ -581,6 +581,7 @@ static void live(void)
     char now_boot[64];
     sigset_t taken;
     umask(077);
+    prctl(PR_SET_DUMPABLE, 0); /* Work of our own user must not trace us; exec gives it back. */
     if (fchdir(FOLDER) != 0 || !identify(&self))
         refuse("folder", errno);
     read_small("/proc/sys/kernel/random/boot_id", now_boot, sizeof now_boot);
