@@ -145,8 +145,10 @@ def _begin(work: Work, replica: Replica, view: View) -> Step:
             # It ran, and its end is the next thing to say.
             return _move(work, replica, view, State.RUNNING, reason, alive(work.process))
         case Phase.ENDED:
+            # Work that once ran here can run here: its failing starts are a crash loop.
+            is_new = not (replica.status.process.id or replica.status.process.restarts)
             is_last = policy is RestartPolicy.NEVER or work.crashes >= START_TRIES_MAX
-            if is_last and work.process.reason != DEADLINE_PASSED:
+            if is_new and is_last and work.process.reason != DEADLINE_PASSED:
                 return _finished(work, replica, view, State.FAILED)
             return _launch(work, replica, view)
     return WAIT

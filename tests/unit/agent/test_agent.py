@@ -433,3 +433,24 @@ def test_work_that_may_not_start_now_starts_with_the_next_acknowledgement() -> N
     rig.wait(1_000)
     rig.settle()
     assert [it.name for it in made(rig, Launch)] == [replica.name]
+
+
+def test_failing_starts_of_work_that_once_ran_here_do_not_give_it_up() -> None:
+    """It was in a crash loop before the mark, and is after it. [A7, C7.3]"""
+    rig = started()
+    replica = running(rig)
+    rig.exited(replica.name, code=1)
+    for _ in range(6):
+        rig.settle()
+        rig.wait(5_000)
+        rig.settle()
+        rig.refused(replica.name, "NoSuchFile")
+    rig.it.unknown(rig.it.get(replica))
+    rig.it.cleared()
+    rig.settle()
+    rig.wait(20_000)
+    rig.settle()
+    rig.launched(replica.name)
+    rig.settle()
+    status = rig.state(replica)
+    assert (status.state, status.stage) == (State.RUNNING, Stage.READY)
