@@ -86,6 +86,8 @@ class Rig:
         self.leases_are_down = False
         # Kinds whose streams bring nothing, not even a sign of life.
         self.untold: set[str] = set()
+        # Kinds whose streams bring signs of life, but no news.
+        self.lossy: set[str] = set()
         self._bind_term: Term | None = None
         self.controllers: tuple[Controller, ...] = ()
         self.start(controllers)
@@ -183,7 +185,7 @@ class Rig:
                     last = self._last_of(change.key, change.revision)
                     news.append(Departed(versioned(last, change.revision), change.revision))
             self.streams[stream] = (plural, batch.revision)
-            if news:
+            if news and plural not in self.lossy:
                 self._inbox.append(Pushed(stream, tuple(news)))
 
     def _last_of(self, key: str, revision: int) -> Any:

@@ -78,7 +78,7 @@ def test_a_silent_node_is_suspected_marked_fenced_and_its_work_replaced() -> Non
 
 
 def test_no_replacement_is_made_before_the_fence() -> None:
-    """Until then the work may still run. [C6.4, H5]"""
+    """Until then the work may still run. [INV2, C6.4, H5]"""
     rig = world()
     rig.silent = {"node-a"}
     until(rig, "node-a", "Unknown")
@@ -143,7 +143,7 @@ def test_a_new_term_of_the_same_team_restarts_it_as_well() -> None:
 
 
 def test_the_countdown_begins_when_the_mark_is_seen_though_its_answer_was_lost() -> None:
-    """The picture shows the mark; it counts from there. [N1, C6.4]"""
+    """The picture shows the mark; it counts from there. [N1.1, C6.4]"""
     rig = world()
     rig.silent = {"node-a"}
 
@@ -336,7 +336,7 @@ def test_a_crash_after_any_write_of_a_node_loss_ends_in_the_same_state() -> None
 
 @pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE, DOWN])
 def test_any_lost_answer_of_a_node_loss_ends_in_the_same_state(fate: str) -> None:
-    """No second mark, no second replacement. [N1, E5]"""
+    """No second mark, no second replacement. [N1.1, E5]"""
     calm = world()
     expected = loss(calm)
     for at in range(1, len(calm.sent) + 1):

@@ -118,7 +118,7 @@ def told(service: Workload, mine: list[Replica]) -> Workload:
 
 
 def test_nothing_is_written_when_nothing_differs() -> None:
-    """Neither at once nor an hour later. [I1]"""
+    """Neither at once nor an hour later. [V4, I1]"""
     mine = [replica(), replica(State.PENDING, 1)]
     service = told(workload(2), mine)
     assert plan(service, *mine).requests == ()

@@ -46,7 +46,7 @@ def creates(rig: Rig) -> list[str]:
 
 
 def test_a_service_comes_to_run_and_then_nothing_is_written_any_more() -> None:
-    """Ten minutes with resyncs at the fixed point bring not a single write. [I1, C7]"""
+    """Ten minutes with resyncs at the fixed point bring not a single write. [V4, I1]"""
     rig = world()
     rig.turn()
     assert set(rig.states().values()) == {"Running"}
@@ -102,7 +102,7 @@ CALM = [
 
 
 def test_a_service_lives_and_goes_without_a_trace() -> None:
-    """Made, replaced after a failure, scaled down, deleted with its last replica. [C7, I5]"""
+    """Made, replaced after a failure, scaled down, deleted with its last replica. [I5, A7]"""
     rig = world()
     assert [states for states, _ in story(rig)] == CALM
     assert rig.get("workloads", "web", "acme") is None
@@ -121,7 +121,7 @@ def test_a_crash_after_any_write_ends_in_the_same_state() -> None:
 
 @pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE, DOWN])
 def test_any_lost_answer_or_request_ends_in_the_same_state(fate: str) -> None:
-    """Whichever write it hits, nothing is made twice and nothing stays undone. [N1, E5, C7.5]"""
+    """Whichever write it hits, nothing is made twice and nothing stays undone. [N1.1, E5, C7.5]"""
     calm = world()
     expected = story(calm)
     for at in range(1, len(calm.sent) + 1):
@@ -132,7 +132,7 @@ def test_any_lost_answer_or_request_ends_in_the_same_state(fate: str) -> None:
 
 @pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE, DOWN])
 def test_every_first_try_may_be_lost(fate: str) -> None:
-    """Each request is lost once; its repetition has the same operation id. [E5, N1]"""
+    """Each request is lost once; its repetition has the same operation id. [E5, N1.1]"""
     rig = world()
     tried: dict[str, bytes] = {}
 
@@ -279,3 +279,20 @@ def test_a_team_has_each_controller_once() -> None:
 class _Half:
     def random(self) -> float:
         return 0.5
+
+
+@pytest.mark.parametrize("plural", ["workloads", "replicas", "nodes"])
+def test_news_that_never_come_are_found_by_the_resync(plural: str) -> None:
+    """One kind's stream loses everything but its signs of life; its lists do not. [C7.7, N3]"""
+    rig = world(replicas=2)
+    rig.turn()
+    rig.lossy = {plural}
+    scale(rig, 3)
+    rig.silent = {"node-a"}
+    for _ in range(8):
+        rig.turn(10)
+    running = [it for it in rig.all("replicas") if it.status.state is State.RUNNING]
+    assert sorted(it.spec.ordinal for it in running) == [0, 1, 2]
+    assert rig.phase("node-a") == "Fenced"
+    assert "node-a" not in {it.status.binding.node for it in running}
+    assert rig.team.cache.missed > 0

@@ -82,7 +82,7 @@ def test_a_revision_follows_from_the_template_alone() -> None:
     "state", [State.UNKNOWN, State.STOPPING, State.FAILED, State.SUCCEEDED, State.BOUND]
 )
 def test_a_place_is_not_taken_before_it_was_released(state: State) -> None:
-    """What may still run has no successor yet. [C6.4, H5, I3]"""
+    """What may still run has no successor yet. [INV2, C6.4, H5, I3]"""
     assert wanted(workload(1), replica(state)) == []
 
 
@@ -211,7 +211,7 @@ def test_a_person_deletes_a_waiting_replica_and_gets_a_new_one() -> None:
 
 
 def test_no_two_births_have_the_same_operation_id() -> None:
-    """Also those of a new life that does not know what was there before. [E5, N1]"""
+    """Also those of a new life that does not know what was there before. [E5, N1.1]"""
     rig = rig_with(replicas=1)
     for _ in range(3):
         rig.run()
