@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -107,8 +108,9 @@ def test_what_is_asked_of_the_other_server_is_decided_by_the_holder(
     asyncio.run(_play(story, Pair(tmp_path, cluster, "/forwarded/")))
 
 
-def test_the_holder_is_killed_and_the_other_goes_on_without_losing_anything(
-    tmp_path: Path, cluster: EtcdCluster
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=lambda how: how.name)
+def test_the_holder_dies_or_hangs_and_the_other_goes_on_without_losing_anything(
+    tmp_path: Path, cluster: EtcdCluster, how: signal.Signals
 ) -> None:
     """[C7.4, C8, N1.1]"""
     acknowledged: dict[str, str] = {}
@@ -129,7 +131,7 @@ def test_the_holder_is_killed_and_the_other_goes_on_without_losing_anything(
             stopped = asyncio.Event()
             tasks = [asyncio.create_task(load(client, n, stopped)) for n in range(6)]
             await asyncio.sleep(1.0)
-            pair.one.kill()
+            pair.one.send(how)
             killed = time.monotonic()
             deadline = killed + TAKEOVER_S
             while not (await counts(pair.two))["authority_epoch"]:
@@ -143,6 +145,7 @@ def test_the_holder_is_killed_and_the_other_goes_on_without_losing_anything(
             found = {obj.name: obj.metadata.uid for obj in listed}
             assert {name: found.get(name) for name in acknowledged} == acknowledged
             # The killed one comes back and is the one that forwards now.
+            pair.one.kill()
             await pair.one.start()
             async with pair.one.client() as back:
                 deadline = time.monotonic() + TAKEOVER_S
@@ -152,7 +155,7 @@ def test_the_holder_is_killed_and_the_other_goes_on_without_losing_anything(
                     await back.create(workload(f"back-{number}"))
                     number += 1
 
-    asyncio.run(_play(story, Pair(tmp_path, cluster, "/killed/")))
+    asyncio.run(_play(story, Pair(tmp_path, cluster, f"/{how.name}/")))
 
 
 def test_nobody_but_a_server_may_forward(tmp_path: Path, cluster: EtcdCluster) -> None:

@@ -107,6 +107,8 @@ class Neighbours:
         for link in self._links.values():
             await link.close()
         await self._session.close()
+        # The connections' own goodbyes need a turn of the loop.
+        await asyncio.sleep(0)
 
 
 class _Link:
