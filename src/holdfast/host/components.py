@@ -158,8 +158,8 @@ async def controllers(origin: Origin) -> Component:
     rng = random.SystemRandom()
     team = all_controllers()
     identities = {it.name: it.identity for it in team}
-    remote = await _remote(origin, tuple(identities.values()))
     name = _checked(origin.name)
+    remote = await _remote(origin, tuple(identities.values()))
     machine = Team(team, rng, name=name, servers=origin.servers)
 
     def terms() -> dict[str, Term]:

@@ -1,0 +1,335 @@
+"""Scheduler, controllers and agents as real processes: one service from apply to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from holdfast.host.client import Client
+from holdfast.host.credentials import access_of
+from holdfast.host.join_tokens import create_token, parse
+from holdfast.host.options import duration
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.token import Token
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.registry import SYSTEM_NAMESPACE
+from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess, workload
+
+PATIENCE_S = 40.0
+# Short, so that the test is; all else has the time that it usually has.
+FENCE = ("--self-stop-after", "3", "--stop-grace", "1", "--ack-window", "0.5", "--kill-bound", "1")
+SERVE = (
+    "import http.server, os\n"
+    "class Hello(http.server.BaseHTTPRequestHandler):\n"
+    "    def do_GET(self):\n"
+    "        self.send_response(200); self.end_headers(); self.wfile.write(b'hello')\n"
+    "port = int(os.environ['PORT_HTTP'])\n"
+    "http.server.HTTPServer(('127.0.0.1', port), Hello).serve_forever()\n"
+)
+
+
+class Process:
+    """One component."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        self.log_path = folder / f"{name}.log"
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text() if self.log_path.exists() else ""
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        with self.log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*DIE_WITH_PARENT, sys.executable, "-m", "holdfast.host", *self._arguments],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        return self._process
+
+    async def start(self) -> Process:
+        """Start it and wait until it says that it works."""
+        process = self.spawn()
+        await until(lambda: "works with" in self.log or process.poll() is not None)
+        assert process.poll() is None, self.log
+        return self
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        return await asyncio.to_thread(self._process.wait, 20.0)
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.05)
+
+
+async def settled(look: Callable[[], Any], condition: Callable[[Any], Any]) -> Any:
+    """What is seen, once it is as it should be."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        seen = await look()
+        if condition(seen):
+            return seen
+        assert time.monotonic() < deadline, seen
+        await asyncio.sleep(0.1)
+
+
+class Plane:
+    """A server and the processes around it."""
+
+    def __init__(self, folder: Path, server: PlaneProcess, client: Client) -> None:
+        self.folder, self.server, self.client = folder, server, client
+        self.processes: dict[str, Process] = {}
+
+    async def run(self, name: str, *arguments: str) -> Process:
+        process = Process(self.folder, name, *arguments)
+        self.processes[name] = process
+        return await process.start()
+
+    async def brain(self, name: str = "main") -> None:
+        """A scheduler and the controllers."""
+        origin = ("--server", self.server.url, "--pki", str(self.server.data / "pki"))
+        for kind in ("scheduler", "controllers"):
+            await self.run(f"{kind}-{name}", kind, *origin, "--name", name)
+
+    async def agent(self, node: str, *more: str) -> Process:
+        place = ("--region", "eu", "--zone", f"eu-{node}", "--capacity", "cpu=4")
+        data = ("--data", str(self.folder / node), "--node", node)
+        return await self.run(node, "agent", "--server", self.server.url, *data, *place, *more)
+
+    async def replicas(self) -> list[Replica]:
+        found = (await self.client.list(Replica, "default")).objects
+        return sorted(found, key=lambda it: it.name)
+
+    async def ready(self, count: int) -> list[Replica]:
+        """The replicas, once so many answer and no others are left."""
+        return list(
+            await settled(
+                self.replicas,
+                lambda seen: (
+                    len(seen) == count and all(it.status.stage is Stage.READY for it in seen)
+                ),
+            )
+        )
+
+    async def leases(self) -> dict[str, str]:
+        return {it.name: it.spec.holder for it in (await self.client.list(Lease)).objects}
+
+
+@contextlib.asynccontextmanager
+async def living(folder: Path, *options: str) -> AsyncIterator[Plane]:
+    server = PlaneProcess(folder / "plane", *options)
+    await server.start()
+    async with server.client() as client:
+        plane = Plane(folder, server, client)
+        try:
+            yield plane
+        finally:
+            for process in plane.processes.values():
+                process.kill()
+            server.kill()
+
+
+def play(story: Any) -> None:
+    asyncio.run(asyncio.wait_for(story, 150.0))
+
+
+def service(replicas: int = 1) -> Any:
+    template = {
+        "command": [sys.executable, "-c", SERVE],
+        "ports": [{"name": "http"}],
+        "resources": {"cpu": "100m", "memory": "32Mi"},
+        "graceSeconds": 1,
+    }
+    return workload("web", replicas=replicas, template=template)
+
+
+async def answers(replica: Replica) -> bool:
+    """Whether the process answers http."""
+    address = replica.status.process.addresses["http"] if replica.status.process else ""
+    try:
+        async with aiohttp.ClientSession() as session, session.get(f"http://{address}/") as it:
+            return await it.read() == b"hello"
+    except aiohttp.ClientError:
+        return False
+
+
+async def answering(replica: Replica) -> None:
+    await settled(lambda: answers(replica), bool)
+
+
+def test_a_service_answers_and_every_part_may_be_killed_on_the_way(tmp_path: Path) -> None:
+    """From an object to a process that answers http, and back to nothing. [H1, C7.4, I1]"""
+
+    async def story() -> None:
+        async with living(tmp_path) as plane:
+            await plane.brain()
+            token = await create_token(plane.client, "n1", duration("--ttl", "10m"))
+            await plane.agent("n1", "--token", token)
+            await plane.client.create(service(2))
+            first = await plane.ready(2)
+            for replica in first:
+                await answering(replica)
+
+            # Work runs on while each of them is away, and goes on where it was.
+            for name in ("n1", "scheduler-main", "controllers-main"):
+                plane.processes[name].kill()
+            plane.server.kill()
+            assert all([await answers(replica) for replica in first])
+            await plane.server.start()
+            await plane.brain()
+            # The certificate of its first start is enough.
+            await plane.agent("n1")
+            await plane.client.scale(type(service()), "web", "default", 3)
+            third = await plane.ready(3)
+            pids = {it.name: it.status.process.id for it in third if it.status.process}
+            assert all(pids[it.name] == it.status.process.id for it in first if it.status.process)
+            used = await plane.client.get(Token, parse(token).name, SYSTEM_NAMESPACE)
+            assert used.status.used_by == "n1"
+
+            await plane.client.delete(type(service()), "web", "default")
+            await settled(plane.replicas, lambda seen: not seen)
+            assert not any([await answers(replica) for replica in third])
+
+    play(story())
+
+
+def test_a_node_that_falls_silent_is_fenced_and_its_work_runs_elsewhere_once(
+    tmp_path: Path,
+) -> None:
+    """The old copy has stopped by itself before the new one exists. [H5, C6.4]"""
+
+    async def story() -> None:
+        async with living(tmp_path, *FENCE) as plane:
+            await plane.brain()
+            pki = ("--pki", str(plane.server.data / "pki"))
+            await plane.agent("n1", *pki)
+            await plane.client.create(service())
+            (old,) = await plane.ready(1)
+            await answering(old)
+            await plane.agent("n2", *pki)
+            plane.processes["n1"].kill()
+            overlapped = False
+
+            async def moved() -> list[Replica]:
+                nonlocal overlapped
+                seen = await plane.replicas()
+                if any(it.name != old.name for it in seen):
+                    overlapped = overlapped or await answers(old)
+                return seen
+
+            def is_elsewhere(seen: list[Replica]) -> bool:
+                return [it.status.state for it in seen] == [State.RUNNING] and (
+                    seen[0].name != old.name
+                )
+
+            (new,) = await settled(moved, is_elsewhere)
+            assert new.status.binding is not None
+            assert new.status.binding.node == "n2"
+            assert not overlapped
+            assert not await answers(old)
+            await answering(new)
+            assert (await plane.client.get(Node, "n1")).status.phase is NodePhase.FENCED
+            # It comes back under a new life.
+            await plane.agent("n1", *pki)
+            await settled(
+                lambda: plane.client.get(Node, "n1"),
+                lambda node: node.status.phase is NodePhase.READY and node.status.incarnation == 2,
+            )
+            await plane.client.delete(type(service()), "web", "default")
+            await settled(plane.replicas, lambda seen: not seen)
+
+    play(story())
+
+
+def test_a_stop_gives_leases_back_at_once(tmp_path: Path) -> None:
+    """Whoever comes next need not wait for them to run out. [K3]"""
+
+    async def story() -> None:
+        async with living(tmp_path) as plane:
+            await plane.brain()
+            held = await settled(
+                plane.leases, lambda seen: sum(map(bool, seen.values())) >= len(seen) > 3
+            )
+            for name in list(plane.processes):
+                began = time.monotonic()
+                assert await plane.processes.pop(name).end() == 0
+                assert time.monotonic() - began < 3.0
+            left = await plane.leases()
+            assert {name for name in held if left[name]} == {"authority"}
+
+    play(story())
+
+
+def test_what_cannot_start_says_why_and_ends_with_one(tmp_path: Path) -> None:
+    """[A12]"""
+
+    def ran(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast.host", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+            timeout=30.0,
+        )
+        return done.returncode, done.stderr
+
+    server = ("--server", "https://127.0.0.1:1")
+    empty = ("--pki", str(tmp_path))
+    place = ("--region", "eu", "--zone", "a", "--data", str(tmp_path / "agent"), "--node", "n1")
+    for arguments, sentence in (
+        (("scheduler", *empty), "--server: must be given"),
+        (("scheduler", "--server", "http://x", *empty), "must begin with https://"),
+        (("scheduler", *server, *empty), "system:scheduler:main has no certificate in"),
+        (("controllers", *server, *empty, "--name", "A b"), "is no name"),
+        (("agent", *server, *place), "node n1 has no certificate in"),
+        (("agent", *server, *place, "--token", "x"), "this is no join token"),
+        (("agent", *server, *place, "--capacity", "cpu=lots"), "--capacity: cpu=lots"),
+        (("agent", *server, *place, "--label", "x"), "--label: x: must read KEY=VALUE"),
+        (("agent", *server, *place[2:]), "--region: must be given"),
+    ):
+        code, said = ran(*arguments)
+        assert (code, said.count("\n")) == (1, 1), said
+        assert said.startswith("holdfast: ")
+        assert sentence in said
+
+
+def test_certificates_are_issued_beside_the_authority_and_kept(tmp_path: Path) -> None:
+    """[K1]"""
+
+    async def story() -> None:
+        async with living(tmp_path) as plane:
+            pki = plane.server.data / "pki"
+            one = access_of((plane.server.url,), pki, "system:scheduler:main")
+            assert access_of((plane.server.url,), pki, "system:scheduler:main") == one
+            async with Client(one) as client:
+                assert (await client.list(Node)).objects == ()
+
+    play(story())
