@@ -1,0 +1,110 @@
+"""How a life begins: what is asked, in which order, and under which id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.agent.entry import Entry
+from holdfast.agent.facts import Facts
+from holdfast.model.errors import OutcomeUnknown, Unavailable
+from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, RegisterNode
+from holdfast.observe.news import Found, Get
+from tests.unit.agent.rig import Half
+
+
+def node(incarnation: int = 1, phase: NodePhase = NodePhase.READY) -> Node:
+    status = NodeStatus(incarnation=incarnation, phase=phase)
+    return Node(ObjectMeta(name="n1", uid="u1"), status=status)
+
+
+def entry(name: str = "n1") -> Entry:
+    it = Entry(name, f"system:node:{name}", Facts(), Half())
+    it.begin("boot-1", 5)
+    return it
+
+
+def registration(it: Entry, seen: Node | None, now_ms: int = 0) -> RegisterNode:
+    """What it registers after it has seen this."""
+    assert isinstance(it.due(now_ms, ()), Get)
+    assert it.answered(Found(seen, 7), now_ms) is None
+    request = it.due(now_ms, ("r1",))
+    assert isinstance(request, RegisterNode)
+    return request
+
+
+def test_it_looks_before_it_registers_and_learns_its_life_from_the_answer() -> None:
+    """The boot and what runs belong to the registration. [H2, C7.3]"""
+    it = entry()
+    request = registration(it, None)
+    assert (request.node.name, request.node.status.boot_id) == ("n1", "boot-1")
+    assert request.running == ("r1",)
+    assert it.due(99_999, ()) is None, "one request at a time"
+    assert it.answered(Accepted(8, (node(),)), 1) == node()
+
+
+@pytest.mark.parametrize("lost", [Unavailable("x"), OutcomeUnknown("x")])
+def test_a_try_whose_answer_was_lost_is_repeated_under_its_id(lost: Any) -> None:
+    """Otherwise a delayed first try could begin a life that nobody knows of. [F6, N1.1]"""
+    it = entry()
+    first = registration(it, node())
+    assert it.answered(lost, 0) is None
+    assert registration(it, node(), it.next_ms) == first
+
+
+def test_a_try_that_was_refused_is_followed_by_another_one() -> None:
+    """A refusal was a decision. [F6]"""
+    it = entry()
+    first = registration(it, node())
+    it.answered(Refusal(Reason.OPERATION_REUSED, "another request had it"), 0)
+    assert registration(it, node(), it.next_ms).operation != first.operation
+
+
+def test_the_return_from_a_fence_is_another_intention_than_a_registration() -> None:
+    """Under one id the return would be answered with what was accepted before the fence. [F6]"""
+    it = entry()
+    plain = registration(it, node())
+    it.answered(Accepted(8, (node(),)), 0)
+    it.again(0)
+    assert not it.is_after_fence
+    back = registration(it, node(phase=NodePhase.FENCED))
+    assert it.is_after_fence
+    assert plain.operation != back.operation
+
+
+def test_what_was_accepted_before_is_read() -> None:
+    """A repetition brings no object; a fence may have come since. [F6, K2]"""
+    it = entry()
+    registration(it, node())
+    assert it.answered(Accepted(8, replayed=True), 0) is None
+    assert isinstance(it.due(0, ()), Get)
+    assert it.answered(Found(node(), 9), 0) == node()
+    it.again(0)
+    registration(it, node())
+    it.answered(Accepted(8, replayed=True), 0)
+    it.due(0, ())
+    assert it.answered(Found(node(phase=NodePhase.FENCED), 9), 0) is None
+    assert it.is_after_fence
+
+
+def test_pauses_grow_up_to_a_bound() -> None:
+    """All agents lose the servers at once. [E5, C7.5]"""
+    it = entry()
+    now_ms, pauses = 0, []
+    for _ in range(12):
+        assert it.due(now_ms, ()) is not None
+        it.answered(Unavailable("x"), now_ms)
+        pauses.append(it.next_ms - now_ms)
+        now_ms = it.next_ms
+    assert pauses[:3] == [150, 300, 600]
+    assert pauses[-1] == 22_500
+
+
+def test_the_longest_name_leaves_room_for_what_matters() -> None:
+    """The authority takes no longer id. [C2]"""
+    request = registration(entry("n" * 253), node())
+    assert request.operation.startswith("u1/1/register-")
