@@ -65,9 +65,6 @@ class Binder:
         """How many more binds may be sent now."""
         return COURSES_MAX - len(self._courses)
 
-    def is_on_its_way(self, uid: str) -> bool:
-        return uid in self._courses
-
     @property
     def next_ms(self) -> int | None:
         """When a pause of a course is over."""

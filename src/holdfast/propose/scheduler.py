@@ -172,10 +172,8 @@ class Scheduler:
             self.notices.forget(key)
 
     def _enqueue(self, replica: Replica) -> None:
-        uid = replica.metadata.uid
-        if not self.binder.is_on_its_way(uid):
-            key = replica.namespace, replica.name
-            self.queue.add(key, uid, replica.status.transition_number, self._lane(replica))
+        key, number = (replica.namespace, replica.name), replica.status.transition_number
+        self.queue.add(key, replica.metadata.uid, number, self._lane(replica))
 
     def _lane(self, replica: Replica) -> Lane:
         found = self.cache.get(
@@ -254,7 +252,7 @@ class Scheduler:
             self.queue.forget(entry.key)
             return []
         if self.fleet.assumed(entry.uid) is not None:
-            # It was accepted, and only the cache does not show it yet.
+            # Its bind is on its way, or was accepted and only the cache does not show it yet.
             self.queue.park(entry, ())
             return []
         decision = propose(view, replica, now, self._rng)

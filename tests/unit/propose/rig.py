@@ -64,6 +64,8 @@ class Rig:
         self.said: list[Any] = []
         self.waiting: list[Ask] = []
         self._stimuli: list[Any] = []
+        self.slow_kind = ""
+        self._stalled: list[Open] = []
         self.answer_get: Callable[[Get], Any] = self._get
         self.put(Tenant(ObjectMeta(name="acme")))
         self.scheduler = self._born()
@@ -143,8 +145,18 @@ class Rig:
 
     def _open(self, effect: Open) -> None:
         self.streams[effect.stream] = effect.body.plural
-        if self.is_cut_off:
-            return
+        if effect.body.plural == self.slow_kind:
+            self._stalled.append(effect)
+        elif not self.is_cut_off:
+            self._list(effect)
+
+    def catch_up(self) -> None:
+        """The kind that was slow to be listed is listed now."""
+        self.slow_kind = ""
+        for effect in self._stalled:
+            self._list(effect)
+
+    def _list(self, effect: Open) -> None:
         found = self.objects.get(effect.body.plural, {}).values()
         told: list[Any] = []
         if effect.body.since is None:

@@ -9,18 +9,20 @@ from holdfast.commit.table import age_refusal
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.lease import LeaseSpec
 from holdfast.model.kinds.node import NodeDrain
+from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.schedulerpolicy import (
     PolicyStage,
     SchedulerPolicy,
     SchedulerPolicySpec,
 )
+from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import AcquireLease, RenewLease
 from holdfast.propose.binder import COURSES_MAX
 from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS
-from holdfast.propose.scheduler import DECISIONS_MAX, NOTICES_MAX
+from holdfast.propose.scheduler import DECISIONS_MAX, NOTICES_MAX, WOKEN_PER_RELEASE
 from tests.plane import template
 from tests.unit.propose.rig import Lost, Rig, Silence, refusal
 
@@ -144,6 +146,52 @@ def test_urgent_and_important_work_goes_first_and_tenants_take_turns() -> None:
     rig.pass_time(1_000)
     order = [bind.target.name for bind in rig.binds]
     assert order == ["fire-0-0", "high-0-0", "web-0-0", "late-0-0", "web-1-0", "web-2-0"]
+
+
+def test_nothing_is_decided_before_every_kind_was_listed() -> None:
+    """Whichever list is whole last, urgent work goes first. [E2, E4]"""
+    rig = Rig()
+    rig.node("node-0", cpu="100")
+    rig.urgent("now")
+    rig.replica("calm-0-0")
+    rig.replica("fire-0-0", template=template(priority_class="now"))
+    rig.slow_kind = "priorityclasses"
+    rig.start()
+    rig.pass_time(10_000)
+    assert rig.binds == []
+    rig.catch_up()
+    assert [bind.target.name for bind in rig.binds] == ["fire-0-0", "calm-0-0"]
+
+
+def test_one_release_wakes_a_few_of_those_who_wait_for_quota() -> None:
+    """A thousand that are refused again would be a storm. [D2, E5]"""
+    rig = small(slots=100)
+    rig.replica("web-0-0")
+    rig.verdicts = [refusal(Reason.QUOTA_EXCEEDED)] * 100
+    for index in range(1, 21):
+        rig.replica(f"web-{index}-0")
+    sent = len(rig.binds)
+    rig.status(rig.get("web-0-0"), state=State.RELEASED)
+    assert len(rig.binds) == sent + WOKEN_PER_RELEASE
+
+
+def test_work_of_a_cohort_wakes_its_other_tenants_only() -> None:
+    """[D2]"""
+    rig = small(slots=100)
+    for tenant, cohort in (("acme", "x"), ("kin", "x"), ("alien", "y"), ("loner", "")):
+        rig.put(Tenant(ObjectMeta(name=tenant)))
+        spec = QuotaSpec(cohort=cohort)
+        rig.put(Quota(ObjectMeta(name="default", namespace=tenant), spec=spec))
+    rig.replica("web-0-0")
+    rig.verdicts = [refusal(Reason.COHORT_EXHAUSTED)] * 3
+    for tenant in ("kin", "alien", "loner"):
+        rig.replica("web-0-0", tenant=tenant)
+    rig.status(rig.get("web-0-0"), state=State.RELEASED)
+    assert [rig.where("web-0-0", tenant) for tenant in ("kin", "alien", "loner")] == [
+        "node-0",
+        "",
+        "",
+    ]
 
 
 def test_binds_and_reports_on_their_way_are_bounded() -> None:
