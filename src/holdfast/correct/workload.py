@@ -86,8 +86,6 @@ class WorkloadController(Controller):
         """A replica concerns the workload it belongs to."""
         obj: Any = change.object
         if not isinstance(obj, Replica):
-            if change.after is None:
-                self._reached.pop(obj.metadata.uid, None)
             return (key_of(obj),)
         self._see(obj)
         return ((obj.namespace, obj.spec.workload),)
@@ -98,7 +96,11 @@ class WorkloadController(Controller):
         places[replica.spec.ordinal] = max(before, replica.spec.incarnation)
 
     def all_keys(self, view: View) -> Iterable[Key]:
-        return [key_of(workload) for workload in view.all("workloads")]
+        workloads: list[Workload] = list(view.all("workloads"))
+        # The last news of a replica may come after those of its workload's end.
+        there = {it.metadata.uid for it in workloads}
+        self._reached = {uid: seen for uid, seen in self._reached.items() if uid in there}
+        return [key_of(it) for it in workloads]
 
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
         workload: Workload | None = view.get("workloads", *key)

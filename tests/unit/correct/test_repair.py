@@ -22,9 +22,9 @@ from holdfast.model.kinds.reservation import (
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
-from holdfast.model.requests import Evict, Move, Reserve, Unreserve
+from holdfast.model.requests import Evict, JudgeNode, Move, NodeWord, Reserve, Unreserve
 from holdfast.observe.cache import Change
-from tests.plane import SCHEDULER, accepted, target, template
+from tests.plane import NODES, SCHEDULER, accepted, target, template
 from tests.unit.correct.pictures import (
     TEMPLATE,
     TERM,
@@ -213,4 +213,29 @@ def test_keep_work_is_replaced_while_its_old_copy_still_holds_its_share() -> Non
     rig.register("node-a")
     rig.turn()
     assert rig.states() == {"web-0-1": "Running"}
+    assert not rig.plane.ledger("node-a").used
+
+
+def test_running_work_that_its_node_forgot_is_stopped_and_released() -> None:
+    """The node was fenced before its replica became Unknown, and lives on. [I2, H2, H6]"""
+    rig = Rig([RepairController()])
+    rig.plane.tenant()
+    machine = rig.plane.node("node-a")
+    running = rig.plane.replica(rig.plane.workload(replicas=1))
+    rig.bind_all()
+    rig.agents()
+    term = rig.plane.term(NODES)
+    for word, mark in ((NodeWord.MARK, 0), (NodeWord.FENCE, 1)):
+        judge = JudgeNode("node-a", machine.metadata.uid, word, term, mark)
+        accepted(rig.plane.ask(NODES, judge))
+    rig.run()
+    assert rig.states() == {"web-0-0": "Running"}
+    rig.register("node-a")
+    rig.run()
+    ended = rig.get("replicas", running.name, "acme")
+    steps = [(it.to, it.by, it.reason) for it in ended.status.transitions[-2:]]
+    assert steps == [
+        (State.STOPPING, "system:controller:repair", "Repair"),
+        (State.RELEASED, "system:controller:repair", "NodeReturned"),
+    ]
     assert not rig.plane.ledger("node-a").used
