@@ -117,7 +117,7 @@ class Renewing:
             if answer.timing != self.timing:
                 # The plane may want to be told more often than was assumed so far.
                 self.timing = answer.timing
-                self._next_ms = min(self._next_ms, sent_ms + self._every_ms)
+                self._next_ms = min(self._next_ms, self._sent_ms + self._every_ms)
             until_ms = sent_ms + self.timing.self_stop_after_ms
             # Answers may overtake each other: the latest sending that was acknowledged counts.
             if self.deadline_ms is None or until_ms > self.deadline_ms:
