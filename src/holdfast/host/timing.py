@@ -19,7 +19,7 @@ SECONDS_MAX = 86_400
 SELF_STOP_MIN_MS = 500
 
 # Options in seconds: the field, and what it is.
-_OPTIONS = {
+OPTIONS = {
     "ack-window": ("ack_window_ms", "how old what a renewal is answered from may be"),
     "self-stop-after": ("self_stop_after_ms", "how long work runs on without contact"),
     "stop-grace": ("grace_ms", "how long work that is cut off may take to stop"),
@@ -30,29 +30,29 @@ _OPTIONS = {
         "how long after its mark a silent node counts as stopped; if not given, as short as safe",
     ),
 }
-_DRIFT = "clock-drift-ppm"
+DRIFT = "clock-drift-ppm"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the fence."""
     group = parser.add_argument_group("fence timing", "the same for all servers of a plane")
-    for option, (field, meaning) in _OPTIONS.items():
+    for option, (field, meaning) in OPTIONS.items():
         given = getattr(FenceTiming(), field) / 1_000
         group.add_argument(f"--{option}", metavar="SECONDS", help=f"{meaning} (usually {given:g})")
-    group.add_argument(f"--{_DRIFT}", metavar="PPM", help="by how much clocks may run wrong")
+    group.add_argument(f"--{DRIFT}", metavar="PPM", help="by how much clocks may run wrong")
 
 
 def timing_of(arguments: argparse.Namespace) -> FenceTiming:
     """What the command line says. Raises Invalid for what could not be safe."""
     given: dict[str, int] = {}
-    for option, (field, _) in _OPTIONS.items():
+    for option, (field, _) in OPTIONS.items():
         text = getattr(arguments, option.replace("-", "_"))
         if text is not None:
             given[field] = _milliseconds(f"--{option}", text)
-    drift = getattr(arguments, _DRIFT.replace("-", "_"))
+    drift = getattr(arguments, DRIFT.replace("-", "_"))
     if drift is not None:
         if not (drift.isascii() and drift.isdigit() and len(drift) <= 6):
-            raise _wrong(f"--{_DRIFT}", drift, "must be a whole number below 1000000")
+            raise _wrong(f"--{DRIFT}", drift, "must be a whole number below 1000000")
         given["drift_ppm"] = int(drift)
     timing = msgspec.structs.replace(FenceTiming(), **given)
     if given and "fence_after_ms" not in given:

@@ -56,6 +56,14 @@ def decoded(body: bytes) -> Any:
     return wire.decode_tree(again)
 
 
+def documents(text: str) -> Iterator[tuple[int, Any]]:
+    """Each document of a text with the line it begins at, one after another. Raises Invalid."""
+    try:
+        yield from _Builder(text).trees()
+    except yaml.YAMLError as error:
+        raise malformed(f"is not YAML: {_place(error)}") from None
+
+
 def _place(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     what = str(getattr(error, "problem", "") or "it cannot be read")[:80]
@@ -79,6 +87,12 @@ class _Builder:
         if not found:
             raise malformed("is empty")
         return found[0]
+
+    def trees(self) -> Iterator[tuple[int, Any]]:
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._nodes = 0
+                yield event.start_mark.line + 1, self._node(next(self._events), 0)
 
     def _node(self, event: Any, depth: int) -> Any:
         self._nodes += 1

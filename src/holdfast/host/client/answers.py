@@ -67,6 +67,8 @@ class Answer(msgspec.Struct, frozen=True):
     reason: str = ""
     retry_after_ms: int = 0
     server: str = ""
+    # As the header has them: `299 - "text"`.
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_good(self) -> bool:

@@ -128,13 +128,25 @@ async def _watch(
     chosen = {"labelSelector": labels, "fieldSelector": fields}
     query |= {key: value for key, value in chosen.items() if value}
     path = paths.collection(kind_of_struct(cls), namespace)
-    response, server = await client.transport.stream(path, query, silence_s=SILENCE_S)
+    lines = watched(client, path, query)
+    async with contextlib.aclosing(lines):
+        async for line in lines:
+            yield _news(cls, line)
+
+
+async def watched(
+    client: Reading, path: str, query: dict[str, str], headers: dict[str, str] | None = None
+) -> AsyncGenerator[bytes, None]:
+    """The lines of one watch until it ends, as they come. Raises Unavailable."""
+    response, server = await client.transport.stream(
+        path, query, silence_s=SILENCE_S, headers=headers
+    )
     try:
         if response.status != 200:
             answer = Answer(response.status, await response.read())
             raise answer.error(may_have_happened=False)
         async for line in _lines(response):
-            yield _news(cls, line)
+            yield line
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         client.transport.fault(server)
         raise Unavailable(f"{server}: the watch broke: {error}") from error

@@ -8,6 +8,7 @@ until it fails, then the next, and one that has failed is left alone for a while
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import Mapping
@@ -78,19 +79,27 @@ class Transport:
                     response.headers.get(REASON_HEADER, ""),
                     _patience(response.headers.get("Retry-After", "")),
                     server,
+                    tuple(response.headers.getall("Warning", ())),
                 )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.fault(server)
             raise self._meaning(method, server, error) from error
 
     async def stream(
-        self, path: str, query: Mapping[str, str], *, silence_s: float
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        silence_s: float,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[aiohttp.ClientResponse, str]:
         """An answer whose body goes on and on, and the server it comes from. Raises Unavailable."""
         server = self.server
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=silence_s)
         try:
-            response = await self._session.get(server + path, params=query, timeout=timeout)
+            response = await self._session.get(
+                server + path, params=query, headers=headers, timeout=timeout
+            )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.fault(server)
             raise self._meaning("GET", server, error) from error
@@ -142,4 +151,7 @@ def _patience(text: str) -> int:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, aiohttp.ClientConnectorError) and error.errno:
+        # Its own text is about objects of Python.
+        return os.strerror(error.errno)
     return str(error) or type(error).__name__

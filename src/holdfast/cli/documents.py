@@ -1,0 +1,117 @@
+"""Reads the documents that a person wrote: YAML and JSON, many in a file, files in a folder.
+
+`applying` sends them. A document knows where it came from, so that an error can say so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.host.api import yaml_text
+from holdfast.model import wire
+from holdfast.model.errors import Invalid
+
+FILE_BYTES_MAX = 8 << 20
+DOCUMENTS_MAX = 10_000
+STDIN = "-"
+ENDINGS = (".yaml", ".yml", ".json")
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One document.
+
+    file: as it was given on the command line.
+    place: which document of its file, for a sentence.
+    """
+
+    file: str
+    place: str
+    tree: dict[str, Any]
+
+    @property
+    def title(self) -> str:
+        """What it is called in a sentence."""
+        metadata = self.tree.get("metadata")
+        name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+        what = " ".join(str(it)[:63] for it in (self.tree.get("kind", ""), name) if it)
+        return f"{self.file}, {self.place}" + (f" ({what})" if what else "")
+
+
+def documents(given: str) -> list[Document]:
+    """Every document of a file, of a folder, or of the input for `-`. Raises Invalid."""
+    found = [document for file in _files(given) for document in _of_file(file)]
+    if not found:
+        raise Invalid(f"{_title(given)}: there is no document in it")
+    return found
+
+
+def _files(given: str) -> list[str]:
+    if given == STDIN or not Path(given).is_dir():
+        return [given]
+    files = sorted(str(it) for it in Path(given).iterdir() if it.suffix in ENDINGS)
+    if not files:
+        raise Invalid(f"{given}: there is no file in it that ends in {', '.join(ENDINGS)}")
+    return files
+
+
+def _of_file(file: str) -> Iterator[Document]:
+    text = _text(file)
+    try:
+        trees = _trees(text)
+    except Invalid as error:
+        raise Invalid(f"{_title(file)}: {error.message}") from error
+    for number, (place, tree) in enumerate(trees, 1):
+        if number > DOCUMENTS_MAX:
+            raise Invalid(f"{_title(file)}: must have at most {DOCUMENTS_MAX} documents")
+        if not isinstance(tree, dict):
+            raise Invalid(f"{_title(file)}, {place}: must be an object, with kind and metadata")
+        yield from _unfolded(_title(file), place, tree)
+
+
+def _trees(text: str) -> list[tuple[str, Any]]:
+    """Each document with its place. One that is empty is nothing, as between two `---`."""
+    if text.lstrip()[:1] == "{":
+        return [("document 1", wire.decode_tree(text.encode()))]
+    return [
+        (f"document {number} at line {line}", tree)
+        for number, (line, tree) in enumerate(yaml_text.documents(text), 1)
+        if tree is not None
+    ]
+
+
+def _unfolded(file: str, place: str, tree: dict[str, Any]) -> Iterator[Document]:
+    """The objects of a list, or the one object."""
+    items = tree.get("items")
+    if not str(tree.get("kind", "")).endswith("List") or not isinstance(items, list):
+        yield Document(file, place, tree)
+        return
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, dict):
+            raise Invalid(f"{file}, {place}, item {number}: must be an object")
+        yield Document(file, f"{place}, item {number}", item)
+
+
+def _text(file: str) -> str:
+    try:
+        if file == STDIN:
+            content = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                content = opened.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise Invalid(f"{file} cannot be read: {error.strerror}") from error
+    if len(content) > FILE_BYTES_MAX:
+        raise Invalid(f"{_title(file)}: must be at most {FILE_BYTES_MAX >> 20} MiB long")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{_title(file)}: must be UTF-8 text: {error.reason}") from error
+
+
+def _title(file: str) -> str:
+    return "the input" if file == STDIN else file

@@ -1,0 +1,95 @@
+"""How a command ends: with a code that scripts can rely on and, if it failed, with a sentence.
+
+Every command runs inside `run`. A person never sees a traceback: what goes wrong on purpose is a
+HoldfastError with a sentence of its own, and a bug says that it is one and how to see more of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine
+from enum import IntEnum
+from typing import Any
+
+from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+
+TRACE_VARIABLE = "HOLDFAST_TRACEBACK"
+
+
+class Code(IntEnum):
+    """What the exit codes mean. They never change."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    UNKNOWN = 4
+    INTERRUPTED = 130
+
+
+CODES_TEXT = """\
+Exit codes: 0 it is done; 1 it was refused or has failed; 2 the command line is wrong;
+3 no server answers, nothing was done; 4 the answer was lost, it may have been done;
+130 interrupted."""
+
+
+def code_of(error: HoldfastError) -> Code:
+    """The exit code for an error."""
+    match error:
+        case Unavailable():
+            return Code.UNREACHABLE
+        case OutcomeUnknown():
+            return Code.UNKNOWN
+        case _:
+            return Code.FAILED
+
+
+def sentence_of(error: HoldfastError) -> str:
+    """What to tell a person about an error."""
+    if isinstance(error, OutcomeUnknown):
+        return f"{error.message}; it may have been done all the same: look before trying again"
+    return error.message
+
+
+def warn(text: str) -> None:
+    """A sentence that is not part of the output."""
+    sys.stderr.write(f"{plain(text)}\n")
+    sys.stderr.flush()
+
+
+def complain(text: str, code: Code = Code.FAILED) -> Code:
+    """The sentence of a failure; its exit code."""
+    warn(f"holdfast: {text}")
+    return code
+
+
+def plain(text: str, keep: str = "\n\t") -> str:
+    """The text without what could command a terminal: not only its reader has written it."""
+    return "".join(
+        it if it.isprintable() or it in keep else "\N{REPLACEMENT CHARACTER}" for it in text
+    )
+
+
+def run(command: Coroutine[Any, Any, int]) -> int:
+    """Run a command to its end; the exit code."""
+    try:
+        return asyncio.run(command)
+    except HoldfastError as error:
+        return complain(sentence_of(error), code_of(error))
+    except KeyboardInterrupt:
+        return Code.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. Python would complain once more at its own end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Code.DONE
+    except OSError as error:
+        return complain(f"{error.filename or 'the system'}: {error.strerror or error}")
+    except Exception as bug:
+        if os.environ.get(TRACE_VARIABLE):
+            raise
+        return complain(
+            f"this is a bug in Holdfast: {type(bug).__name__}: {bug} "
+            f"({TRACE_VARIABLE}=1 shows where)"
+        )

@@ -1,0 +1,159 @@
+"""`holdfast get`: lists and single objects, in the servers' own tables or whole.
+
+`watching` goes on from where a list here ends.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import yaml
+
+from holdfast.cli.ending import plain, warn
+from holdfast.cli.tables import Printer, Table
+from holdfast.host.client import Client, paths
+from holdfast.host.client.performing import demand_good
+from holdfast.model.errors import Expired, Unavailable
+from holdfast.model.registry import Kind
+from holdfast.observe.retry import Nature, Send
+
+PAGE = 500
+LIST_TRIES_MAX = 3
+TABLE_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+TABLE, WIDE, JSON, YAML, NAME = "table", "wide", "json", "yaml", "name"
+FORMS = (TABLE, WIDE, JSON, YAML, NAME)
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for.
+
+    name: one object; all of the kind if empty.
+    namespace: empty means all.
+    """
+
+    kind: Kind
+    name: str = ""
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+    form: str = TABLE
+
+    @property
+    def is_table(self) -> bool:
+        return self.form in (TABLE, WIDE, NAME)
+
+    @property
+    def shows_namespaces(self) -> bool:
+        return self.kind.namespaced and not self.namespace
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Accept": TABLE_TYPE if self.is_table else "application/json"}
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What chooses the objects of a list."""
+        chosen = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {key: value for key, value in chosen.items() if value}
+
+    @property
+    def place(self) -> str:
+        """Where was looked, for a sentence."""
+        if not self.kind.namespaced:
+            return ""
+        return f" in namespace {self.namespace}" if self.namespace else " in any namespace"
+
+    def printer(self) -> Printer:
+        return Printer(wide=self.form == WIDE, namespaces=self.shows_namespaces)
+
+
+async def get(client: Client, question: Question) -> None:
+    """Print what was asked for."""
+    if question.is_table:
+        show_table(question, await tables(client, question), question.printer())
+    else:
+        show_document(await objects(client, question), question.form)
+
+
+def show_table(question: Question, table: Table, printer: Printer) -> None:
+    """Print a table, or the names in it."""
+    if question.form == NAME:
+        for row in table.rows:
+            print(f"{question.kind.singular}.holdfast.dev/{plain(row.object.metadata.name)}")
+        return
+    lines = printer.lines(table)
+    if lines:
+        print("\n".join(lines), flush=True)
+    else:
+        warn(f"No {question.kind.plural}{question.place}.")
+
+
+def show_document(document: Any, form: str) -> None:
+    """Print a whole object or list."""
+    if form == JSON:
+        print(json.dumps(document, indent=2, ensure_ascii=False), flush=True)
+    else:
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        print(text, end="", flush=True)
+
+
+async def tables(client: Client, question: Question) -> Table:
+    """The table of everything that was asked for, all as of one moment."""
+    found = [msgspec.convert(page, Table) for page in await _pages(client, question)]
+    every = [row for page in found for row in page.rows]
+    # Pages after the first leave the columns out as little as they change them.
+    return msgspec.structs.replace(found[0], rows=every)
+
+
+async def objects(client: Client, question: Question) -> dict[str, Any]:
+    """The object, or a list of all, as the server sends it."""
+    first, *others = await _pages(client, question)
+    if not question.name:
+        first["items"] = [item for page in (first, *others) for item in page.get("items") or ()]
+        first.get("metadata", {}).pop("continue", None)
+    return first
+
+
+async def _pages(client: Client, question: Question) -> list[dict[str, Any]]:
+    for _ in range(LIST_TRIES_MAX - 1):
+        try:
+            return await _pages_once(client, question)
+        except Expired:
+            # What the next page would have been read from is gone: it begins anew.
+            continue
+    return await _pages_once(client, question)
+
+
+async def _pages_once(client: Client, question: Question) -> list[dict[str, Any]]:
+    pages: list[dict[str, Any]] = []
+    if question.name:
+        path = paths.one(question.kind, question.namespace, question.name)
+        return [await _read(client, path, {}, question.headers)]
+    path = paths.collection(question.kind, question.namespace)
+    query = {**question.query, "limit": str(PAGE)}
+    while True:
+        page = await _read(client, path, query, question.headers)
+        pages.append(page)
+        token = (page.get("metadata") or {}).get("continue")
+        if not token:
+            return pages
+        query["continue"] = str(token)
+
+
+async def _read(
+    client: Client, path: str, query: dict[str, str], headers: dict[str, str]
+) -> dict[str, Any]:
+    async def send(effect: Send) -> bytes:
+        timeout_s = effect.timeout_ms / 1_000
+        answer = await client.transport.send(
+            "GET", path, query=query, headers=headers, timeout_s=timeout_s
+        )
+        return demand_good(answer, is_write=False).body
+
+    body: bytes = await client.performer.perform(Nature.READ, send)
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise Unavailable(f"the server sent what cannot be read: {error}") from error

@@ -1,0 +1,167 @@
+"""All parts of a plane on one machine: which there are, how they are started and stopped.
+
+`up` is the command around it. A server comes first, for the others need its address; they are
+stopped before it, so that they can give back their leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from holdfast.agent.facts import Facts
+from holdfast.cli.parts import AGENTS, REGION
+from holdfast.cli.ward import Tell, Ward
+from holdfast.host import facts
+from holdfast.host.client import Client, from_kubeconfig
+from holdfast.host.files import PRIVATE_FILE, private_directory
+from holdfast.host.settings import Listen
+from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.model.kinds.node import Node, NodePhase
+
+SERVER_START_S = 60.0
+PART_START_S = 60.0
+NODES_READY_S = 60.0
+LOOK_S = 0.2
+STOP_S = 6.0
+LOGS_LOOK_S = 5.0
+SERVER_READY = "Holdfast is ready at "
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run.
+
+    server: arguments of the server, beside where it listens.
+    agents: how many nodes this machine is divided into.
+    """
+
+    data: Path
+    listen: str
+    pki: Path
+    server: tuple[str, ...]
+    agents: int
+
+    @property
+    def logs(self) -> Path:
+        return self.data / "logs"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.data / "kubeconfig"
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(f"node-{number}" for number in range(1, self.agents + 1))
+
+
+@contextmanager
+def alone(data: Path) -> Iterator[None]:
+    """Hold the data directory for this process. Raises Unavailable when another one does."""
+    private_directory(data)
+    path = data / "up.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            raise Unavailable(
+                f"another `holdfast up` (process {holder}) runs on {data}; stop it first, or give "
+                "another --data and --listen"
+            ) from None
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def share(agents: int) -> tuple[str, ...]:
+    """The options that give one of so many agents its part of this machine."""
+    whole = facts.found(Facts()).capacity
+    cpu_milli = int(whole["cpu"]) * 1_000 // agents
+    memory_ki = int(str(whole["memory"]).removesuffix("Ki")) // agents
+    return ("--capacity", f"cpu={cpu_milli}m", "--capacity", f"memory={memory_ki}Ki")
+
+
+class Household:
+    """The parts. `start_server`, `start_others`, then `stop`."""
+
+    def __init__(self, plan: Plan, tell: Tell) -> None:
+        self.plan, self.url = plan, ""
+        logs = private_directory(plan.logs)
+        self.server = Ward("server", SERVER_READY, logs, tell)
+        self.others = [
+            Ward(name, "The ", logs, tell) for name in ("scheduler", "controllers", *plan.nodes)
+        ]
+
+    @property
+    def all(self) -> list[Ward]:
+        return [self.server, *self.others]
+
+    async def start_server(self) -> None:
+        """Start it and wait until it is ready. Raises Unavailable with what it said."""
+        server = self.server
+        server.arguments = ("serve", "--listen", self.plan.listen, *self.plan.server)
+        await server.start()
+        line = await server.greeted(SERVER_START_S)
+        self.url = line.removeprefix(SERVER_READY).strip()
+        # Its port must stay what it is when it is started again, also if it was any free one.
+        host = Listen.parse(self.plan.listen).host
+        port = self.url.rpartition(":")[2]
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        server.arguments = ("serve", "--listen", where, *self.plan.server)
+
+    async def start_others(self) -> None:
+        """Start all others at once and wait until each works. Raises Unavailable."""
+        for ward in self.others:
+            ward.arguments = self._arguments(ward.name)
+            await ward.start()
+        await asyncio.gather(*(ward.greeted(PART_START_S) for ward in self.others))
+
+    def _arguments(self, name: str) -> tuple[str, ...]:
+        where = ("--server", self.url, "--pki", str(self.plan.pki))
+        if name not in self.plan.nodes:
+            return (name, *where)
+        number = self.plan.nodes.index(name) + 1
+        return (
+            "agent",
+            *where,
+            *("--node", name),
+            *("--data", str(self.plan.data / AGENTS / name)),
+            *("--region", REGION),
+            *("--zone", f"{REGION}-{number}"),
+            *share(self.plan.agents),
+        )
+
+    async def nodes_ready(self) -> int:
+        """How many of the nodes are ready, once all are or it has taken too long."""
+        count, deadline = 0, asyncio.get_running_loop().time() + NODES_READY_S
+        async with Client(from_kubeconfig(self.plan.kubeconfig)) as client:
+            while count < self.plan.agents and asyncio.get_running_loop().time() < deadline:
+                try:
+                    found = (await client.list(Node)).objects
+                except HoldfastError:
+                    found = ()
+                ready = {it.name for it in found if it.status.phase is NodePhase.READY}
+                count = len(ready & set(self.plan.nodes))
+                await asyncio.sleep(LOOK_S)
+        return count
+
+    async def bound_logs(self) -> None:
+        """Keep the logs within bounds, for ever."""
+        while True:
+            for ward in self.all:
+                await asyncio.to_thread(ward.log.bound)
+            await asyncio.sleep(LOGS_LOOK_S)
+
+    async def stop(self) -> None:
+        """Stop all in order: those who need the server before it."""
+        await asyncio.gather(*(ward.stop(STOP_S) for ward in self.others))
+        await self.server.stop(STOP_S)

@@ -1,0 +1,207 @@
+"""The commands about objects: get, apply, scale, delete, version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast import __version__
+from holdfast.cli import applying, getting, watching
+from holdfast.cli.documents import documents
+from holdfast.cli.ending import Code, code_of, complain, run
+from holdfast.cli.kinds import kind_and_name
+from holdfast.cli.reaching import client, kubeconfig_option
+from holdfast.host.client import Client, Gone
+from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.model.registry import Kind
+
+namespace_option = click.option(
+    "-n", "--namespace", default="", help="Of objects that belong to a tenant. [the kubeconfig's]"
+)
+
+
+@click.command(epilog="Example: holdfast get replicas -l holdfast.dev/workload=hello -o wide")
+@click.argument("kind")
+@click.argument("name", default="")
+@namespace_option
+@click.option("-A", "--all-namespaces", is_flag=True, help="Look in all namespaces.")
+@click.option("-o", "--output", type=click.Choice(getting.FORMS), default=getting.TABLE)
+@click.option("-w", "--watch", is_flag=True, help="Go on with whatever changes, until Ctrl-C.")
+@click.option("-l", "--selector", default="", help="Only objects with such labels: k=v,k2!=v2.")
+@click.option("--field-selector", default="", help="Such as metadata.name=hello.")
+@kubeconfig_option
+def get(
+    kind: str,
+    name: str,
+    namespace: str,
+    all_namespaces: bool,
+    output: str,
+    watch: bool,
+    selector: str,
+    field_selector: str,
+    kubeconfig: Path | None,
+) -> int:
+    """Show objects. KIND is one such as workloads, wl or node; several are divided by commas."""
+
+    async def command() -> int:
+        kinds = [kind_and_name(one, name) for one in kind.split(",")]
+        async with client(kubeconfig) as to:
+            questions = [
+                _question(
+                    to,
+                    *named,
+                    namespace=namespace,
+                    everywhere=all_namespaces,
+                    labels=selector,
+                    fields=field_selector,
+                    form=output,
+                )
+                for named in kinds
+            ]
+            await _show(to, questions, watch)
+        return Code.DONE
+
+    return run(command())
+
+
+def _question(
+    to: Client,
+    kind: Kind,
+    name: str,
+    *,
+    namespace: str,
+    everywhere: bool,
+    labels: str,
+    fields: str,
+    form: str,
+) -> getting.Question:
+    if everywhere and (name or namespace):
+        given = f"NAME: {name!r}" if name else f"--namespace: {namespace!r}"
+        raise Invalid(f"{given} must not be given together with --all-namespaces")
+    if name and (labels or fields):
+        raise Invalid(f"NAME: {name!r} must not be given together with a selector")
+    where = "" if everywhere or not kind.namespaced else namespace or to.access.namespace
+    return getting.Question(
+        kind=kind, name=name, namespace=where, labels=labels, fields=fields, form=form
+    )
+
+
+async def _show(to: Client, questions: list[getting.Question], watches: bool) -> None:
+    if watches:
+        if len(questions) > 1:
+            raise Invalid("KIND: must be one kind with --watch")
+        await watching.watch(to, questions[0])
+    for number, question in enumerate(questions):
+        if number and question.form in (getting.TABLE, getting.WIDE):
+            print()
+        await getting.get(to, question)
+
+
+@click.command(epilog="Example: holdfast apply -f examples/hello.yaml")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    help="A file of YAML or JSON documents, a folder of such files, or - for the input.",
+)
+@namespace_option
+@click.option("--force", is_flag=True, help="Take over fields that others have set.")
+@click.option("--dry-run", is_flag=True, help="Have everything decided, and change nothing.")
+@click.option("--manager", default=applying.MANAGER, help="In whose name the fields are set.")
+@kubeconfig_option
+def apply(
+    files: tuple[str, ...],
+    namespace: str,
+    force: bool,
+    dry_run: bool,
+    manager: str,
+    kubeconfig: Path | None,
+) -> int:
+    """Make objects be as documents say (server-side apply). What is missing is created."""
+
+    async def command() -> int:
+        found = [document for file in files for document in documents(file)]
+        async with client(kubeconfig) as to:
+            wish = applying.Wish(
+                namespace=namespace or to.access.namespace,
+                manager=manager,
+                force=force,
+                dry=dry_run,
+            )
+            return await applying.apply_all(to, found, wish)
+
+    return run(command())
+
+
+@click.command(epilog="Example: holdfast scale workload hello --replicas 3")
+@click.argument("kind")
+@click.argument("name", default="")
+@click.option("--replicas", type=click.IntRange(min=0), required=True, help="How many to run.")
+@namespace_option
+@kubeconfig_option
+def scale(kind: str, name: str, replicas: int, namespace: str, kubeconfig: Path | None) -> int:
+    """Set how many replicas a workload should have."""
+
+    async def command() -> int:
+        found, called = _one(kind, name)
+        if not found.scale:
+            raise Invalid(f"KIND: {found.plural} cannot be scaled; workloads can")
+        async with client(kubeconfig) as to:
+            await to.scale(found.struct, called, namespace or to.access.namespace, replicas)
+        print(f"{found.singular}.holdfast.dev/{called} scaled to {replicas}")
+        return Code.DONE
+
+    return run(command())
+
+
+@click.command(epilog="Example: holdfast delete workload hello")
+@click.argument("kind")
+@click.argument("name", default="")
+@namespace_option
+@kubeconfig_option
+def delete(kind: str, name: str, namespace: str, kubeconfig: Path | None) -> int:
+    """Ask for the deletion of an object. Work that runs is stopped first."""
+
+    async def command() -> int:
+        found, called = _one(kind, name)
+        async with client(kubeconfig) as to:
+            where = (namespace or to.access.namespace) if found.namespaced else ""
+            left = await to.delete(found.struct, called, where)
+        goes = "deleted" if isinstance(left, Gone) else "is being deleted"
+        print(f"{found.singular}.holdfast.dev/{called} {goes}")
+        return Code.DONE
+
+    return run(command())
+
+
+def _one(kind: str, name: str) -> tuple[Kind, str]:
+    found, called = kind_and_name(kind, name)
+    if not called:
+        raise Invalid(f"NAME: must be given: which of the {found.plural}?")
+    return found, called
+
+
+@click.command()
+@kubeconfig_option
+def version(kubeconfig: Path | None) -> int:
+    """Show the version of this command and of the server."""
+
+    async def command() -> int:
+        print(f"client {__version__}", flush=True)
+        try:
+            async with client(kubeconfig) as to:
+                body = await to.read("/version")
+        except HoldfastError as error:
+            return complain(f"the server's version is not known: {error.message}", code_of(error))
+        print(f"server {msgspec.json.decode(body, type=_Version).git_version}")
+        return Code.DONE
+
+    return run(command())
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str = "unknown"

@@ -1,0 +1,148 @@
+"""The commands that run one part of a plane: server, scheduler, controllers, agent.
+
+They take what `python -m holdfast.host` takes and do the same; `up` starts all of them at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.cli.ending import run
+from holdfast.cli.reaching import DATA, DATA_VARIABLE
+from holdfast.host import __main__ as host
+from holdfast.host import facts, options, timing
+from holdfast.host.settings import EtcdAccess
+
+# What a node is that nobody has said more about.
+REGION, ZONE = "local", "local"
+AGENTS = "agents"
+ETCD_ACCESS = ("ca-file", "cert-file", "key-file", "user", "password-file")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+data_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=DATA,
+    show_default=True,
+    envvar=DATA_VARIABLE,
+    help=f"Where everything is kept. Also ${DATA_VARIABLE}.",
+)
+servers_option = click.option(
+    "--server", multiple=True, help="https://HOST:PORT of one server, as often as there are some."
+)
+
+
+def server_options(command: Command) -> Command:
+    """What a server is started with, for `server` and `up`."""
+    chosen = [
+        data_option,
+        click.option("--listen", default="127.0.0.1:6443", show_default=True, help="HOST:PORT"),
+        click.option(
+            "--store", default="", help="sqlite:PATH, memory:, or etcd://H:P,… [DATA/store.db]"
+        ),
+        click.option("--name", default="", help="The server's name among its peers."),
+        click.option("--pki", type=click.Path(path_type=Path), help="The authority. [DATA/pki]"),
+        click.option("--advertise", default="", help="https://HOST:PORT for others."),
+        click.option("--cert-name", multiple=True, help="A further name in the certificate."),
+        click.option("--etcd-prefix", default=EtcdAccess().prefix, show_default=True),
+    ]
+    chosen += [click.option(f"--etcd-{it}") for it in ETCD_ACCESS]
+    chosen += [
+        click.option(f"--{it}", metavar="SECONDS", help=f"{meaning[0].upper()}{meaning[1:]}.")
+        for it, (_, meaning) in timing.OPTIONS.items()
+    ]
+    chosen.append(
+        click.option(f"--{timing.DRIFT}", metavar="PPM", help="How wrong clocks may run.")
+    )
+    for option in reversed(chosen):
+        command = option(command)
+    return command
+
+
+def _origin_options(command: Command) -> Command:
+    for option in (
+        click.option("--name", default="main", show_default=True, help="Its name among its kind."),
+        click.option(
+            "--pki",
+            type=click.Path(path_type=Path),
+            default=f"{DATA}/pki",
+            show_default=True,
+            help="Its certificates, or the authority's directory.",
+        ),
+        servers_option,
+    ):
+        command = option(command)
+    return command
+
+
+def _log() -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s"
+    )
+
+
+@click.command(epilog="Example: holdfast server --listen 0.0.0.0:6443 --store etcd://db-1:2379")
+@server_options
+def server(**given: Any) -> int:
+    """Run one server."""
+
+    async def command() -> int:
+        return await host.run_server(host.settings_of(argparse.Namespace(**given)))
+
+    _log()
+    return run(command())
+
+
+@click.command(epilog="Example: holdfast scheduler --server https://127.0.0.1:6443 --pki data/pki")
+@_origin_options
+def scheduler(**given: Any) -> int:
+    """Run one scheduler."""
+    _log()
+    return run(options.scheduler(argparse.Namespace(**given)))
+
+
+@click.command(epilog="Example: holdfast controllers --server https://127.0.0.1:6443")
+@_origin_options
+def controllers(**given: Any) -> int:
+    """Run all controllers. Of several such processes one acts for each controller."""
+    _log()
+    return run(options.controllers(argparse.Namespace(**given)))
+
+
+@click.command(epilog="Example: holdfast agent --server https://plane:6443 --token … --name web-1")
+@servers_option
+@click.option("--token", default="", help="A join token, for the first start only.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="A file with the join token.")
+@click.option("--name", "node", default="", help="The node's name. [this computer's]")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="What this agent keeps. [data/agents/NAME]"
+)
+@click.option("--pki", type=click.Path(path_type=Path), help="The authority, if it is here.")
+@click.option("--region", default=REGION, show_default=True, help="Where it is, for ever.")
+@click.option("--zone", default=ZONE, show_default=True, help="Its failure domain, for ever.")
+@click.option("--pool", default="", help="The pool that it belongs to. [general]")
+@click.option("--address", default="", help="Where its work is reached. [127.0.0.1]")
+@click.option("--label", multiple=True, metavar="KEY=VALUE", help="May be given many times.")
+@click.option("--capacity", multiple=True, metavar="cpu=2,memory=4Gi", help="[all there is]")
+@click.option("--facts", type=click.Path(path_type=Path), help="JSON with more about the machine.")
+@click.option("--isolation", default="", help="Of the work. [the strongest that can be had]")
+def agent(**given: Any) -> int:
+    """Run the agent of one node: this machine, or a part of it."""
+    given["node"] = given["node"] or facts.host_name()
+    if given["data"] is None:
+        given["data"] = Path(DATA) / AGENTS / given["node"]
+    given["capacity"] = [one for text in given["capacity"] for one in text.split(",")]
+    _log()
+
+    async def command() -> int:
+        return await options.agent(argparse.Namespace(**given))
+
+    return run(command())

@@ -1,0 +1,112 @@
+"""Prints tables as the servers make them: one line for each object, columns of equal width.
+
+They are plain text of any width on purpose: a table that is cut or wrapped to fit a terminal hides
+what somebody looks for, and one that is piped must not depend on a terminal at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.cli.ending import plain
+
+GAP = "   "
+
+
+class ColumnDefinition(msgspec.Struct, frozen=True):
+    """One column of a server's table; priority 1 is for the wide form."""
+
+    name: str
+    priority: int = 0
+
+
+class RowMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """What is needed of a row's object."""
+
+    name: str = ""
+    namespace: str = ""
+
+
+class RowObject(msgspec.Struct, frozen=True):
+    metadata: RowMetadata = RowMetadata()
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One object."""
+
+    cells: list[Any]
+    object: RowObject = RowObject()
+
+
+class TableMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Table(msgspec.Struct, frozen=True, rename="camel"):
+    """A server's table, as far as it is printed. Events of a watch leave the columns out."""
+
+    metadata: TableMetadata = TableMetadata()
+    column_definitions: list[ColumnDefinition] | None = None
+    rows: list[Row] = []
+
+
+class Printer:
+    """Turns tables into lines. It remembers widths, so that a watch goes on in the same columns."""
+
+    def __init__(self, *, wide: bool, namespaces: bool) -> None:
+        self._wide, self._namespaces = wide, namespaces
+        self._columns: list[ColumnDefinition] = []
+        self._widths: list[int] = []
+        self._is_headed = False
+
+    def lines(self, table: Table) -> list[str]:
+        """The lines of a table; of the first one that has any with a heading."""
+        self._columns = self._columns or table.column_definitions or []
+        if not table.rows:
+            return []
+        cells = [self._cells(row) for row in table.rows]
+        if not self._is_headed:
+            self._is_headed = True
+            names = [it.name.upper() for it in self._columns if self._shows(it)]
+            cells.insert(0, ["NAMESPACE", *names] if self._namespaces else names)
+        self._widths = widths(cells, self._widths)
+        return [aligned(it, self._widths) for it in cells]
+
+    def _shows(self, column: ColumnDefinition) -> bool:
+        return column.priority == 0 or self._wide
+
+    def _cells(self, row: Row) -> list[str]:
+        shown = zip(self._columns, row.cells, strict=False)
+        cells = [_text(cell) for column, cell in shown if self._shows(column)]
+        return [row.object.metadata.namespace, *cells] if self._namespaces else cells
+
+
+def rows(heading: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table of our own."""
+    cells = [list(heading), *([_text(cell) for cell in row] for row in body)]
+    found = widths(cells, [])
+    return [aligned(it, found) for it in cells]
+
+
+def widths(cells: Sequence[Sequence[str]], least: Sequence[int]) -> list[int]:
+    """How wide each column must be."""
+    count = max((len(row) for row in cells), default=0)
+    known = [*least, *([0] * (count - len(least)))]
+    return [
+        max([known[n], *(len(row[n]) for row in cells if n < len(row))]) for n in range(len(known))
+    ]
+
+
+def aligned(row: Sequence[str], found: Sequence[int]) -> str:
+    return GAP.join(cell.ljust(width) for cell, width in zip(row, found, strict=False)).rstrip()
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return "<none>"
+    # One object is one line, whatever is in it.
+    return plain(str(cell), keep="")

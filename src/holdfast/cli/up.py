@@ -1,0 +1,189 @@
+"""`holdfast up`: a whole plane on this machine, in the foreground, until Ctrl-C.
+
+Its parts are processes of their own (`household`, `ward`); this one only starts them, starts them
+again, and says what is going on. Killing it ends them; the next `up` goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shlex
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+
+from holdfast.cli.ending import Code, complain, plain, run
+from holdfast.cli.household import Household, Plan, alone
+from holdfast.cli.parts import ETCD_ACCESS, server_options
+from holdfast.host import timing
+from holdfast.host.__main__ import settings_of
+from holdfast.host.settings import MEMORY, Settings
+from holdfast.model.errors import HoldfastError, Unavailable
+
+AGENTS = 3
+AGENTS_MAX = 64
+# Options of the server that `up` passes on as they are given.
+_PASSED = (
+    *("store", "name", "pki", "advertise", "cert-name", "etcd-prefix"),
+    *(f"etcd-{it}" for it in ETCD_ACCESS),
+    *timing.OPTIONS,
+    timing.DRIFT,
+)
+
+
+@click.command(epilog="Example: holdfast up --data /srv/holdfast --listen 0.0.0.0:6443 --agents 1")
+@server_options
+@click.option(
+    "--agents",
+    type=click.IntRange(0, AGENTS_MAX),
+    default=AGENTS,
+    show_default=True,
+    help="How many nodes this machine is divided into, each with an equal share.",
+)
+def up(agents: int, **given: Any) -> int:
+    """Run a whole plane on this machine: server, scheduler, controllers and some nodes.
+
+    A second `up` on the same data goes on where the first one stopped.
+    """
+
+    async def command() -> int:
+        settings = settings_of(argparse.Namespace(**given))
+        settings.check()
+        plan = Plan(
+            data=settings.data,
+            listen=given["listen"],
+            pki=settings.pki_directory,
+            server=passed_on(given),
+            agents=agents,
+        )
+        with alone(plan.data):
+            return await _Up(plan, settings).run()
+
+    return run(command())
+
+
+def passed_on(given: dict[str, Any]) -> tuple[str, ...]:
+    """The arguments for the server's own command line."""
+    made = ["--data", str(given["data"])]
+    for option in _PASSED:
+        value = given[option.replace("-", "_")]
+        values = value if isinstance(value, tuple) else (value,)
+        made += [f"--{option}={one}" for one in values if one not in (None, "")]
+    return tuple(made)
+
+
+class _Up:
+    """One run of the command."""
+
+    def __init__(self, plan: Plan, settings: Settings) -> None:
+        self._plan, self._settings = plan, settings
+        self._console = Console(highlight=False, markup=False, soft_wrap=True)
+        self._household = Household(plan, self._tell)
+        self._signalled = asyncio.Event()
+
+    async def run(self) -> int:
+        self._listen_to_signals()
+        household = self._household
+        logs = asyncio.create_task(household.bound_logs())
+        try:
+            if not await self._until_signal(self._start()):
+                await self._signalled.wait()
+            code = Code.DONE
+        except HoldfastError as error:
+            code = complain(error.message)
+        finally:
+            logs.cancel()
+            with self._doing("Stopping"):
+                await household.stop()
+        if code is Code.DONE:
+            self._farewell()
+        return code
+
+    def _listen_to_signals(self) -> None:
+        def on_signal() -> None:
+            if self._signalled.is_set():
+                # A second one ends everything at once, which loses nothing that was acknowledged.
+                os._exit(Code.INTERRUPTED)
+            self._signalled.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, on_signal)
+
+    async def _until_signal(self, start: Any) -> bool:
+        """Let it start unless a signal comes first; whether one did."""
+        starting = asyncio.create_task(start)
+        signalled = asyncio.create_task(self._signalled.wait())
+        await asyncio.wait([starting, signalled], return_when=asyncio.FIRST_COMPLETED)
+        signalled.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+            return True
+        starting.result()
+        return False
+
+    async def _start(self) -> None:
+        household, began = self._household, time.monotonic()
+        with self._doing("Starting the server"):
+            await household.start_server()
+        self._say(f"The server is ready at {household.url}")
+        nodes = f" and {self._plan.agents} nodes" if self._plan.agents else ""
+        with self._doing(f"Starting the scheduler, the controllers{nodes}"):
+            await household.start_others()
+        with self._doing("Waiting for the nodes to be ready"):
+            count = await household.nodes_ready()
+        if count < self._plan.agents:
+            raise Unavailable(
+                f"only {count} of {self._plan.agents} nodes became ready; their logs are in "
+                f"{self._plan.logs}"
+            )
+        self._say(
+            f"The scheduler, the controllers{nodes} work; it took {time.monotonic() - began:.1f} s"
+        )
+        self._invite()
+
+    def _invite(self) -> None:
+        kubeconfig = shlex.quote(str(self._plan.kubeconfig.absolute()))
+        self._say(
+            f"\nIn another terminal:\n"
+            f"    export KUBECONFIG={kubeconfig}\n"
+            f"    holdfast apply -f examples/hello.yaml    (or: kubectl apply -f …)\n"
+            f"    holdfast get workloads,replicas,nodes    (or: kubectl get …)\n\n"
+            f"Logs are in {self._plan.logs}. Ctrl-C stops everything; the data stays."
+        )
+
+    def _farewell(self) -> None:
+        if self._settings.store.startswith(MEMORY):
+            self._say("Stopped. Nothing was kept: the store was in memory.")
+            return
+        fence = self._settings.fence
+        alone_s = fence.self_stop_after_ms / 1_000
+        last_s = alone_s + (fence.grace_ms + fence.kill_bound_ms) / 1_000
+        self._say(
+            f"Stopped. Work that runs goes on without us for {alone_s:g} s and is gone after "
+            f"{last_s:g} s, unless `holdfast up` returns in time. Work with `onDisconnect: keep` "
+            "goes on."
+        )
+
+    @contextmanager
+    def _doing(self, what: str) -> Iterator[None]:
+        """Say what is going on while it takes its time."""
+        if self._console.is_terminal:
+            with self._console.status(f"{what} …"):
+                yield
+        else:
+            self._say(f"{what} …")
+            yield
+
+    def _say(self, text: str) -> None:
+        self._console.print(text)
+
+    def _tell(self, text: str) -> None:
+        self._console.print(f"{time.strftime('%H:%M:%S')} {plain(text)}")

@@ -1,0 +1,145 @@
+"""One part of the plane under the care of `holdfast up`: started, watched, started again.
+
+A part that ends is started again after a pause that doubles while it keeps ending early. Each end
+is told in a sentence with the last lines of its log, so that a crash loop explains itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.cli.child_log import ChildLog
+from holdfast.model.errors import Unavailable, invariant
+
+PAUSE_S, PAUSE_MAX_S = 0.5, 30.0
+# Whoever lived so long was well: its next end is not part of a crash loop.
+WELL_S = 60.0
+LAST_LINES = 5
+LOOK_S = 0.05
+CHILD = "holdfast.cli.child"
+
+Tell = Callable[[str], None]
+
+
+class Ward:
+    """One part, in all its lives."""
+
+    def __init__(self, name: str, greeting: str, logs: Path, tell: Tell) -> None:
+        """`greeting` is how the line begins with which the part says that it works."""
+        self.name, self.log = name, ChildLog(logs / f"{name}.log")
+        # Of the next life; whoever holds the ward may change them.
+        self.arguments: tuple[str, ...] = ()
+        self.lives = 0
+        self._greeting, self._tell = greeting, tell
+        self._process: asyncio.subprocess.Process | None = None
+        self._is_stopping = False
+        self._care: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the present life; 0 between two."""
+        return self._process.pid if self._process is not None else 0
+
+    async def start(self) -> None:
+        """Begin the first life, and let others follow it."""
+        invariant(self._care is None, f"{self.name} is started once")
+        await self._spawn()
+        self._care = asyncio.create_task(self._tend())
+
+    async def greeted(self, timeout_s: float) -> str:
+        """The line with which it says that it works. Raises Unavailable with what it said."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for line in self.log.said().splitlines():
+                if line.startswith(self._greeting):
+                    return line
+            if self.lives > 1 or self._process is None:
+                raise Unavailable(self.last_words())
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{self.name} does not say that it works: {self.last_words()}")
+            await asyncio.sleep(LOOK_S)
+
+    async def stop(self, timeout_s: float) -> None:
+        """End it in order, or by force when that takes too long."""
+        self._is_stopping = True
+        self.signal(signal.SIGTERM)
+        if self._care is None:
+            return
+        try:
+            await asyncio.wait_for(asyncio.shield(self._care), timeout_s)
+        except TimeoutError:
+            self._tell(f"{self.name} takes too long to stop and is killed")
+            self.signal(signal.SIGKILL)
+            await self._care
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the present life, if there is one."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def last_words(self) -> str:
+        """The end of its log in one sentence."""
+        lines = self.log.last_lines(1)
+        words = lines[0].removeprefix("holdfast: ") if lines else "it said nothing"
+        return f"{words} (all of it: {self.log.path})"
+
+    async def _spawn(self) -> None:
+        descriptor = self.log.open()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                # Never from the current directory: it may hold anything called holdfast.
+                "-P",
+                "-m",
+                CHILD,
+                str(os.getpid()),
+                *self.arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                # Ctrl-C is for `up`, which stops its parts in order.
+                start_new_session=True,
+            )
+        finally:
+            os.close(descriptor)
+        self.lives += 1
+
+    async def _tend(self) -> None:
+        pause_s = PAUSE_S
+        while True:
+            invariant(self._process is not None, f"{self.name} lives when it is waited for")
+            began = time.monotonic()
+            code = await self._process.wait()  # type: ignore[union-attr]
+            self._process = None
+            if self._is_stopping:
+                return
+            lived_s = time.monotonic() - began
+            pause_s = PAUSE_S if lived_s > WELL_S else min(pause_s * 2, PAUSE_MAX_S)
+            self._tell(self._ended(code, lived_s, pause_s))
+            await asyncio.sleep(pause_s)
+            if self._is_stopping:
+                return
+            await self._spawn()
+
+    def _ended(self, code: int, lived_s: float, pause_s: float) -> str:
+        how = f"ended with code {code}" if code >= 0 else f"was killed by {_name(-code)}"
+        text = f"{self.name} {how} after {lived_s:.0f} s; it starts again in {pause_s:g} s. "
+        lines = self.log.last_lines(LAST_LINES)
+        if not lines:
+            return text + f"It said nothing. Log: {self.log.path}"
+        return text + f"The end of its log {self.log.path}:\n    " + "\n    ".join(lines)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
