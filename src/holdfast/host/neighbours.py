@@ -41,7 +41,7 @@ IN_FLIGHT_MAX = 8
 WAITING_MAX = 20_000
 # A server in reach answers at once. One that does not is left alone for a while, so that requests
 # do not wait for it one after the other when they could be decided here.
-CONNECT_S = 0.5
+CONNECT_S = 1.0
 AVOID_S = 1.0
 # Nobody waits any longer for a verdict of this body then, and the next one should not either.
 EXCHANGE_S = FORWARD_TIMEOUT_MS / 1_000 + 0.5
