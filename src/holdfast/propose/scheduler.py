@@ -148,10 +148,10 @@ class Scheduler:
     def _noticed(self, change: Change) -> None:
         freed = self.fleet.notice(change)
         self.binder.freed |= dict.fromkeys(freed)
+        if freed and change.plural != "nodes":
+            self._wake_tenant(change.object.namespace)
         if change.plural == "replicas":
             self._replica(change)
-            if freed:
-                self._wake_tenant(change.object.namespace)
         elif change.plural in _ALLOWANCE and _spec(change.before) != _spec(change.after):
             for entry in self.queue.parked(Hope.ALLOWANCE):
                 self.queue.wake(entry)
@@ -212,7 +212,7 @@ class Scheduler:
                 self.queue.wake(entry)
 
     def _wake_tenant(self, tenant: str) -> None:
-        """Work of a tenant ended: its quota, and its cohort's, has room again."""
+        """A tenant gave something back: its quota, and its cohort's, has room again."""
         woken = 0
         for entry in self.queue.parked(Hope.ALLOWANCE):
             if woken < WOKEN_PER_RELEASE and self._share_quota(entry.tenant, tenant):

@@ -350,6 +350,7 @@ def test_what_did_not_happen_is_tried_again_after_pauses_that_grow() -> None:
     rig = started()
     rig.verdicts = [Unavailable("busy")] * 6
     rig.replica()
+    assert rig.reports == [], "servers that come back have better things to do"
     moments = [rig.now_ms]
     while len(rig.binds) < 6:
         rig.pass_time(10)
@@ -388,6 +389,22 @@ def test_an_accepted_place_that_is_never_seen_is_given_up_after_its_time() -> No
     assert len(rig.binds) == 1
     rig.pass_time(20_000)
     assert len(rig.binds) >= 2
+
+
+def test_a_replica_that_is_never_seen_bound_is_tried_again_under_the_same_id() -> None:
+    """However old its picture is, the scheduler does not wait in silence. [F4, E5]"""
+    rig = Rig(resync_ms=10_000_000)
+    rig.node("node-0")
+    rig.start()
+    rig.verdicts = [Silence()]
+    rig.replica("web-0-0")
+    rig.is_deaf = True
+    rig.answer(rig.commit(rig.binds[0]))
+    rig.is_deaf = False
+    rig.pass_time(ASSUMED_MS + 10_000)
+    first, second = rig.binds
+    assert first.operation == second.operation
+    assert rig.get("web-0-0").status.transition_number == 1
 
 
 def test_the_place_of_a_bind_that_nobody_answers_stays_assumed() -> None:

@@ -10,6 +10,14 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.lease import LeaseSpec
 from holdfast.model.kinds.node import NodeDrain
 from holdfast.model.kinds.quota import Quota, QuotaSpec
+from holdfast.model.kinds.reservation import (
+    Claim,
+    Intent,
+    Reservation,
+    ReservationOwner,
+    ReservationSpec,
+    ReservationStatus,
+)
 from holdfast.model.kinds.schedulerpolicy import (
     PolicyStage,
     SchedulerPolicy,
@@ -20,6 +28,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import AcquireLease, RenewLease
+from holdfast.model.time import timestamp
 from holdfast.propose.binder import COURSES_MAX
 from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS
 from holdfast.propose.scheduler import DECISIONS_MAX, NOTICES_MAX, WOKEN_PER_RELEASE
@@ -173,6 +182,27 @@ def test_one_release_wakes_a_few_of_those_who_wait_for_quota() -> None:
     sent = len(rig.binds)
     rig.status(rig.get("web-0-0"), state=State.RELEASED)
     assert len(rig.binds) == sent + WOKEN_PER_RELEASE
+
+
+def test_a_reservation_that_ends_gives_place_and_quota_back() -> None:
+    """[D2, E1]"""
+    rig = small(slots=2)
+    spec = ReservationSpec(
+        owner=ReservationOwner(kind="Workload", name="web", uid="w"),
+        intent=Intent.RECOVERY,
+        deadline=timestamp(rig.now.wall_ms + 60_000),
+    )
+    claims = (Claim(node="node-0", charge={"cpu": 1000, "replicas": 1}),)
+    meta = ObjectMeta(name="web-recovery", namespace="acme")
+    held = rig.put(Reservation(meta, spec=spec, status=ReservationStatus(claims=claims)))
+    rig.verdicts = [refusal(Reason.QUOTA_EXCEEDED)]
+    rig.replica("web-0-0")
+    rig.replica("web-1-0", cpu="2")
+    assert len(rig.binds) == 1
+    rig.remove(held)
+    rig.pass_time(1_000)
+    assert rig.where("web-0-0") == "node-0"
+    assert len(rig.binds) == 2
 
 
 def test_work_of_a_cohort_wakes_its_other_tenants_only() -> None:
