@@ -87,6 +87,7 @@ class Component:
         """`terms` are the leases that the machine holds, by the identity that does."""
         self.title, self.machine = title, machine
         self._remote, self._runtime, self._terms = remote, runtime, terms
+        self._was_said = False
         self.shell = Shell(
             machine,
             identity,
@@ -111,17 +112,20 @@ class Component:
         try:
             await self.shell.wait()
         except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the process
+            self._was_said = True
             return f"{self.title} has stopped on a bug: {type(bug).__name__}: {bug}"
         return f"{self.title} has stopped by itself"
 
     async def stop(self) -> None:
         """End the machine, give back its leases, let go of its connections and its work."""
         try:
-            with contextlib.suppress(Exception):
-                # Whatever broke the machine was said by `wait`.
-                await self.shell.stop()
-            await self._release()
+            await self.shell.stop()
+        except Exception:
+            # What broke the machine is raised unless `wait` has said it.
+            if not self._was_said:
+                raise
         finally:
+            await self._release()
             await self._let_go()
 
     async def _release(self) -> None:

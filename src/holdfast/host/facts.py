@@ -12,9 +12,28 @@ from holdfast import __version__
 from holdfast.agent.facts import Facts
 from holdfast.model import quantity
 from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.kinds.node import Device
+from holdfast.model.meta import Quantity
 
 FACTS_BYTES_MAX = 1 << 20
 _MEMORY = Path("/proc/meminfo")
+
+
+class _Written(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """Facts in a file, in the words of a Node's spec."""
+
+    region: str = ""
+    zone: str = ""
+    pool: str = Facts().pool
+    labels: dict[str, str] = {}
+    cost_per_hour: Quantity = 0
+    capacity: dict[str, Quantity] = {}
+    reserved: dict[str, Quantity] = {}
+    devices: tuple[Device, ...] = ()
+    images: tuple[str, ...] = ()
+    address: str = ""
 
 
 def found(given: Facts) -> Facts:
@@ -39,9 +58,10 @@ def from_file(path: Path) -> Facts:
     if len(text) > FACTS_BYTES_MAX:
         raise Invalid(f"the facts in {path} are larger than {FACTS_BYTES_MAX} bytes")
     try:
-        return msgspec.convert(msgspec.json.decode(text), Facts)
+        written = msgspec.json.decode(text, type=_Written)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"the facts in {path} cannot be used: {error}") from error
+    return Facts(**{field: getattr(written, field) for field in written.__struct_fields__})
 
 
 def pairs(option: str, given: list[str]) -> dict[str, str]:

@@ -24,10 +24,14 @@ from holdfast.host.client.wishes import REQUESTS_PATH
 from holdfast.host.errands import Errand, errand, is_typed
 from holdfast.host.tidings import told
 from holdfast.model.errors import HoldfastError, Invalid, InvariantBroken, Unavailable, invariant
+from holdfast.model.heartbeat import Renew
 from holdfast.model.identity import Identity
 from holdfast.model.machine import Rng
 from holdfast.observe.news import SERVERS, Follow
 
+# Questions of one identity on their way at once; the others wait. More would not be answered
+# sooner, and a connection for each would cost the server a handshake for each.
+ERRANDS_MAX = 16
 _JSON_BODY = {"Content-Type": "application/json"}
 
 
@@ -49,8 +53,9 @@ class Remote:
         if is_typed(body):
             return await way.bundles.ask(body, timeout_s)
         wanted = errand(sender, body)
-        answer = await way.send(wanted, timeout_s)
-        verdict = wanted.read(answer)
+        # A renewal waits for no turn: work lives by it.
+        send = way.send if isinstance(body, Renew) else way.send_in_turn
+        verdict = wanted.read(await send(wanted, timeout_s))
         if isinstance(verdict, HoldfastError):
             raise verdict
         return verdict
@@ -94,6 +99,21 @@ class _Way:
         self.transport = Transport(access)
         self.bundles = Bundles(self._bundle)
         self._servers = len(access.servers)
+        self._turns = asyncio.Semaphore(ERRANDS_MAX)
+
+    async def send_in_turn(self, wanted: Errand, timeout_s: float) -> Answer:
+        """Send when few others are on their way; what never had its turn was not sent."""
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise Unavailable(f"it was not sent: {ERRANDS_MAX} others are on their way") from None
+        try:
+            left_s = max(0.001, deadline_s - asyncio.get_running_loop().time())
+            return await self.send(wanted, left_s)
+        finally:
+            self._turns.release()
 
     async def send(self, wanted: Errand, timeout_s: float) -> Answer:
         """One try at one server; at the next one if that took nothing in."""

@@ -1,0 +1,179 @@
+"""How a component lives and ends around its machine, without any server."""
+
+from __future__ import annotations
+
+import argparse
+import stat
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.agent.facts import Facts
+from holdfast.host import facts
+from holdfast.host.certificates import Authority
+from holdfast.host.client import Access
+from holdfast.host.components import Component
+from holdfast.host.credentials import access_of, issue
+from holdfast.host.join_tokens import JoinToken, fingerprint, new_token, parse
+from holdfast.host.options import add_components, agent_settings, duration
+from holdfast.host.remote import Remote
+from holdfast.model import identity as who
+from holdfast.model.errors import Invalid, InvariantBroken
+from holdfast.model.kinds.token import TokenPurpose
+from holdfast.model.machine import Started
+from holdfast.model.requests import Term
+from holdfast.model.time import Instant
+from tests.puppet import Puppet, play
+
+NOBODY = "https://127.0.0.1:1"
+
+
+def remote(identity: str = "system:scheduler:main") -> Remote:
+    return Remote({identity: Access(servers=(NOBODY,))})
+
+
+def test_a_bug_of_the_machine_is_said_in_a_sentence() -> None:
+    """The process must not go on, nor end in silence. [A12]"""
+
+    def react(stimulus: Any, now: Instant) -> Sequence[Any]:
+        raise InvariantBroken("a replica in two places")
+
+    async def story() -> None:
+        one = Component("scheduler main", Puppet(react), who.scheduler("main"), remote())
+        await one.start()
+        said = await one.wait()
+        assert said == (
+            "scheduler main has stopped on a bug: InvariantBroken: a replica in two places"
+        )
+        await one.stop()
+
+    play(story())
+
+
+def test_a_bug_that_shows_only_at_the_stop_is_not_hidden() -> None:
+    """[A12]"""
+
+    def react(stimulus: Any, now: Instant) -> Sequence[Any]:
+        raise InvariantBroken("a replica in two places")
+
+    async def story() -> None:
+        puppet = Puppet(react)
+        one = Component("scheduler main", puppet, who.scheduler("main"), remote())
+        await one.start()
+        await puppet.told(Started)
+        with pytest.raises(InvariantBroken):
+            await one.stop()
+
+    play(story())
+
+
+def test_a_stop_ends_although_no_server_takes_the_lease_back() -> None:
+    """[C7.6]"""
+
+    async def story() -> None:
+        puppet, identity = Puppet(), who.scheduler("main")
+        held = {identity.name: Term("scheduler:main", 3)}
+        one = Component("scheduler main", puppet, identity, remote(), terms=lambda: held)
+        await one.start()
+        await puppet.told(Started)
+        await one.stop()
+
+    play(story())
+
+
+def test_certificates_are_for_this_user_alone_and_kept(tmp_path: Path) -> None:
+    """[K1]"""
+    pki = tmp_path / "pki"
+    first = issue(pki, "system:controller:nodes")
+    assert [it.name for it in first] == [
+        "system_controller_nodes.crt",
+        "system_controller_nodes.key",
+    ]
+    assert all(stat.S_IMODE(it.stat().st_mode) == 0o600 for it in first)
+    before = [it.read_bytes() for it in first]
+    assert [it.read_bytes() for it in issue(pki, "system:controller:nodes")] == before
+    access = access_of((NOBODY,), pki, "system:controller:nodes")
+    assert access.certificate == before[0]
+    with pytest.raises(Invalid, match="system:node:n1 has no certificate in"):
+        access_of((NOBODY,), tmp_path, "system:node:n1")
+
+
+def test_a_join_token_names_its_plane_and_is_stored_as_a_hash(tmp_path: Path) -> None:
+    """[K1]"""
+    pem = Authority.open(tmp_path).pem
+    token, text = new_token(pem, "n1", timedelta(hours=1))
+    assert parse(text.text) == text
+    assert text.authority == fingerprint(pem)
+    assert (token.spec.purpose, token.spec.node, token.spec.single_use) == (
+        TokenPurpose.JOIN,
+        "n1",
+        True,
+    )
+    assert text.secret.encode() not in msgspec.json.encode(token)
+    assert text.secret not in repr(text)
+    for wrong in ("", "a.b.c", text.text + "x", text.text.upper(), f"x.{text.text}"):
+        with pytest.raises(Invalid) as refused:
+            parse(wrong)
+        assert text.secret not in str(refused.value)
+    for ttl in (timedelta(0), timedelta(days=31)):
+        with pytest.raises(Invalid, match="lasts"):
+            new_token(pem, "", ttl)
+    with pytest.raises(Invalid, match="no certificate"):
+        fingerprint(b"hello")
+    assert isinstance(parse(f" {text.text}\n"), JoinToken)
+
+
+@pytest.mark.parametrize(
+    "text, seconds", [("90s", 90), ("30m", 1_800), ("1h", 3_600), ("2d", 172_800)]
+)
+def test_a_time_is_read(text: str, seconds: int) -> None:
+    assert duration("--ttl", text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "1", "h", "1w", "-1h", "1.5h", "1h30m", "9999999s"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """[A12]"""
+    with pytest.raises(Invalid, match=r"--ttl: .*must be a time such as"):
+        duration("--ttl", text)
+
+
+def parsed(*arguments: str) -> Any:
+    parser = argparse.ArgumentParser()
+    add_components(parser.add_subparsers())
+    return agent_settings(parser.parse_args(["agent", "--data", "d", *arguments]))
+
+
+def test_an_agent_is_what_is_said_and_else_what_the_computer_is(tmp_path: Path) -> None:
+    """[A4]"""
+    written = tmp_path / "facts.json"
+    device = {"id": "g0", "deviceClass": "gpu", "model": "A100", "memory": "40Gi"}
+    written.write_bytes(msgspec.json.encode({"region": "eu", "pool": "x", "devices": [device]}))
+    said = parsed(
+        "--server", "https://a:1/", "--server", "https://a:1", "--facts", str(written),
+        "--zone", "eu-a", "--pool", "gpu", "--label", "k=v=w", "--capacity", "cpu=2500m",
+    )  # fmt: skip
+    assert said.servers == ("https://a:1",)
+    assert (said.facts.region, said.facts.zone, said.facts.pool) == ("eu", "eu-a", "gpu")
+    assert said.facts.labels == {"k": "v=w"}
+    assert said.facts.capacity["cpu"] == "2500m"
+    assert said.facts.capacity["memory"].endswith("Ki")
+    assert said.facts.devices[0].model == "A100"
+    assert said.node == facts.host_name()
+    assert facts.found(Facts(capacity={"memory": "1Gi"})).capacity["memory"] == "1Gi"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b'{"capacity":3}', b'{"zones":1}', b"\xff", b" " * 2_000_000]
+)
+def test_facts_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes) -> None:
+    """[A12]"""
+    path = tmp_path / "facts.json"
+    path.write_bytes(content)
+    with pytest.raises(Invalid, match="the facts in"):
+        facts.from_file(path)
+    with pytest.raises(Invalid, match="cannot be read"):
+        facts.from_file(tmp_path / "none")

@@ -1,0 +1,165 @@
+"""Each question as an HTTP request, and what its answer is to the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.host.api import status
+from holdfast.host.client.answers import Answer
+from holdfast.host.errands import errand, is_typed
+from holdfast.model import identity as who
+from holdfast.model.errors import (
+    FieldError,
+    InvariantBroken,
+    Missing,
+    OutcomeUnknown,
+    Unavailable,
+)
+from holdfast.model.fence import FenceTiming
+from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.kinds.region import Region
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import (
+    Accepted,
+    Create,
+    Forward,
+    Patch,
+    PatchType,
+    Propagation,
+    Remove,
+    RenewLease,
+    Term,
+    Update,
+)
+from holdfast.model.wire import encode
+from holdfast.observe.news import Follow, Found, Get
+
+ME = who.controller("status")
+GROUP = "/apis/holdfast.dev/v1"
+REGION = Region(ObjectMeta(name="eu", resource_version="14"))
+
+
+def refused(refusal: Refusal) -> Answer:
+    """How a server says no."""
+    code, body, headers = status.of(refusal)
+    return Answer(code, body, headers[status.REASON_HEADER])
+
+
+@pytest.mark.parametrize(
+    "body, method, path, query",
+    [
+        (Get("replicas", "a", "default"), "GET", "/namespaces/default/replicas/a", {}),
+        (Renew("n1", "u", 1), "POST", "/nodes/n1/renewals", {}),
+        (HeardOf(), "GET", "/heartbeats", {}),
+        (Create(REGION), "POST", "/regions", {"fieldManager": ME.name}),
+        (Update(REGION, "status", "me"), "PUT", "/regions/eu/status", {"fieldManager": "me"}),
+        (
+            Patch("regions", "", "eu", PatchType.APPLY, {}, force=True, dry_run=True),
+            "PATCH",
+            "/regions/eu",
+            {"fieldManager": ME.name, "force": "true", "dryRun": "All"},
+        ),
+        (Remove("regions", "", "e/u", dry_run=True), "DELETE", "/regions/e%2Fu", {"dryRun": "All"}),
+    ],
+)
+def test_a_question_goes_to_its_path(
+    body: Any, method: str, path: str, query: dict[str, str]
+) -> None:
+    """[C2]"""
+    made = errand(ME, body)
+    assert (made.method, made.path) == (method, GROUP + path)
+    assert {k: v for k, v in made.query.items() if k != "fieldValidation"} == query
+
+
+def test_writes_carry_their_operation_and_their_preconditions() -> None:
+    """[E5, F6]"""
+    made = errand(ME, Create(REGION, operation="op-1"))
+    assert made.headers["X-Holdfast-Operation"] == "op-1"
+    assert made.query["fieldValidation"] == "Strict"
+    removal = Remove(
+        "regions", "", "eu", "uid-1", "14", Propagation.FOREGROUND, force=True, operation="op-2"
+    )
+    made = errand(ME, removal)
+    assert made.body is not None
+    assert msgspec.json.decode(made.body) == {
+        "propagationPolicy": "Foreground",
+        "preconditions": {"uid": "uid-1", "resourceVersion": "14"},
+        "gracePeriodSeconds": 0,
+    }
+    assert made.headers["X-Holdfast-Operation"] == "op-2"
+    long = who.agent("n" * 200)
+    assert len(errand(long, Create(REGION)).query["fieldManager"]) == 128
+
+
+@pytest.mark.parametrize("body", [Follow("nodes"), Forward(ME, Get("nodes", "n1")), "hello", None])
+def test_what_no_server_could_be_asked_is_a_bug(body: Any) -> None:
+    """Also to speak for others, which only servers may."""
+    assert not is_typed(body)
+    with pytest.raises(InvariantBroken):
+        errand(ME, body)
+    assert is_typed(RenewLease(Term("s", 1)))
+
+
+def test_a_read_finds_the_object_or_that_there_is_none() -> None:
+    """[F6]"""
+    read = errand(ME, Get("regions", "eu")).read
+    assert read(Answer(200, encode(REGION))) == Found(REGION, 7)
+    assert read(Answer(404, b"{}", Missing.code)) == Found(None, 0)
+    # A proxy in between knows nothing of our objects.
+    assert isinstance(read(Answer(404, b"{}")), Refusal)
+    assert isinstance(read(Answer(404, b"<html>")), Missing)
+    for broken in (Answer(200, b"<html>"), Answer(502, b""), Answer(503, b"{}")):
+        assert isinstance(read(broken), Unavailable)
+
+
+def test_a_write_is_accepted_refused_or_in_doubt() -> None:
+    """[F6]"""
+    read = errand(ME, Create(REGION)).read
+    assert read(Answer(201, encode(REGION))) == Accepted(7, (REGION,))
+    assert read(Answer(200, b'{"kind":"Status","status":"Success"}')) == Accepted(0)
+    for doubt in (Answer(200, b"<html>"), Answer(500, b"{}"), Answer(504, b"{}", "OutcomeUnknown")):
+        assert isinstance(read(doubt), OutcomeUnknown)
+    for never in (Answer(429, b"{}", "TooManyRequests"), Answer(503, b"{}", "Unavailable")):
+        assert isinstance(read(never), Unavailable)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refusal(Reason.STALE_EPOCH, "epoch 3, not 2", {"epoch": "3", "scope": "s"}),
+        Refusal(Reason.NODE_FULL, "node n1 is full", {"node": "n1"}),
+        Refusal(Reason.MISSING, "there is no such replica"),
+        Refusal(Reason.UNAUTHENTICATED, "nobody is known here"),
+        Refusal(Reason.INVALID, "two things", {}, (FieldError("spec.x", "", "must be y"),)),
+    ],
+)
+def test_a_refusal_arrives_as_the_authority_made_it(refusal: Refusal) -> None:
+    """A component never reads a sentence. [F9]"""
+    assert errand(ME, Create(REGION)).read(refused(refusal)) == refusal
+
+
+@pytest.mark.parametrize(
+    "code, reason",
+    [(400, Reason.INVALID), (401, Reason.UNAUTHENTICATED), (403, Reason.NOT_ALLOWED)],
+)
+def test_a_no_without_our_reason_is_sorted_by_its_code(code: int, reason: Reason) -> None:
+    verdict = errand(ME, Create(REGION)).read(Answer(code, b'{"message":"no"}'))
+    assert verdict == Refusal(reason, "no")
+
+
+def test_renewals_and_heartbeats_are_read_as_they_were_said() -> None:
+    """[H3]"""
+    renewed = Renewed("n1", "u", 2, NodePhase.READY, 0, FenceTiming())
+    read = errand(ME, Renew("n1", "u", 2)).read
+    assert read(Answer(200, msgspec.json.encode(renewed))) == renewed
+    assert isinstance(read(Answer(200, b"{}")), OutcomeUnknown)
+    heard = Heard("one", 5, {"n1": 3}, FenceTiming())
+    read = errand(ME, HeardOf()).read
+    assert read(Answer(200, msgspec.json.encode(heard))) == heard
+    assert isinstance(read(Answer(200, b"{}")), Unavailable)
+    assert isinstance(read(Answer(403, b'{"message":"no"}', "NotAllowed")), Refusal)
