@@ -76,6 +76,9 @@ class Rig:
         self.servers = servers
         self.silent: set[str] = set()
         self.deaf: set[str] = set()
+        # Servers whose answer to a question is still on its way, and all questions so far.
+        self.mute: set[str] = set()
+        self.questions: list[str] = []
         # When each server began to listen, and whom each heard at last.
         self.listening_ms = dict.fromkeys(servers, 0)
         self.fate: Fate = lambda ask: DONE
@@ -205,7 +208,9 @@ class Rig:
         identity = Identity(name=ask.sender)
         match ask.body:
             case HeardOf():
-                self._inbox.append(Answered(ask.call, self._heard(ask.to)))
+                self.questions.append(ask.to)
+                if ask.to not in self.mute:
+                    self._inbox.append(Answered(ask.call, self._heard(ask.to)))
                 return
             case Get() as get if not (self.leases_are_down and is_lease(get)):
                 found = Found(

@@ -114,6 +114,21 @@ def test_a_marked_node_that_is_heard_again_is_cleared() -> None:
     assert rig.get("nodes", "node-a").status.mark.number == 2
 
 
+def test_a_renewal_from_before_the_mark_does_not_clear_it() -> None:
+    """A server tells late whom it heard; only what came after the mark speaks against it. [H4]"""
+    controller, key = NodesController(), ("", "node-a")
+    marked = view(node(phase=NodePhase.UNKNOWN, mark=4))
+    controller.reconcile(marked, key, TERM, NOW)
+    words = []
+    for age_ms in (3_001, 3_000, 2_999):
+        answer = Heard("s1", 10_000_000, {"node-a": age_ms}, FenceTiming())
+        now = later(3_000)
+        controller.answered(HeardOf(), "s1", answer, now.monotonic_ms, now)
+        plan = controller.reconcile(marked, key, TERM, now)
+        words.append([(it.word, it.mark) for it in plan.requests])
+    assert words == [[], [], [(NodeWord.CLEAR, 4)]]
+
+
 def test_a_new_tenure_restarts_the_countdown_of_the_fence() -> None:
     """A new life has not seen how long the mark stands. [C6.4, K2]"""
     rig = world()

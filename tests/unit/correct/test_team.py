@@ -296,3 +296,12 @@ def test_news_that_never_come_are_found_by_the_resync(plural: str) -> None:
     assert rig.phase("node-a") == "Fenced"
     assert "node-a" not in {it.status.binding.node for it in running}
     assert rig.team.cache.missed > 0
+
+
+def test_a_server_that_owes_an_answer_is_not_asked_again() -> None:
+    """Questions do not pile up on the way to a server that is slow. [E5, I1]"""
+    rig = Rig(servers=("s1", "s2"))
+    rig.mute = {"s2"}
+    rig.run(60_000)
+    assert rig.questions.count("s2") == 1
+    assert 20 <= rig.questions.count("s1") <= 35
