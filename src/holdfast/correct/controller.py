@@ -24,6 +24,10 @@ from holdfast.model.time import Instant
 from holdfast.model.versions import object_revision
 from holdfast.observe.cache import Cache, Change, Indexer, Key
 
+# So many requests of one plan are sent at once. A plan that has more is made anew after that, so
+# whoever makes plans may stop at one more than this.
+REQUESTS_PER_PLAN_MAX = 64
+
 
 class Index(msgspec.Struct, frozen=True):
     """Objects of a kind by what `of` says of each; indexes of one name are the same index."""

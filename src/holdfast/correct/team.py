@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import Controller, View
+from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Controller, View
 from holdfast.correct.member import Member
 from holdfast.model.errors import invariant
 from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
@@ -33,7 +33,6 @@ from holdfast.observe.news import SERVERS, Follow
 # Servers give a sign of life every 15 s. A picture that has not heard two of them is no ground to
 # do anything on: what is missing from it may just not have been told.
 PICTURE_AGE_MAX_MS = 30_000
-REQUESTS_PER_RECONCILE_MAX = 64
 ASKS_PER_CONTROLLER_MAX = 128
 # What one step may look at, so that no step takes long.
 RECONCILES_PER_STEP_MAX = 64
@@ -186,7 +185,7 @@ class Team:
             if again_ms is not None:
                 member.queue.add(key, again_ms)
             return asked
-        most = min(REQUESTS_PER_RECONCILE_MAX, ASKS_PER_CONTROLLER_MAX - member.asked)
+        most = min(REQUESTS_PER_PLAN_MAX, ASKS_PER_CONTROLLER_MAX - member.asked)
         sent = requests[:most]
         if len(sent) < len(requests):
             again_ms = now_ms

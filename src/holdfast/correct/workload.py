@@ -31,6 +31,7 @@ import msgspec
 
 from holdfast.correct.controller import (
     BY_WORKLOAD,
+    REQUESTS_PER_PLAN_MAX,
     Controller,
     Plan,
     View,
@@ -129,6 +130,8 @@ class WorkloadController(Controller):
             lives = places[ordinal]
             requests += self._stops(lives, ordinal < wanted, term)
         for ordinal in range(wanted):
+            if len(requests) > REQUESTS_PER_PLAN_MAX:
+                break
             lives = places.get(ordinal, [])
             if not all(vacates(it) for it in lives):
                 continue
@@ -209,7 +212,7 @@ class WorkloadController(Controller):
                     cause.value,
                     f"workload {replica.spec.workload}",
                     term=term,
-                    operation=step_id(self.identity, replica, "release"),
+                    operation=step_id(self.identity, replica, f"release-{cause.value}"),
                 )
             case State.BOUND | State.RUNNING:
                 yield Evict(

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX
 from holdfast.correct.registry import all_controllers
-from holdfast.correct.team import REQUESTS_PER_RECONCILE_MAX, Team
+from holdfast.correct.team import Team
 from holdfast.model.errors import InvariantBroken
 from holdfast.model.kinds.quota import ObjectCaps
 from holdfast.model.lifecycle import State
@@ -243,7 +244,7 @@ def test_a_large_service_is_made_in_bounded_pieces() -> None:
     rig.run(20_000)
     assert len(rig.states()) == 150
     assert sorted(creates(rig)) == sorted(rig.states())
-    assert 1 < rig.most_at_once <= REQUESTS_PER_RECONCILE_MAX + 8
+    assert 1 < rig.most_at_once <= REQUESTS_PER_PLAN_MAX + 8
 
 
 def test_a_refusal_is_tried_again_with_growing_pauses_until_it_is_none() -> None:

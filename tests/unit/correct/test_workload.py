@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX
 from holdfast.correct.endings import ENDINGS_ANNOTATION
 from holdfast.correct.workload import WorkloadController, revision_of
 from holdfast.model.kinds.template import EnvVar
@@ -59,6 +60,11 @@ def test_every_empty_place_gets_its_first_replica() -> None:
     assert [_short(it) for it in made.requests] == [("Create", "web-0-0"), ("Create", "web-2-0")]
     assert made == plan(service, replica(State.RUNNING, 1))
     assert len({it.operation for it in made.requests}) == 2
+
+
+def test_a_large_service_is_not_planned_all_at_once() -> None:
+    """One more than is sent, so that the team knows there is more. [I1]"""
+    assert len(plan(workload(100_000)).requests) == REQUESTS_PER_PLAN_MAX + 1
 
 
 def test_a_replica_carries_what_it_is_made_from() -> None:
