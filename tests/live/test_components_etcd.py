@@ -1,0 +1,110 @@
+"""Components between two real servers over one real etcd: joining, renewing, one server gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.client import Access
+from holdfast.host.credentials import access_of
+from holdfast.host.join_tokens import create_token
+from holdfast.host.joining import joined
+from holdfast.host.remote import Remote
+from holdfast.model import identity as who
+from holdfast.model.errors import Forbidden, Unavailable
+from holdfast.model.heartbeat import HeardOf, Renew
+from holdfast.model.kinds.node import Node, NodeSpec
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import RegisterNode
+from holdfast.observe.news import SERVERS, Found, Get
+from tests.etcd_cluster import EtcdCluster
+from tests.live.plane_process import PlaneProcess
+
+pytestmark = pytest.mark.xdist_group("plane-etcd")
+NODES, AGENT = who.controller("nodes"), who.agent("n1")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with EtcdCluster(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+class Pair:
+    """Two servers with one authority."""
+
+    def __init__(self, folder: Path, cluster: EtcdCluster, prefix: str) -> None:
+        targets = ",".join(member.target for member in cluster.members)
+        self.pki = folder / "pki"
+        options = ("--store", f"etcd://{targets}", "--etcd-prefix", prefix, "--pki", str(self.pki))
+        self.one, self.two = (
+            PlaneProcess(folder / name, *options, "--name", name) for name in ("one", "two")
+        )
+        self.urls = (self.one.url, self.two.url)
+
+    async def __aenter__(self) -> Pair:
+        await self.one.start()
+        await self.two.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.one.kill()
+        self.two.kill()
+
+
+def test_a_token_lets_in_one_key_though_each_asks_another_server(
+    tmp_path: Path, cluster: EtcdCluster
+) -> None:
+    """[C6.1, K1]"""
+
+    async def story() -> None:
+        async with Pair(tmp_path, cluster, "/join/") as pair:
+            async with pair.one.client() as admin:
+                token = await create_token(admin, "", timedelta(hours=1))
+            tries = await asyncio.gather(
+                *(
+                    joined((pair.urls[n % 2],), f"n{n}", tmp_path / f"agent-{n}", token)
+                    for n in range(6)
+                ),
+                return_exceptions=True,
+            )
+            winners = [it for it in tries if isinstance(it, Access)]
+            assert len(winners) == 1, tries
+            losers = [it for it in tries if not isinstance(it, Access)]
+            assert {type(it) for it in losers} == {Forbidden}, losers
+
+    asyncio.run(asyncio.wait_for(story(), 60.0))
+
+
+def test_each_server_says_whom_it_heard_and_one_may_be_gone(
+    tmp_path: Path, cluster: EtcdCluster
+) -> None:
+    """[H3, C7.5]"""
+
+    async def story() -> None:
+        async with Pair(tmp_path, cluster, "/heard/") as pair:
+            accesses = {it.name: access_of(pair.urls, pair.pki, it.name) for it in (NODES, AGENT)}
+            remote = Remote(accesses)
+            node = Node(ObjectMeta(name="n1"), spec=NodeSpec(region="eu", zone="eu-a"))
+            made = await remote.ask(AGENT, pair.two.url, RegisterNode(node), 10.0)
+            (found,) = made.objects
+            renew = Renew("n1", found.metadata.uid, found.status.incarnation)
+            renewed = await remote.ask(AGENT, pair.two.url, renew, 5.0)
+            assert renewed.acknowledges(renew)
+            one, two = [await remote.ask(NODES, url, HeardOf(), 5.0) for url in pair.urls]
+            assert (one.server, one.ages_ms) == ("one", {})
+            assert (two.server, list(two.ages_ms)) == ("two", ["n1"])
+
+            pair.one.kill()
+            with pytest.raises(Unavailable):
+                await remote.ask(NODES, pair.one.url, HeardOf(), 5.0)
+            for _ in range(4):
+                assert isinstance(await remote.ask(NODES, SERVERS, Get("nodes", "n1"), 5.0), Found)
+                assert (await remote.ask(AGENT, SERVERS, renew, 5.0)).acknowledges(renew)
+            await remote.close()
+
+    asyncio.run(asyncio.wait_for(story(), 60.0))
