@@ -41,12 +41,16 @@ class NotLoaded(Exception):
         self.missing = missing
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
-    """A key as it was last seen. `data` is None when it was absent."""
+class Seen(msgspec.Struct, gc=False):
+    """A key as it was last seen. `data` is None when it was absent.
+
+    `value` is its struct, or None while that is not at hand.
+    """
 
     modified: int
     created: int
     data: bytes | None
+    value: Any = None
 
 
 _NOTHING = Seen(modified=ABSENT, created=ABSENT, data=None)
@@ -61,20 +65,18 @@ class View:
 
     def __init__(self, keys_max: int = 400_000, values_max: int = 20_000) -> None:
         self._seen: dict[str, Seen] = {}
-        self._values: dict[str, Any] = {}
+        # Those of them whose structs are at hand.
+        self._held: dict[str, Seen] = {}
         self._keys_max, self._values_max = keys_max, values_max
-        # What was last seen of a key, and its struct if that is at hand. Decisions ask a dozen
-        # times each, so these are the dicts' own.
+        # What was last seen of a key. Decisions ask a dozen times each, so it is the dict's own.
         self.get: Callable[[str], Seen | None] = self._seen.get
-        self.at_hand: Callable[[str], Any] = self._values.get
 
     def value(self, key: str, seen: Seen) -> Any:
         """The struct of what was seen of a key, or None when it was absent."""
-        value = self._values.get(key)
-        if value is None and seen.data is not None:
-            value = decode(key, seen.data)
-            self._hold(key, value)
-        return value
+        if seen.value is None and seen.data is not None:
+            seen.value = decode(key, seen.data)
+            self._hold(key, seen)
+        return seen.value
 
     def learn(self, key: str, record: Record | None) -> None:
         """Take in what a refused transaction or a watch brought.
@@ -94,8 +96,9 @@ class View:
             return
         old = self._seen.get(key, _NOTHING)
         created = old.created if old.data is not None else revision
-        self._replace(key, Seen(revision, created, data))
-        self._hold(key, value)
+        seen = self._seen[key] = Seen(revision, created, data, value)
+        self._hold(key, seen)
+        self._bound()
 
     def suppose_absent(self, key: str) -> None:
         """Take a key of which nothing is known for absent, until a compare says otherwise."""
@@ -105,19 +108,24 @@ class View:
     def forget(self, key: str) -> None:
         """Know nothing of a key any more, when it may have changed in unknown ways."""
         self._seen.pop(key, None)
-        self._values.pop(key, None)
+        self._held.pop(key, None)
 
     def _replace(self, key: str, seen: Seen) -> None:
-        self._values.pop(key, None)
+        """Take in what is not decoded yet."""
+        self._held.pop(key, None)
         self._seen[key] = seen
+        self._bound()
+
+    def _bound(self) -> None:
         while len(self._seen) > self._keys_max:
             self.forget(next(iter(self._seen)))
 
-    def _hold(self, key: str, value: Any) -> None:
+    def _hold(self, key: str, seen: Seen) -> None:
         """Keep a struct at hand. One that is let go of too early is decoded again, no more."""
-        self._values[key] = value
-        while len(self._values) > self._values_max:
-            del self._values[next(iter(self._values))]
+        held = self._held
+        held[key] = seen
+        while len(held) > self._values_max:
+            held.pop(next(iter(held))).value = None
 
 
 class Group:
@@ -176,13 +184,12 @@ def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Resu
 class Draft:
     """What one request reads and means to write."""
 
-    __slots__ = ("_at_hand", "_group", "_reads", "_seen", "_writes", "_written")
+    __slots__ = ("_group", "_reads", "_seen", "_writes", "_written")
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._written = group.writes
         self._seen = group.view.get
-        self._at_hand = group.view.at_hand
         self._reads: dict[str, int] = {}
         self._writes: dict[str, Any] = {}
 
@@ -214,7 +221,7 @@ class Draft:
         if seen is None:
             raise NotLoaded((key,))
         self._reads[key] = seen.modified
-        value = self._at_hand(key)
+        value = seen.value
         return value if value is not None else self._group.view.value(key, seen)
 
     def revision(self, key: str) -> int:
