@@ -26,7 +26,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answered, Rng, Started, Wake
 from holdfast.model.time import Instant
 from holdfast.observe.asks import Asks, Pending
-from holdfast.observe.cache import Cache, Change
+from holdfast.observe.cache import Cache, Change, is_streams
 from holdfast.observe.news import Follow, Found, Get
 
 RESYNC_MS = 300_000
@@ -64,8 +64,12 @@ class Agent:
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         """Take in one stimulus and return the effects to perform, in order."""
         now_ms = now.monotonic_ms
-        out: list[Any] = []
+        knew = self._cache.is_ready
         told = self._cache.step(stimulus, now)
+        if knew and not told.changes and is_streams(stimulus):
+            # The streams told nothing new. What is due at a time has a wake-up of its own.
+            return told.effects
+        out: list[Any] = []
         match stimulus:
             case Started(boot=boot):
                 self._entry.begin(boot, now_ms)

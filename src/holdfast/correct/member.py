@@ -42,6 +42,8 @@ class Member:
         self.questioned: set[str] = set()
         self.listed_epoch = 0
         self.resync_at_ms = 0
+        # When its team looks after it again, if nothing happens before.
+        self.due_ms: int | None = None
         self._expected: dict[Key, list[Expected]] = {}
         self._office_ms = self._office_revision = 0
 

@@ -20,14 +20,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Controller, View
+from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Controller, View, sooner
 from holdfast.correct.member import Member
 from holdfast.model.errors import invariant
 from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
 from holdfast.model.requests import Accepted, AcquireLease, Term
 from holdfast.model.time import Instant
-from holdfast.observe.asks import Asks
-from holdfast.observe.cache import Cache, Change, Key
+from holdfast.observe.asks import Asks, Pending
+from holdfast.observe.cache import Cache, Change, Key, is_streams
 from holdfast.observe.news import SERVERS, Follow
 
 # Servers give a sign of life every 15 s. A picture that has not heard two of them is no ground to
@@ -113,17 +113,27 @@ class Team:
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         """Take in a stimulus; what to do, in order."""
+        knew = self._cache.is_ready
         told = self._cache.step(stimulus, now)
+        if knew and not told.changes and is_streams(stimulus):
+            # The streams told nothing new. What is due at a time has a wake-up of its own.
+            return told.effects
         effects, view = told.effects, View(self._cache, now)
         self._notice(told.changes, view, now)
+        concerned: Sequence[Member] = self._members
         match stimulus:
             case Answered():
-                effects += self._answered(stimulus, now)
+                pending = self._asks.answered(stimulus.call)
+                if pending is None:
+                    return effects
+                concerned = (pending.about.member,)
+                effects += self._answered(pending, stimulus.body, now)
             case Woken(name="team"):
                 self._wake_ms = None
-        for member in self._members:
+        for member in concerned:
             effects += self._tend(member, view, now)
-        return [*effects, *self._tick(view, now)]
+            member.due_ms = self._due_ms(member, view, now)
+        return [*effects, *self._tick(now)]
 
     # Looking -------------------------------------------------------------------------------------
 
@@ -227,12 +237,8 @@ class Team:
 
     # Answers -------------------------------------------------------------------------------------
 
-    def _answered(self, stimulus: Answered, now: Instant) -> list[Any]:
-        pending = self._asks.answered(stimulus.call)
-        if pending is None:
-            return []
-        about, body = pending.about, stimulus.body
-        match about:
+    def _answered(self, pending: Pending[Any], body: Any, now: Instant) -> list[Any]:
+        match pending.about:
             case _Lease(member=member):
                 return self._leased(member, pending.request, body, pending.sent_ms, now)
             case _Question(member=member, to=to):
@@ -263,21 +269,21 @@ class Team:
 
     # Time ----------------------------------------------------------------------------------------
 
-    def _tick(self, view: View, now: Instant) -> list[Any]:
+    def _due_ms(self, member: Member, view: View, now: Instant) -> int | None:
+        """When to look after a member again, if nothing happens before."""
+        due_ms = None if member.is_leasing else member.tenure.next_ms
+        if not self._cache.is_ready or member.tenure.term is None:
+            return due_ms
+        if member.term(view, now) is None:
+            return sooner(due_ms, max(member.acts_at_ms, now.monotonic_ms + BEHIND_PAUSE_MS))
+        due_ms = sooner(due_ms, member.resync_at_ms)
+        if member.asked < ASKS_PER_CONTROLLER_MAX:
+            due_ms = sooner(due_ms, member.queue.next_ms)
+        return due_ms
+
+    def _tick(self, now: Instant) -> list[Any]:
         """The next wake-up, unless it is set already."""
-        due: list[int] = []
-        for member in self._members:
-            if not member.is_leasing:
-                due.append(member.tenure.next_ms)
-            if not self._cache.is_ready or member.tenure.term is None:
-                continue
-            if member.term(view, now) is None:
-                due.append(max(member.acts_at_ms, now.monotonic_ms + BEHIND_PAUSE_MS))
-                continue
-            due.append(member.resync_at_ms)
-            next_ms = member.queue.next_ms
-            if next_ms is not None and member.asked < ASKS_PER_CONTROLLER_MAX:
-                due.append(next_ms)
+        due = [it.due_ms for it in self._members if it.due_ms is not None]
         if not due:
             return []
         at_ms = max(now.monotonic_ms + 1, min(due))

@@ -26,7 +26,7 @@ from holdfast.observe.news import SERVERS, Follow
 from holdfast.observe.shelf import Indexer, Key
 from holdfast.observe.story import Change
 
-__all__ = ["Cache", "Change", "Indexer", "Key", "Told"]
+__all__ = ["Cache", "Change", "Indexer", "Key", "Told", "is_streams"]
 
 RETRY_MIN_MS = 100
 RETRY_MAX_MS = 5_000
@@ -37,6 +37,13 @@ _DOUBLINGS_MAX = 20
 STEADY_MS = 10_000
 
 _WAKE = "cache"
+
+
+def is_streams(stimulus: Any) -> bool:
+    """Whether a stimulus concerns the cache alone, whose owner hears of it by the changes."""
+    if isinstance(stimulus, Pushed | Ended):
+        return True
+    return isinstance(stimulus, Woken) and stimulus.name == _WAKE
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -64,13 +71,17 @@ class Cache:
         invariant(len(self._followed) == len(follows), "a cache follows each kind once")
         self._by_stream: dict[int, Channel] = {}
         self._streams = 0
+        # Once every kind was listed it stays so; owners ask at every step.
+        self._is_ready = False
 
     # What is known -------------------------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
         """Whether every kind has been listed once."""
-        return all(it.story.is_listed for it in self._followed.values())
+        if not self._is_ready:
+            self._is_ready = all(it.story.is_listed for it in self._followed.values())
+        return self._is_ready
 
     @property
     def revision(self) -> int:

@@ -22,6 +22,8 @@ from holdfast.observe.news import Found, Get
 LEASE_MS = 15_000
 # A holder renews three times in the life of its lease, so that one lost renewal costs nothing.
 RENEWALS_PER_LEASE = 3
+# Whoever waits for it looks less often, and once more when it would be free.
+LOOKS_PER_LEASE = 2
 
 
 class _Sighting(msgspec.Struct, frozen=True, gc=False):
@@ -75,9 +77,10 @@ class Tenure:
         if self._waiting or now.monotonic_ms < self._next_ms:
             return None
         self._waiting = True
-        self._next_ms = now.monotonic_ms + self.lease_ms // RENEWALS_PER_LEASE
         if self._term is not None:
+            self._next_ms = now.monotonic_ms + self.lease_ms // RENEWALS_PER_LEASE
             return RenewLease(self._term)
+        self._next_ms = now.monotonic_ms + self.lease_ms // LOOKS_PER_LEASE
         return Get("leases", lease_name(self.scope))
 
     def answered(
@@ -96,6 +99,7 @@ class Tenure:
                     if isinstance(lease, Lease) and lease.spec.holder == self.identity:
                         self._term = Term(self.scope, lease.spec.epoch)
                         self.acknowledged_ms = sent_ms
+                        self._next_ms = sent_ms + self.lease_ms // RENEWALS_PER_LEASE
                         self._seen = None
                         self._may_inherit = False
             case Refusal(reason=reason) if reason is not Reason.CONTENTION:
@@ -128,7 +132,11 @@ class Tenure:
         if seen is None or (seen.epoch, seen.renewals) != (spec.epoch, spec.renewals):
             self._seen = _Sighting(spec.epoch, spec.renewals, now.monotonic_ms)
             return None
-        if now.monotonic_ms - seen.since_ms < spec.duration_ms:
+        free_ms = seen.since_ms + spec.duration_ms
+        if now.monotonic_ms < free_ms:
+            if free_ms < self._next_ms + self.lease_ms // LOOKS_PER_LEASE // 2:
+                # A look just before that moment would tell nothing.
+                self._next_ms = free_ms
             return None
         return self._acquire(spec.epoch, spec.renewals)
 
