@@ -11,6 +11,8 @@ ARGS    ?=
 DATA    ?= data
 LISTEN  ?= 127.0.0.1:6443
 STORE   ?=
+# Into so many nodes `make up` divides this machine.
+AGENTS  ?= 3
 
 # So many seeds are simulated by sim-authority.
 SEEDS   ?= 1000
@@ -33,8 +35,8 @@ system: $(VENV)/.system ## Install the system packages that live tests use (etcd
 $(VENV)/.system: tools/system-packages | $(VENV)/.installed
 	@if tools/system-packages; then touch $@; fi
 
-up: $(VENV)/.installed ## Start a server here (DATA=data LISTEN=127.0.0.1:6443 STORE=); Ctrl-C stops it, the data stays
-	@$(BIN)/python -m holdfast.host serve --data "$(DATA)" --listen "$(LISTEN)" --store "$(STORE)"
+up: $(VENV)/.installed ## Run a whole plane here (DATA=data LISTEN=127.0.0.1:6443 STORE= AGENTS=3); Ctrl-C stops it, the data stays
+	@$(BIN)/holdfast up --data "$(DATA)" --listen "$(LISTEN)" --store "$(STORE)" --agents "$(AGENTS)"
 
 check: $(VENV)/.installed ## Lint, format, types, import layers, purity of the pure rooms; changes nothing
 	$(BIN)/ruff check .

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
-from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.model.errors import HoldfastError, Invalid, OutcomeUnknown, Unavailable
 
 TRACE_VARIABLE = "HOLDFAST_TRACEBACK"
 
@@ -29,6 +30,19 @@ class Code(IntEnum):
     INTERRUPTED = 130
 
 
+class Misused(Invalid):
+    """The command line is wrong, whatever the plane would say."""
+
+
+@contextmanager
+def judged_as_usage() -> Iterator[None]:
+    """What is Invalid in here was so on the command line."""
+    try:
+        yield
+    except Invalid as error:
+        raise Misused(error.message, error.errors) from error
+
+
 CODES_TEXT = """\
 Exit codes: 0 it is done; 1 it was refused or has failed; 2 the command line is wrong;
 3 no server answers, nothing was done; 4 the answer was lost, it may have been done;
@@ -38,6 +52,8 @@ Exit codes: 0 it is done; 1 it was refused or has failed; 2 the command line is 
 def code_of(error: HoldfastError) -> Code:
     """The exit code for an error."""
     match error:
+        case Misused():
+            return Code.USAGE
         case Unavailable():
             return Code.UNREACHABLE
         case OutcomeUnknown():

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from holdfast.cli.ending import plain, warn
+from holdfast.cli.ending import Misused, plain, warn
 from holdfast.cli.tables import Printer, Table
 from holdfast.host.client import Client, paths
 from holdfast.host.client.performing import demand_good
@@ -23,7 +23,10 @@ PAGE = 500
 LIST_TRIES_MAX = 3
 TABLE_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 TABLE, WIDE, JSON, YAML, NAME = "table", "wide", "json", "yaml", "name"
+_FIRST = ("apiVersion", "kind", "metadata")
 FORMS = (TABLE, WIDE, JSON, YAML, NAME)
+# `-o value=status.state` prints one field of each object, for scripts.
+VALUE = "value="
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +72,31 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return Printer(wide=self.form == WIDE, namespaces=self.shows_namespaces)
 
 
+def form_of(text: str) -> str:
+    """The form that is meant by `-o`. Raises Misused."""
+    if text in FORMS or (text.startswith(VALUE) and all(text.removeprefix(VALUE).split("."))):
+        return text
+    raise Misused(
+        f"--output: {text[:40]!r} must be one of {', '.join(FORMS)}, or {VALUE}FIELD such as "
+        f"{VALUE}status.state"
+    )
+
+
 async def get(client: Client, question: Question) -> None:
     """Print what was asked for."""
     if question.is_table:
         show_table(question, await tables(client, question), question.printer())
     else:
         show_document(await objects(client, question), question.form)
+
+
+def value(document: Any, path: str) -> str:
+    """What a field of an object holds; parts that are not there hold nothing."""
+    for step in path.split("."):
+        document = document.get(step) if isinstance(document, dict) else None
+    if document is None or isinstance(document, str):
+        return document or ""
+    return json.dumps(document, ensure_ascii=False)
 
 
 def show_table(question: Question, table: Table, printer: Printer) -> None:
@@ -90,8 +112,17 @@ def show_table(question: Question, table: Table, printer: Printer) -> None:
         warn(f"No {question.kind.plural}{question.place}.")
 
 
-def show_document(document: Any, form: str) -> None:
-    """Print a whole object or list."""
+def _rank(key: str) -> int:
+    return _FIRST.index(key) if key in _FIRST else len(_FIRST)
+
+
+def show_document(document: dict[str, Any], form: str) -> None:
+    """Print a whole object or list, with what it is first."""
+    if form.startswith(VALUE):
+        for one in document.get("items", [document]):
+            print(plain(value(one, form.removeprefix(VALUE))), flush=True)
+        return
+    document = {key: document[key] for key in sorted(document, key=_rank)}
     if form == JSON:
         print(json.dumps(document, indent=2, ensure_ascii=False), flush=True)
     else:

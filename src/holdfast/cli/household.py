@@ -22,7 +22,7 @@ from holdfast.host import facts
 from holdfast.host.client import Client, from_kubeconfig
 from holdfast.host.files import PRIVATE_FILE, private_directory
 from holdfast.host.settings import Listen
-from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.model.errors import Conflict, HoldfastError
 from holdfast.model.kinds.node import Node, NodePhase
 
 SERVER_START_S = 60.0
@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def alone(data: Path) -> Iterator[None]:
-    """Hold the data directory for this process. Raises Unavailable when another one does."""
+    """Hold the data directory for this process. Raises Conflict when another one does."""
     private_directory(data)
     path = data / "up.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
@@ -71,7 +71,7 @@ def alone(data: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise Unavailable(
+            raise Conflict(
                 f"another `holdfast up` (process {holder}) runs on {data}; stop it first, or give "
                 "another --data and --listen"
             ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from holdfast.model.errors import Invalid
+from holdfast.cli.ending import Misused
 from holdfast.model.registry import KINDS, Kind
 
 _BY_NAME = {
@@ -13,7 +13,7 @@ _BY_NAME = {
 
 
 def kind_named(text: str) -> Kind:
-    """The kind that is meant. Raises Invalid with what comes near."""
+    """The kind that is meant. Raises Misused with what comes near."""
     wanted = text.lower().partition(".")[0]
     found = _BY_NAME.get(wanted)
     if found is not None:
@@ -24,14 +24,14 @@ def kind_named(text: str) -> Kind:
         if near
         else "it must be one of " + ", ".join(kind.plural for kind in KINDS)
     )
-    raise Invalid(f"KIND: {text[:63]!r} is no kind; {hint}")
+    raise Misused(f"KIND: {text[:63]!r} is no kind; {hint}")
 
 
 def kind_and_name(kind: str, name: str) -> tuple[Kind, str]:
-    """Both, also from `KIND/NAME` in one word. Raises Invalid."""
+    """Both, also from `KIND/NAME` in one word. Raises Misused."""
     first, slash, second = kind.partition("/")
     if slash and name:
-        raise Invalid(f"NAME: {name[:63]!r} is given beside {kind[:63]!r}, which has one already")
+        raise Misused(f"NAME: {name[:63]!r} is given beside {kind[:63]!r}, which has one already")
     if slash and not second:
-        raise Invalid(f"KIND: {kind[:63]!r} must have a name after the slash")
+        raise Misused(f"KIND: {kind[:63]!r} must have a name after the slash")
     return kind_named(first), second or name

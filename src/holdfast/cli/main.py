@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 
 import click
 
 from holdfast import __version__
-from holdfast.cli import objects, parts
 from holdfast.cli.ending import CODES_TEXT, Code
-from holdfast.cli.tokens import token
-from holdfast.cli.up import up
 
 EPILOG = f"""\
 \b
@@ -22,29 +20,44 @@ A first try, in two terminals:
 {CODES_TEXT}"""
 
 
+# Loaded when they are used: `get` would wait half a second for what only servers need.
+COMMANDS = {
+    "up": "holdfast.cli.up",
+    "get": "holdfast.cli.objects",
+    "apply": "holdfast.cli.objects",
+    "scale": "holdfast.cli.objects",
+    "delete": "holdfast.cli.objects",
+    "token": "holdfast.cli.tokens",
+    "server": "holdfast.cli.parts",
+    "scheduler": "holdfast.cli.parts",
+    "controllers": "holdfast.cli.parts",
+    "agent": "holdfast.cli.parts",
+    "version": "holdfast.cli.objects",
+}
+
+
+class Commands(click.Group):
+    """The commands, in the order in which one meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        found: click.Command = getattr(importlib.import_module(module), cmd_name)
+        return found
+
+
 @click.group(
+    cls=Commands,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 def root() -> None:
     """Holdfast keeps services and jobs running on many machines."""
-
-
-for _command in (
-    up,
-    objects.get,
-    objects.apply,
-    objects.scale,
-    objects.delete,
-    token,
-    parts.server,
-    parts.scheduler,
-    parts.controllers,
-    parts.agent,
-    objects.version,
-):
-    root.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,11 +10,11 @@ import msgspec
 from holdfast import __version__
 from holdfast.cli import applying, getting, watching
 from holdfast.cli.documents import documents
-from holdfast.cli.ending import Code, code_of, complain, run
+from holdfast.cli.ending import Code, Misused, code_of, complain, run
 from holdfast.cli.kinds import kind_and_name
 from holdfast.cli.reaching import client, kubeconfig_option
 from holdfast.host.client import Client, Gone
-from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.model.errors import HoldfastError
 from holdfast.model.registry import Kind
 
 namespace_option = click.option(
@@ -27,7 +27,13 @@ namespace_option = click.option(
 @click.argument("name", default="")
 @namespace_option
 @click.option("-A", "--all-namespaces", is_flag=True, help="Look in all namespaces.")
-@click.option("-o", "--output", type=click.Choice(getting.FORMS), default=getting.TABLE)
+@click.option(
+    "-o",
+    "--output",
+    default=getting.TABLE,
+    metavar="|".join((*getting.FORMS, getting.VALUE + "FIELD")),
+    help="How to show them, such as value=status.state for one field of each.",
+)
 @click.option("-w", "--watch", is_flag=True, help="Go on with whatever changes, until Ctrl-C.")
 @click.option("-l", "--selector", default="", help="Only objects with such labels: k=v,k2!=v2.")
 @click.option("--field-selector", default="", help="Such as metadata.name=hello.")
@@ -46,6 +52,7 @@ def get(
     """Show objects. KIND is one such as workloads, wl or node; several are divided by commas."""
 
     async def command() -> int:
+        form = getting.form_of(output)
         kinds = [kind_and_name(one, name) for one in kind.split(",")]
         async with client(kubeconfig) as to:
             questions = [
@@ -56,7 +63,7 @@ def get(
                     everywhere=all_namespaces,
                     labels=selector,
                     fields=field_selector,
-                    form=output,
+                    form=form,
                 )
                 for named in kinds
             ]
@@ -79,9 +86,9 @@ def _question(
 ) -> getting.Question:
     if everywhere and (name or namespace):
         given = f"NAME: {name!r}" if name else f"--namespace: {namespace!r}"
-        raise Invalid(f"{given} must not be given together with --all-namespaces")
+        raise Misused(f"{given} must not be given together with --all-namespaces")
     if name and (labels or fields):
-        raise Invalid(f"NAME: {name!r} must not be given together with a selector")
+        raise Misused(f"NAME: {name!r} must not be given together with a selector")
     where = "" if everywhere or not kind.namespaced else namespace or to.access.namespace
     return getting.Question(
         kind=kind, name=name, namespace=where, labels=labels, fields=fields, form=form
@@ -91,7 +98,7 @@ def _question(
 async def _show(to: Client, questions: list[getting.Question], watches: bool) -> None:
     if watches:
         if len(questions) > 1:
-            raise Invalid("KIND: must be one kind with --watch")
+            raise Misused("KIND: must be one kind with --watch")
         await watching.watch(to, questions[0])
     for number, question in enumerate(questions):
         if number and question.form in (getting.TABLE, getting.WIDE):
@@ -149,7 +156,7 @@ def scale(kind: str, name: str, replicas: int, namespace: str, kubeconfig: Path 
     async def command() -> int:
         found, called = _one(kind, name)
         if not found.scale:
-            raise Invalid(f"KIND: {found.plural} cannot be scaled; workloads can")
+            raise Misused(f"KIND: {found.plural} cannot be scaled; workloads can")
         async with client(kubeconfig) as to:
             await to.scale(found.struct, called, namespace or to.access.namespace, replicas)
         print(f"{found.singular}.holdfast.dev/{called} scaled to {replicas}")
@@ -181,7 +188,7 @@ def delete(kind: str, name: str, namespace: str, kubeconfig: Path | None) -> int
 def _one(kind: str, name: str) -> tuple[Kind, str]:
     found, called = kind_and_name(kind, name)
     if not called:
-        raise Invalid(f"NAME: must be given: which of the {found.plural}?")
+        raise Misused(f"NAME: must be given: which of the {found.plural}?")
     return found, called
 
 
@@ -197,7 +204,9 @@ def version(kubeconfig: Path | None) -> int:
                 body = await to.read("/version")
         except HoldfastError as error:
             return complain(f"the server's version is not known: {error.message}", code_of(error))
-        print(f"server {msgspec.json.decode(body, type=_Version).git_version}")
+        said = msgspec.json.decode(body, type=_Version).git_version
+        kubernetes, _, own = said.partition("+holdfast-")
+        print(f"server {own or 'unknown'} (speaks the dialect of Kubernetes {kubernetes})")
         return Code.DONE
 
     return run(command())

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.ending import run
+from holdfast.cli.ending import judged_as_usage, run
 from holdfast.cli.reaching import DATA, DATA_VARIABLE
 from holdfast.host import __main__ as host
 from holdfast.host import facts, options, timing
@@ -36,7 +36,10 @@ data_option = click.option(
     help=f"Where everything is kept. Also ${DATA_VARIABLE}.",
 )
 servers_option = click.option(
-    "--server", multiple=True, help="https://HOST:PORT of one server, as often as there are some."
+    "--server",
+    multiple=True,
+    required=True,
+    help="https://HOST:PORT of one server, as often as there are some.",
 )
 
 
@@ -95,7 +98,10 @@ def server(**given: Any) -> int:
     """Run one server."""
 
     async def command() -> int:
-        return await host.run_server(host.settings_of(argparse.Namespace(**given)))
+        with judged_as_usage():
+            settings = host.settings_of(argparse.Namespace(**given))
+            settings.check()
+        return await host.run_server(settings)
 
     _log()
     return run(command())
@@ -143,6 +149,9 @@ def agent(**given: Any) -> int:
     _log()
 
     async def command() -> int:
-        return await options.agent(argparse.Namespace(**given))
+        arguments = argparse.Namespace(**given)
+        with judged_as_usage():
+            options.agent_settings(arguments)
+        return await options.agent(arguments)
 
     return run(command())

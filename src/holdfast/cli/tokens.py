@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.ending import Code, run, warn
+from holdfast.cli.ending import Code, Misused, judged_as_usage, run, warn
 from holdfast.cli.reaching import client, kubeconfig_option
 from holdfast.cli.tables import rows
 from holdfast.host.client import Client
 from holdfast.host.join_tokens import create_token
 from holdfast.host.options import duration
-from holdfast.model.errors import Invalid, Missing
+from holdfast.model.errors import Missing
 from holdfast.model.kinds.token import Token, TokenPurpose
 from holdfast.model.registry import SYSTEM_NAMESPACE
 
@@ -37,9 +37,11 @@ def create(node: str, anyone: bool, ttl: str, quiet: bool, kubeconfig: Path | No
 
     async def command() -> int:
         if bool(node) == anyone:
-            raise Invalid("--node: must be given, or --any, and not both")
+            raise Misused("--node: must be given, or --any, and not both")
         async with client(kubeconfig) as to:
-            text = await create_token(to, node, duration("--ttl", ttl))
+            with judged_as_usage():
+                lasts = duration("--ttl", ttl)
+            text = await create_token(to, node, lasts)
             server = to.access.servers[0]
         if quiet:
             print(text)

@@ -19,7 +19,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from holdfast.cli.ending import Code, complain, plain, run
+from holdfast.cli.ending import Code, complain, judged_as_usage, plain, run
 from holdfast.cli.household import Household, Plan, alone
 from holdfast.cli.parts import ETCD_ACCESS, server_options
 from holdfast.host import timing
@@ -38,7 +38,10 @@ _PASSED = (
 )
 
 
-@click.command(epilog="Example: holdfast up --data /srv/holdfast --listen 0.0.0.0:6443 --agents 1")
+@click.command(
+    short_help="Run a whole plane on this machine.",
+    epilog="Example: holdfast up --data /srv/holdfast --listen 0.0.0.0:6443 --agents 1",
+)
 @server_options
 @click.option(
     "--agents",
@@ -54,8 +57,9 @@ def up(agents: int, **given: Any) -> int:
     """
 
     async def command() -> int:
-        settings = settings_of(argparse.Namespace(**given))
-        settings.check()
+        with judged_as_usage():
+            settings = settings_of(argparse.Namespace(**given))
+            settings.check()
         plan = Plan(
             data=settings.data,
             listen=given["listen"],

@@ -78,6 +78,10 @@ def _node_of(replica: Replica) -> str:
     return binding.node if binding is not None else "-"
 
 
+def _addresses(replica: Replica) -> str:
+    return _joined(replica.status.process.addresses)
+
+
 def _waits_for(replica: Replica) -> str:
     pending = replica.status.pending
     return ",".join(pending.reasons) if pending is not None else ""
@@ -108,6 +112,7 @@ COLUMNS: dict[type[Object], tuple[Column, ...]] = {
         _of("Node", _node_of, "where it runs"),
         _count("Restarts", lambda o: o.status.process.restarts, "how often it was started again"),
         _of("Waits for", _waits_for, "why it waits"),
+        _of("Addresses", _addresses, "where it can be reached", wide=True),
         _of("Workload", lambda o: o.spec.workload, "what it belongs to", wide=True),
         _of("Revision", lambda o: o.spec.revision or "-", "of which template", wide=True),
     ),
