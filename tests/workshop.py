@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
+import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,7 +18,11 @@ from holdfast.host.runtime.runtime import Runtime
 from holdfast.model.kinds.template import Template
 
 PATIENCE_S = 30.0
-_uids = itertools.count()
+
+
+def new_uid() -> str:
+    """Never the same: what a broken run left behind must not be taken for work of this one."""
+    return str(uuid.uuid4())
 
 
 def command(script: str) -> Template:
@@ -68,7 +72,7 @@ class Workshop:
         number: int = 0,
     ) -> Attempt:
         """Launch it with a deadline so far from now; None is without."""
-        attempt = Attempt(uid or f"u{next(_uids)}", number)
+        attempt = Attempt(uid or new_uid(), number)
         deadline_ms = monotonic_ms() + within_ms if within_ms is not None else None
         self.do(Launch(attempt, "team", f"web-{attempt.uid}", template, 7, deadline_ms, grace_ms))
         return attempt

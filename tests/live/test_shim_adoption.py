@@ -71,9 +71,9 @@ def test_an_attempt_is_started_once(tmp_path: Path) -> None:
     async def story() -> None:
         folder = tmp_path / "replicas"
         async with workshop(folder, leaves_work=True) as first:
-            await first.launched(command("echo once; sleep 60"), uid="u")
+            attempt = await first.launched(command("echo once; sleep 60"))
         async with workshop(folder) as second:
-            attempt = second.launch(command("echo twice; sleep 60"), uid="u")
+            second.launch(command("echo twice; sleep 60"), uid=attempt.uid)
             told = await second.heard(NotLaunched, attempt)
             assert "was started before" in told.process.reason
             (item,) = (await second.inventory()).items

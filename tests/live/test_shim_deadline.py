@@ -16,7 +16,7 @@ from holdfast.agent.words import DEADLINE_PASSED, Attempt, Exited, Extend, Launc
 from holdfast.host.clock import boot_id, monotonic_ms
 from holdfast.host.runtime.attempts import Attempts
 from tests.shim_script import Script, read, scripts
-from tests.workshop import command, eventually, marked, play, workshop
+from tests.workshop import command, eventually, marked, new_uid, play, workshop
 
 # How much later than the script's time a busy machine may be.
 LATE_MS = 1_000
@@ -101,12 +101,21 @@ def test_the_deadline_is_held_when_the_agent_is_not_there(
 
     [INV2, SC6]
     """
-    folder, attempt = tmp_path / "replicas", Attempt("alone", 0)
+    folder, attempt = tmp_path / "replicas", Attempt(new_uid(), 0)
     script = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 60' &) ; sleep 60"
     began_ms = monotonic_ms()
     within_ms, grace_ms = 1_500, 300
     agent = subprocess.Popen(
-        [sys.executable, "-m", "tests.live.shim_agent", str(folder), "1500", "300", script],
+        [
+            sys.executable,
+            "-m",
+            "tests.live.shim_agent",
+            str(folder),
+            attempt.uid,
+            "1500",
+            "300",
+            script,
+        ],
         stdout=subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
@@ -114,11 +123,12 @@ def test_the_deadline_is_held_when_the_agent_is_not_there(
     try:
         assert agent.stdout is not None
         assert agent.stdout.readline() == b"launched\n"
-        agent.send_signal(blow)
-        assert len(marked(attempt)) >= 2
         attempts = Attempts(folder)
 
         async def story() -> None:
+            # The work, and what it started in a session of its own.
+            await eventually(lambda: len(marked(attempt)) >= 2)
+            agent.send_signal(blow)
             await eventually(lambda: not attempts.look(attempt).is_alive)
 
         play(story())

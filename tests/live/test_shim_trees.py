@@ -146,6 +146,20 @@ def test_a_shim_that_is_told_to_end_stops_its_work_first(
     play(story())
 
 
+def test_work_that_is_paused_hears_that_it_should_stop(isolation: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with workshop(tmp_path / "replicas", isolation) as one:
+            attempt = await one.launched(
+                command("trap 'exit 6' TERM; echo; kill -STOP $$; sleep 9")
+            )
+            await one.prints(attempt)
+            one.do(Halt(attempt, 5_000))
+            process = (await one.heard(Exited, attempt)).process
+            assert (process.reason, process.exit_code) == ("Stopped", 6)
+
+    play(story())
+
+
 def test_work_cannot_kill_its_shim_from_inside_its_namespace(tmp_path: Path) -> None:
     """[INV2]"""
     if find().isolation == "session":
