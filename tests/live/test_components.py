@@ -27,9 +27,9 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess, workload
 
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 # Short, so that the test is; all else has the time that it usually has.
-FENCE = ("--self-stop-after", "3", "--stop-grace", "1", "--ack-window", "0.5", "--kill-bound", "1")
+FENCE = ("--self-stop-after", "6", "--stop-grace", "1", "--ack-window", "1", "--kill-bound", "1")
 SERVE = (
     "import http.server, os\n"
     "class Hello(http.server.BaseHTTPRequestHandler):\n"
@@ -96,7 +96,7 @@ async def settled(look: Callable[[], Any], condition: Callable[[Any], Any]) -> A
         seen = await look()
         if condition(seen):
             return seen
-        assert time.monotonic() < deadline, seen
+        assert time.monotonic() < deadline, f"last seen: {seen}"
         await asyncio.sleep(0.1)
 
 
