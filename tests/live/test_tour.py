@@ -1,7 +1,8 @@
 """The tour of the README, typed as it is printed: once with kubectl, once with holdfast.
 
-Nothing is played here: `make up` runs a plane of six processes, the service answers http, its process
-is killed with -9, a node joins with a token, and the plane is stopped and started again in between.
+Nothing is played here: `make up` runs a plane of six processes, the service answers http, its
+process is killed with -9, a node joins with a token, and the plane is stopped and started again in
+between.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Terminal:
 
     def run(self, command: str) -> Path:
         """Run a command that goes on, in a terminal of its own; where its output is."""
-        name = command.split()[0]
+        name = command.split(maxsplit=1)[0]
         log = self.folder / f"{Path(name).name}.out"
         with log.open("wb") as out:
             script = "\n".join([*self._exports, command])
@@ -142,7 +143,7 @@ class Terminal:
         return time.monotonic() - began
 
     def is_running(self, command: str) -> bool:
-        return command.split()[0] in self._running
+        return command.split(maxsplit=1)[0] in self._running
 
     def close(self) -> None:
         for process in self._running.values():
@@ -174,10 +175,10 @@ def follow(terminal: Terminal, command: str, step: Step) -> None:
     """Type a command, and read it again as a person would until it shows what it should."""
     if command.startswith(("make up", "eval ")):
         if terminal.is_running(command):
-            assert terminal.press_ctrl_c(command.split()[0]) < STOP_S
+            assert terminal.press_ctrl_c(command.split(maxsplit=1)[0]) < STOP_S
         log = terminal.run(command)
         eventually(log.read_text, step, START_S)
-    elif "=" in command.split()[0] or command.startswith("export "):
+    elif "=" in command.split(maxsplit=1)[0] or command.startswith("export "):
         terminal.keep(command)
     elif " get " in command or command.startswith("curl"):
         eventually(lambda: terminal.type(f"{command} 2>&1 || true"), step, STEP_S)
@@ -201,7 +202,7 @@ def eventually(look: Callable[[], str], step: Step, timeout_s: float) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("variant", [KUBECTL, HOLDFAST])
 def test_the_tour_of_the_readme_goes_as_printed(variant: str, terminal: Terminal) -> None:
-    """[A4, A6, A10, C7]"""
+    """[A6, A10, C7.3, C7.4, H1, H8]"""
     if shutil.which("kubectl") is None:
         pytest.skip("no kubectl: `make system` installs one")
     typed = commands(variant)

@@ -39,7 +39,7 @@ class Ward:
         self.lives = 0
         self._greeting, self._tell = greeting, tell
         self._process: asyncio.subprocess.Process | None = None
-        self._is_stopping = False
+        self._stopping = asyncio.Event()
         self._care: asyncio.Task[None] | None = None
 
     @property
@@ -68,7 +68,7 @@ class Ward:
 
     async def stop(self, timeout_s: float) -> None:
         """End it in order, or by force when that takes too long."""
-        self._is_stopping = True
+        self._stopping.set()
         self.signal(signal.SIGTERM)
         if self._care is None:
             return
@@ -114,18 +114,17 @@ class Ward:
 
     async def _tend(self) -> None:
         pause_s = PAUSE_S
-        while True:
-            invariant(self._process is not None, f"{self.name} lives when it is waited for")
+        while self._process is not None:
             began = time.monotonic()
-            code = await self._process.wait()  # type: ignore[union-attr]
+            code = await self._process.wait()
             self._process = None
-            if self._is_stopping:
+            if self._stopping.is_set():
                 return
             lived_s = time.monotonic() - began
             pause_s = PAUSE_S if lived_s > WELL_S else min(pause_s * 2, PAUSE_MAX_S)
             self._tell(self._ended(code, lived_s, pause_s))
-            await asyncio.sleep(pause_s)
-            if self._is_stopping:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
                 return
             await self._spawn()
 

@@ -1,0 +1,61 @@
+"""Which object a document is about, and what is said when it does not tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.cli.applying import target
+from holdfast.cli.documents import Document
+from holdfast.model.errors import Invalid
+
+GOOD: dict[str, Any] = {
+    "apiVersion": "holdfast.dev/v1",
+    "kind": "Workload",
+    "metadata": {"name": "hello"},
+}
+
+
+def of(**changes: Any) -> Document:
+    return Document("a.yaml", "document 1", {**GOOD, **changes})
+
+
+def test_a_document_without_a_namespace_goes_where_the_command_says() -> None:
+    """[B4]"""
+    assert target(of(), "shop").path == ("/apis/holdfast.dev/v1/namespaces/shop/workloads/hello")
+    own = of(metadata={"name": "hello", "namespace": "own"})
+    assert target(own, "shop").namespace == "own"
+
+
+def test_an_object_of_the_whole_cluster_has_no_namespace() -> None:
+    """[B4]"""
+    assert target(of(kind="Tenant"), "shop").path == "/apis/holdfast.dev/v1/tenants/hello"
+
+
+def test_a_name_cannot_lead_to_another_path() -> None:
+    """[B4]"""
+    found = target(of(metadata={"name": "../../tokens/x", "namespace": "a/b"}), "shop")
+    assert found.path.endswith("/namespaces/a%2Fb/workloads/..%2F..%2Ftokens%2Fx")
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"apiVersion": "v1"}, "apiVersion: 'v1' must be holdfast.dev/v1"),
+        ({"apiVersion": None}, "apiVersion: nothing must be holdfast.dev/v1"),
+        ({"kind": ""}, "kind: '' must be given, such as Workload"),
+        ({"kind": 7}, "kind: 7 must be given, such as Workload"),
+        ({"kind": "Workloa"}, "kind: 'Workloa' is no kind; did you mean workloads?"),
+        ({"metadata": []}, "metadata.name: nothing must be given: an apply needs a name"),
+        ({"metadata": {"name": 3}}, "metadata.name: 3 must be given: an apply needs a name"),
+        ({"metadata": {"name": "a", "namespace": 5}}, "metadata.namespace: 5 must be a text"),
+    ],
+)
+def test_what_is_wrong_is_told_with_field_value_and_rule(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    """[B4]"""
+    with pytest.raises(Invalid) as caught:
+        target(of(**changes), "shop")
+    assert caught.value.message == sentence

@@ -1,0 +1,81 @@
+"""Exit codes and sentences: what a script and a person get when a command fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.cli.ending import TRACE_VARIABLE, Code, Misused, code_of, plain, run
+from holdfast.model.errors import (
+    Conflict,
+    Forbidden,
+    HoldfastError,
+    Invalid,
+    Missing,
+    OutcomeUnknown,
+    Unavailable,
+)
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (Conflict("c"), Code.FAILED),
+        (Forbidden("f"), Code.FAILED),
+        (Missing("m"), Code.FAILED),
+        (Invalid("i"), Code.FAILED),
+        (Misused("u"), Code.USAGE),
+        (Unavailable("away"), Code.UNREACHABLE),
+        (OutcomeUnknown("lost"), Code.UNKNOWN),
+    ],
+)
+def test_a_script_can_tell_what_may_be_repeated_blindly(error: HoldfastError, code: Code) -> None:
+    """[E5]"""
+    assert code_of(error) is code
+
+
+def failing(error: BaseException) -> Callable[[], int]:
+    async def command() -> int:
+        raise error
+
+    return lambda: run(command())
+
+
+def test_a_lost_answer_is_never_told_as_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    """[E5, F6]"""
+    assert failing(OutcomeUnknown("no answer in time"))() == Code.UNKNOWN
+    assert capsys.readouterr().err == (
+        "holdfast: no answer in time; it may have been done all the same: look before trying "
+        "again\n"
+    )
+
+
+def test_a_bug_is_one_sentence_and_a_traceback_only_on_request(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[A7]"""
+    monkeypatch.delenv(TRACE_VARIABLE, raising=False)
+    assert failing(ZeroDivisionError("by zero"))() == Code.FAILED
+    said = capsys.readouterr().err
+    assert "this is a bug in Holdfast: ZeroDivisionError: by zero" in said
+    assert said.count("\n") == 1
+    monkeypatch.setenv(TRACE_VARIABLE, "1")
+    with pytest.raises(ZeroDivisionError):
+        failing(ZeroDivisionError("by zero"))()
+
+
+def test_an_interrupted_command_says_nothing() -> None:
+    """[A7]"""
+    assert failing(KeyboardInterrupt())() == Code.INTERRUPTED
+
+
+def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """[A7]"""
+    assert failing(FileNotFoundError(2, "No such file or directory", "a.yaml"))() == Code.FAILED
+    assert capsys.readouterr().err == "holdfast: a.yaml: No such file or directory\n"
+
+
+def test_what_others_wrote_cannot_command_the_terminal() -> None:
+    """[A7]"""
+    assert plain("a\x1b[31mred\x07\u202e\n") == "a\ufffd[31mred\ufffd\ufffd\n"

@@ -1,0 +1,71 @@
+"""Which parts a plane on one machine has, and what each is started with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.household import Household, Plan, alone, share
+from holdfast.host.__main__ import parser
+from holdfast.host.options import agent_settings
+from holdfast.model import quantity
+from holdfast.model.errors import Conflict
+
+
+def plan(folder: Path, agents: int = 2) -> Plan:
+    return Plan(
+        data=folder / "data",
+        listen="127.0.0.1:0",
+        pki=folder / "data" / "pki",
+        server=("--data", str(folder / "data")),
+        agents=agents,
+    )
+
+
+def test_shares_of_the_machine_never_add_up_to_more_than_it_has() -> None:
+    """[INV4]"""
+
+    def of(agents: int) -> dict[str, int]:
+        pairs = (it.partition("=") for it in share(agents)[1::2])
+        return {name: quantity.capacity(name, amount) for name, _, amount in pairs}
+
+    whole = of(1)
+    for agents in (2, 3, 7):
+        assert all(0 < of(agents)[it] * agents <= whole[it] for it in ("cpu", "memory"))
+
+
+def test_every_part_understands_what_it_is_started_with(tmp_path: Path) -> None:
+    """[A10]"""
+    household = Household(plan(tmp_path), lambda text: None)
+    household.url = "https://127.0.0.1:6443"
+    assert [it.name for it in household.all] == [
+        "server",
+        "scheduler",
+        "controllers",
+        "node-1",
+        "node-2",
+    ]
+    agents = []
+    for ward in household.others:
+        arguments = parser().parse_args(household._arguments(ward.name))
+        assert arguments.server == ["https://127.0.0.1:6443"]
+        if arguments.command == "agent":
+            agents.append(agent_settings(arguments))
+    assert [it.node for it in agents] == ["node-1", "node-2"]
+    assert len({it.data for it in agents}) == 2
+    assert len({it.facts.zone for it in agents}) == 2
+
+
+def test_a_directory_that_is_held_is_refused_with_whom_to_look_for(tmp_path: Path) -> None:
+    """[C6.1]"""
+    data = tmp_path / "data"
+    with alone(data):
+        with (
+            pytest.raises(Conflict, match=rf"another `holdfast up` \(process {os.getpid()}\)"),
+            alone(data),
+        ):
+            pytest.fail("two hold it")
+    with alone(data):
+        assert data.stat().st_mode & 0o077 == 0

@@ -1,0 +1,130 @@
+"""The command line itself: helps, usage, and that nothing wrong ends in a traceback."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast import __version__
+from holdfast.cli.ending import Code
+from holdfast.cli.main import COMMANDS, main
+from holdfast.cli.tokens import fate
+from holdfast.cli.up import passed_on
+from holdfast.host.__main__ import parser, settings_of
+from holdfast.model.kinds.token import Token, TokenSpec, TokenStatus
+from holdfast.model.meta import ObjectMeta
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plane of whoever runs the tests is spoken to."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("HOLDFAST_DATA", raising=False)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "token create", "token list", "token revoke"])
+def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """[A7]"""
+    assert main([*command.split(), "--help"]) == 0
+    assert f"Usage: holdfast {command}" in capsys.readouterr().out
+
+
+def test_the_help_lists_all_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    """[A7]"""
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  {command} " in said for command in COMMANDS)
+    assert all(f"{code.value} " in said for code in Code)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"holdfast {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "line, sentence",
+    [
+        ("nix", "No such command 'nix'"),
+        ("get", "Missing argument 'KIND'"),
+        ("get wl --nix", "No such option"),
+        ("get worklods", "did you mean workloads?"),
+        ("get wl -o xml", "--output: 'xml' must be one of"),
+        ("get wl/a b", "which has one already"),
+        ("scale wl a --replicas -1", "-1 is not in the range"),
+        ("scale node a --replicas 1", "nodes cannot be scaled"),
+        ("delete wl", "NAME: must be given"),
+        ("token create", "--node: must be given, or --any"),
+        ("up --agents 65", "65 is not in the range"),
+        ("up --listen 7", "'7' is no address"),
+        ("up --fence-after 1", "--fence-after: 1: must be at least"),
+        ("up --store nix", "is none of sqlite:PATH"),
+        ("server --name UPPER", "is no name for a server"),
+        ("scheduler", "Missing option '--server'"),
+        ("agent --server http://x", "--server: http://x: must begin with https://"),
+        ("agent --server https://x --capacity cpu", "--capacity: cpu: must read KEY=VALUE"),
+        ("agent --server https://x --capacity cpu=x,memory=1Gi", "--capacity: cpu=x"),
+    ],
+)
+def test_a_wrong_command_line_is_told_and_ends_with_2(
+    line: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """[A7]"""
+    assert main(line.split()) == Code.USAGE
+    caught = capsys.readouterr()
+    assert sentence in caught.err
+    assert caught.out == ""
+
+
+def test_a_plane_that_nobody_named_is_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[A7]"""
+    assert main(["get", "nodes"]) == Code.FAILED
+    assert "which plane? There is no data/kubeconfig here" in capsys.readouterr().err
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
+    assert main(["get", "nodes"]) == Code.FAILED
+    assert "KUBECONFIG: /nowhere/config is not there" in capsys.readouterr().err
+    assert main(["get", "nodes", "--kubeconfig", "mine"]) == Code.FAILED
+    assert "the kubeconfig mine cannot be read" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_told_before_anybody_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """[B4]"""
+    assert main(["apply", "-f", "nix.yaml"]) == Code.FAILED
+    assert (
+        capsys.readouterr().err == "holdfast: nix.yaml cannot be read: No such file or directory\n"
+    )
+
+
+def test_the_server_of_up_is_started_with_what_up_was_given() -> None:
+    """[A10]"""
+    given = {
+        it.dest: it.default
+        for it in parser()._subparsers._group_actions[0].choices["serve"]._actions
+    }  # type: ignore[union-attr, index, call-overload]
+    given |= {
+        "data": Path("d"),
+        "cert_name": ("a", "b"),
+        "self_stop_after": "7",
+        "etcd_user": "u",
+        "name": "s1",
+    }
+    settings = settings_of(parser().parse_args(["serve", *passed_on(given)]))
+    assert settings.names == ("a", "b")
+    assert settings.fence.self_stop_after_ms == 7_000
+    assert (settings.name, settings.etcd.user, settings.data) == ("s1", "u", Path("d"))
+
+
+def test_a_token_tells_what_became_of_it() -> None:
+    """[A7]"""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    later, earlier = now + timedelta(hours=1), now - timedelta(hours=1)
+
+    def of(spec: TokenSpec, status: TokenStatus = TokenStatus()) -> str:
+        return fate(Token(ObjectMeta(name="t"), spec=spec, status=status), now)
+
+    assert of(TokenSpec(expires=later)) == "waits"
+    assert of(TokenSpec(expires=earlier)) == "expired"
+    assert of(TokenSpec(expires=later, revoked=True)) == "revoked"
+    assert of(TokenSpec(expires=earlier), TokenStatus(used_by="n1")) == "used by n1"
