@@ -8,7 +8,16 @@ import signal
 import subprocess
 from pathlib import Path
 
-from holdfast.agent.words import Attempt, Clear, Exited, Extend, Halt, NotLaunched
+from holdfast.agent.words import (
+    DEADLINE_PASSED,
+    Attempt,
+    Clear,
+    Exited,
+    Extend,
+    Halt,
+    Launched,
+    NotLaunched,
+)
 from holdfast.host.clock import boot_id, monotonic_ms
 from holdfast.host.runtime.survivors import start_of
 from holdfast.model.kinds.template import Port, Template
@@ -66,19 +75,29 @@ def test_only_the_latest_attempt_that_began_is_found(tmp_path: Path) -> None:
 
 
 def test_an_attempt_is_started_once(tmp_path: Path) -> None:
-    """Whoever asks again gets a refusal, and the work that runs is left alone. [INV2]"""
+    """Whoever asks again is told of the one that runs, or how it ended: never that it does not run,
+    for then a second copy might be started elsewhere. [INV2]
+    """
 
     async def story() -> None:
         folder = tmp_path / "replicas"
         async with workshop(folder, leaves_work=True) as first:
             attempt = await first.launched(command("echo once; sleep 60"))
+            process = first.told[0].process
+            over = await first.launched(command("exit 3"))
+            await first.heard(Exited, over)
+            never = first.launch(command("exit 3"), within_ms=-1)
+            await first.heard(NotLaunched, never)
         async with workshop(folder) as second:
-            second.launch(command("echo twice; sleep 60"), uid=attempt.uid)
-            told = await second.heard(NotLaunched, attempt)
-            assert "was started before" in told.process.reason
-            (item,) = (await second.inventory()).items
-            assert item.is_running
-            assert second.output(attempt) == "once\n"
+            for again in (attempt, over, never):
+                second.launch(command("echo twice; sleep 60"), uid=again.uid)
+            assert (await second.heard(Launched, attempt)).process == process
+            assert await second.prints(attempt) == ["once"]
+            assert (await second.heard(Exited, over)).process.exit_code == 3
+            assert (await second.heard(NotLaunched, never)).process.reason == DEADLINE_PASSED
+            second.do(Halt(attempt, 2_000))
+            assert (await second.heard(Exited, attempt)).process.id == process.id
+            assert not marked(attempt)
 
     play(story())
 

@@ -6,6 +6,7 @@ Made by `runtime` when it launches or adopts work, and gone when the end of that
 from __future__ import annotations
 
 import asyncio
+import math
 
 from holdfast.agent.words import Attempt
 from holdfast.host.runtime.attempts import Choices
@@ -64,10 +65,10 @@ class Held:
         if self._line is not None and self._stop_by_ms is not None:
             self._line.say(f"stop {max(0, self._stop_by_ms - self._now_ms())}")
 
-    def overdue_in_s(self) -> float | None:
-        """In how long the shim has surely failed to stop it; None when nobody asked it to."""
+    def overdue_in_s(self) -> float:
+        """In how long the shim has surely failed to stop it as it was asked to."""
         if self._stop_by_ms is None:
-            return None
+            return math.inf
         return max(0, self._stop_by_ms + KILL_BOUND_MS - self._now_ms()) / 1000
 
     @staticmethod

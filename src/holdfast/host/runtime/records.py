@@ -129,8 +129,8 @@ def running(of: State, limits: dict[str, str], addresses: dict[str, str]) -> Pro
 def ended(of: Exit) -> Process:
     """The process as its replica shows it when it has ended."""
     return Process(
-        id=of.work.name(of.boot) if of.work.pid else "",
-        started_at=timestamp(of.started_ms) if of.started_ms else None,
+        id=of.work.name(of.boot) if of.is_started else "",
+        started_at=timestamp(of.started_ms) if of.is_started else None,
         exit_code=of.code if of.code >= 0 else None,
         signal=of.signal or None,
         reason=of.reason if of.reason == DEADLINE_PASSED else _reason(of),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,13 +39,13 @@ from holdfast.host.runtime.attempts import Attempts, Choices
 from holdfast.host.runtime.following import Following
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.line import open_line
-from holdfast.host.runtime.starting import Place, start
-from holdfast.model.errors import HoldfastError, invariant
+from holdfast.host.runtime.starting import Place, StartedBefore, start
+from holdfast.host.runtime.turns import Turns
+from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
 from holdfast.model.kinds.replica import Process
 
 # Starting work waits for the disk and for forks: more of it at once makes nothing faster.
 THREADS_MAX = 4
-JOBS_MAX = 20_000
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -67,9 +67,7 @@ class Runtime:
         self._held: dict[Attempt, Held] = {}
         # The last `Extend`, for work that is adopted after it.
         self._until_ms: int | None = None
-        # The last job of each replica, behind which the next one waits.
-        self._turns: dict[str, asyncio.Task[None]] = {}
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._turns = Turns(self._report)
         self._place: Place | None = None
         self._post: Callable[[Any], None] = lambda stimulus: None
         self._fail: Callable[[BaseException], None] = lambda bug: None
@@ -98,10 +96,7 @@ class Runtime:
 
     async def stop(self) -> None:
         """Let go of everything. The work runs on, held by its shims."""
-        jobs = tuple(self._jobs)
-        for job in jobs:
-            job.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
+        await self._turns.cancel()
         for held in self._held.values():
             held.let_go()
         self._held.clear()
@@ -114,46 +109,17 @@ class Runtime:
         proc = "own" if place.program.has_own_proc else "host"
         return {"cpu": "none", "memory": "none", "isolation": place.program.isolation, "proc": proc}
 
-    # Jobs ----------------------------------------------------------------------------------------
-
     def _ready(self) -> Place:
-        invariant(self._place is not None, "the runtime was not started")
-        return self._place  # type: ignore[return-value]
+        if self._place is None:
+            raise InvariantBroken("the runtime was not started")
+        return self._place
+
+    def _report(self, bug: BaseException) -> None:
+        # Whoever hears of bugs is known only from `start` on.
+        self._fail(bug)
 
     async def _in_thread(self, work: Callable[..., _T], *arguments: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
-
-    def _begin(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        invariant(len(self._jobs) < JOBS_MAX, f"more than {JOBS_MAX} jobs are under way")
-        task = asyncio.create_task(self._guarded(job))
-        self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
-        return task
-
-    async def _guarded(self, job: Coroutine[Any, Any, None]) -> None:
-        try:
-            await job
-        except Exception as bug:
-            # Whatever the world can do to a job is handled in it; this is ours, and stops us.
-            self._fail(bug)
-            raise
-
-    def _next(self, uid: str, job: Coroutine[Any, Any, None]) -> None:
-        """Do this job when all earlier ones of the replica are done."""
-        before = self._turns.get(uid)
-
-        async def turn() -> None:
-            if before is not None:
-                await asyncio.wait([before])
-            await job
-
-        self._turns[uid] = task = self._begin(turn())
-
-        def done(_: object) -> None:
-            if self._turns.get(uid) is task:
-                del self._turns[uid]
-
-        task.add_done_callback(done)
 
     # Effects -------------------------------------------------------------------------------------
 
@@ -161,7 +127,7 @@ class Runtime:
         held = Held(effect.attempt, self._ready().boot)
         invariant(effect.attempt not in self._held, f"{effect.attempt} was launched before")
         self._held[effect.attempt] = held
-        self._next(effect.attempt.uid, self._start(effect, held))
+        self._turns.follow(effect.attempt.uid, self._start(effect, held))
 
     def _extend(self, effect: Extend) -> None:
         self._until_ms = effect.deadline_ms
@@ -169,14 +135,13 @@ class Runtime:
             held.extend(effect.deadline_ms)
 
     def _halt(self, effect: Halt) -> None:
-        self._next(effect.attempt.uid, self._stop(effect))
+        self._turns.follow(effect.attempt.uid, self._stop(effect))
 
     def _clear(self, effect: Clear) -> None:
-        self._next(effect.uid, self._remove(effect.uid))
+        self._turns.follow(effect.uid, self._remove(effect.uid))
 
     def _look_around(self, effect: LookAround) -> None:
-        before = tuple(self._turns.values())
-        self._begin(self._take_stock(before))
+        self._turns.begin(self._take_stock(self._turns.pending()))
 
     async def _start(self, effect: Launch, held: Held) -> None:
         place = self._ready()
@@ -185,6 +150,11 @@ class Runtime:
             addresses = held.ports.addresses(self._address)
             held.choices = Choices(effect.namespace, effect.name, addresses, held.ports.picked)
             near = await self._in_thread(start, effect, place, held.ports.numbers, held.choices)
+        except StartedBefore:
+            del self._held[effect.attempt]
+            held.let_go()
+            await self._take_over(effect.attempt)
+            return
         except (HoldfastError, OSError) as error:
             del self._held[effect.attempt]
             held.let_go()
@@ -192,7 +162,16 @@ class Runtime:
             self._post(NotLaunched(effect.attempt, Process(reason=reason)))
             return
         held.connect(await open_line(near))
-        self._begin(self._watch(held))
+        self._turns.begin(self._watch(held))
+
+    async def _take_over(self, attempt: Attempt) -> None:
+        """To say that it does not run would be a lie on which a second copy could be started."""
+        held, ended = await self._find(attempt)
+        if ended is None or ended.started_at is not None:
+            self._post(Launched(attempt, held.process))
+        if ended is not None:
+            kind = Exited if ended.started_at is not None else NotLaunched
+            self._post(kind(attempt, ended))
 
     async def _watch(self, held: Held) -> None:
         """Tell the agent when it begins and when it has ended."""
@@ -226,8 +205,9 @@ class Runtime:
         return records.running(held.state, self.limits, held.choices.addresses)
 
     def _follow(self) -> Following:
-        invariant(self._following is not None, "the runtime was not started")
-        return self._following  # type: ignore[return-value]
+        if self._following is None:
+            raise InvariantBroken("the runtime was not started")
+        return self._following
 
     async def _stop(self, effect: Halt) -> None:
         held = self._held.get(effect.attempt)
@@ -237,9 +217,7 @@ class Runtime:
                 self._post(Exited(effect.attempt, ended))
                 return
         held.stop(effect.grace_ms)
-        overdue_s = held.overdue_in_s()
-        invariant(overdue_s is not None, "a stop that was asked for has an end")
-        self._begin(self._see_to_it(held, overdue_s or 0.0))
+        self._turns.begin(self._see_to_it(held, held.overdue_in_s()))
 
     async def _see_to_it(self, held: Held, overdue_s: float) -> None:
         """A shim that is itself stopped or stuck is ended, and its work with it."""
@@ -293,7 +271,7 @@ class Runtime:
         held.is_known = True
         held.process = self._process(held)
         self._held[attempt] = held
-        self._begin(self._watch(held))
+        self._turns.begin(self._watch(held))
         return held, None
 
 

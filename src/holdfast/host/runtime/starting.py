@@ -19,7 +19,7 @@ from holdfast.host.runtime import beneath
 from holdfast.host.runtime.attempts import LAUNCH, WORK, Attempts, Choices, lock
 from holdfast.host.runtime.shim_binary import ShimProgram
 from holdfast.host.runtime.surroundings import User, check_supported, surroundings, user
-from holdfast.model.errors import Invalid, InvariantBroken, Unavailable
+from holdfast.model.errors import InvariantBroken, Unavailable
 from holdfast.model.kinds.template import Template
 
 # The program that we start only forks; the shim is its child.
@@ -27,6 +27,10 @@ FORK_TIMEOUT_S = 10
 PRIVATE, PASSABLE = 0o700, 0o711
 
 _log = logging.getLogger(__name__)
+
+
+class StartedBefore(Exception):
+    """An earlier agent has started this very attempt: it runs, or it ran."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -39,7 +43,10 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def start(of: Launch, place: Place, ports: Mapping[str, int], choices: Choices) -> socket.socket:
-    """Start it. Invalid, Unavailable or OSError mean that nothing runs and nothing will."""
+    """Start it. Invalid, Unavailable or OSError mean that nothing runs and nothing will.
+
+    StartedBefore means the opposite, and that nothing more was started.
+    """
     check_supported(of.template)
     runs_as = user(of.template.user)
     attempts = place.attempts
@@ -82,7 +89,7 @@ def _make_room(of: Launch, attempts: Attempts, mode: int) -> None:
     except FileExistsError:
         seen = attempts.look(of.attempt)
         if seen.is_alive or seen.state is not None or seen.exit is not None:
-            raise Invalid(f"attempt {of.attempt.number} of {of.name} was started before") from None
+            raise StartedBefore(f"attempt {of.attempt.number} of {of.name}") from None
         # An agent died between making the directory and starting the shim.
         with attempts.of_replica(of.attempt.uid) as replica:
             beneath.remove(str(of.attempt.number), replica)
