@@ -121,11 +121,12 @@ class Household:
     async def start_others(self) -> None:
         """Start all others at once and wait until each works. Raises Unavailable."""
         for ward in self.others:
-            ward.arguments = self._arguments(ward.name)
+            ward.arguments = self.arguments_of(ward.name)
             await ward.start()
         await asyncio.gather(*(ward.greeted(PART_START_S) for ward in self.others))
 
-    def _arguments(self, name: str) -> tuple[str, ...]:
+    def arguments_of(self, name: str) -> tuple[str, ...]:
+        """What a part other than the server is started with."""
         where = ("--server", self.url, "--pki", str(self.plan.pki))
         if name not in self.plan.nodes:
             return (name, *where)

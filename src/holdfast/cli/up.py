@@ -13,7 +13,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -83,6 +83,13 @@ def passed_on(given: dict[str, Any]) -> tuple[str, ...]:
     return tuple(made)
 
 
+def _named(agents: int) -> str:
+    """All parts but the server, for a sentence."""
+    if not agents:
+        return "the scheduler and the controllers"
+    return f"the scheduler, the controllers and {agents} node{'s' if agents > 1 else ''}"
+
+
 class _Up:
     """One run of the command."""
 
@@ -114,6 +121,7 @@ class _Up:
         def on_signal() -> None:
             if self._signalled.is_set():
                 # A second one ends everything at once, which loses nothing that was acknowledged.
+                self._console.show_cursor()
                 os._exit(Code.INTERRUPTED)
             self._signalled.set()
 
@@ -138,19 +146,18 @@ class _Up:
         with self._doing("Starting the server"):
             await household.start_server()
         self._say(f"The server is ready at {household.url}")
-        nodes = f" and {self._plan.agents} nodes" if self._plan.agents else ""
-        with self._doing(f"Starting the scheduler, the controllers{nodes}"):
+        others = _named(self._plan.agents)
+        with self._doing(f"Starting {others}"):
             await household.start_others()
-        with self._doing("Waiting for the nodes to be ready"):
+        with self._doing("Waiting for nodes to be ready"):
             count = await household.nodes_ready()
         if count < self._plan.agents:
             raise Unavailable(
                 f"only {count} of {self._plan.agents} nodes became ready; their logs are in "
                 f"{self._plan.logs}"
             )
-        self._say(
-            f"The scheduler, the controllers{nodes} work; it took {time.monotonic() - began:.1f} s"
-        )
+        took_s = time.monotonic() - began
+        self._say(f"{others[0].upper()}{others[1:]} work; it took {took_s:.1f} s")
         self._invite()
 
     def _invite(self) -> None:
@@ -190,4 +197,6 @@ class _Up:
         self._console.print(text)
 
     def _tell(self, text: str) -> None:
-        self._console.print(f"{time.strftime('%H:%M:%S')} {plain(text)}")
+        # Its reader may have gone; whoever tells something must go on all the same.
+        with suppress(OSError):
+            self._console.print(f"{time.strftime('%H:%M:%S')} {plain(text)}")

@@ -111,6 +111,9 @@ class Ward:
         finally:
             os.close(descriptor)
         self.lives += 1
+        if self._stopping.is_set():
+            # Whoever stops all has found nobody to tell a moment ago.
+            self.signal(signal.SIGTERM)
 
     async def _tend(self) -> None:
         pause_s = PAUSE_S
@@ -123,10 +126,21 @@ class Ward:
             lived_s = time.monotonic() - began
             pause_s = PAUSE_S if lived_s > WELL_S else min(pause_s * 2, PAUSE_MAX_S)
             self._tell(self._ended(code, lived_s, pause_s))
+            await self._live_again(pause_s)
+
+    async def _live_again(self, pause_s: float) -> None:
+        """Begin another life after a pause, unless all is to stop."""
+        while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
                 return
-            await self._spawn()
+            try:
+                await self._spawn()
+            except OSError as error:
+                pause_s = PAUSE_MAX_S
+                self._tell(f"{self.name} cannot be started: {error}; again in {pause_s:g} s")
+            else:
+                return
 
     def _ended(self, code: int, lived_s: float, pause_s: float) -> str:
         how = f"ended with code {code}" if code >= 0 else f"was killed by {_name(-code)}"

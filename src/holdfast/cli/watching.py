@@ -34,17 +34,21 @@ class _Event(msgspec.Struct, frozen=True):
 async def watch(client: Client, question: Question) -> None:
     """Print what is there and then whatever changes, until it is interrupted."""
     follower = _Follower(client, question)
-    failures = 0
+    failures, is_told, is_lost = 0, False, False
     await follower.list()
     while True:
         try:
+            if is_lost:
+                await follower.list()
+                is_lost = False
             async for _ in follower.changes():
-                failures = 0
+                failures, is_told = 0, False
         except Expired:
-            await follower.list()
+            is_lost = True
         except Unavailable as error:
-            if failures == 0:
+            if not is_told:
                 warn(f"{error.message}; waiting for it to come back")
+            is_told = True
         # Also after a stream that ended in peace, which a server that stops does to all at once.
         failures += 1
         rng = client.performer.rng

@@ -49,7 +49,7 @@ def test_every_part_understands_what_it_is_started_with(tmp_path: Path) -> None:
     ]
     agents = []
     for ward in household.others:
-        arguments = parser().parse_args(household._arguments(ward.name))
+        arguments = parser().parse_args(household.arguments_of(ward.name))
         assert arguments.server == ["https://127.0.0.1:6443"]
         if arguments.command == "agent":
             agents.append(agent_settings(arguments))
@@ -61,11 +61,8 @@ def test_every_part_understands_what_it_is_started_with(tmp_path: Path) -> None:
 def test_a_directory_that_is_held_is_refused_with_whom_to_look_for(tmp_path: Path) -> None:
     """[C6.1]"""
     data = tmp_path / "data"
-    with alone(data):
-        with (
-            pytest.raises(Conflict, match=rf"another `holdfast up` \(process {os.getpid()}\)"),
-            alone(data),
-        ):
-            pytest.fail("two hold it")
+    holder = rf"another `holdfast up` \(process {os.getpid()}\)"
+    with alone(data), pytest.raises(Conflict, match=holder), alone(data):
+        pytest.fail("two hold it")
     with alone(data):
         assert data.stat().st_mode & 0o077 == 0

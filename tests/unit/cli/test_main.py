@@ -11,7 +11,7 @@ from holdfast import __version__
 from holdfast.cli.ending import Code
 from holdfast.cli.main import COMMANDS, main
 from holdfast.cli.tokens import fate
-from holdfast.cli.up import passed_on
+from holdfast.cli.up import passed_on, up
 from holdfast.host.__main__ import parser, settings_of
 from holdfast.model.kinds.token import Token, TokenSpec, TokenStatus
 from holdfast.model.meta import ObjectMeta
@@ -99,17 +99,8 @@ def test_a_missing_file_is_told_before_anybody_is_asked(capsys: pytest.CaptureFi
 
 def test_the_server_of_up_is_started_with_what_up_was_given() -> None:
     """[A10]"""
-    given = {
-        it.dest: it.default
-        for it in parser()._subparsers._group_actions[0].choices["serve"]._actions
-    }  # type: ignore[union-attr, index, call-overload]
-    given |= {
-        "data": Path("d"),
-        "cert_name": ("a", "b"),
-        "self_stop_after": "7",
-        "etcd_user": "u",
-        "name": "s1",
-    }
+    line = "--data d --cert-name a --cert-name b --self-stop-after 7 --etcd-user u --name s1"
+    given = up.make_context("up", line.split()).params
     settings = settings_of(parser().parse_args(["serve", *passed_on(given)]))
     assert settings.names == ("a", "b")
     assert settings.fence.self_stop_after_ms == 7_000
@@ -121,10 +112,11 @@ def test_a_token_tells_what_became_of_it() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     later, earlier = now + timedelta(hours=1), now - timedelta(hours=1)
 
-    def of(spec: TokenSpec, status: TokenStatus = TokenStatus()) -> str:
+    def of(spec: TokenSpec, used_by: str = "") -> str:
+        status = TokenStatus(used_by=used_by)
         return fate(Token(ObjectMeta(name="t"), spec=spec, status=status), now)
 
     assert of(TokenSpec(expires=later)) == "waits"
     assert of(TokenSpec(expires=earlier)) == "expired"
     assert of(TokenSpec(expires=later, revoked=True)) == "revoked"
-    assert of(TokenSpec(expires=earlier), TokenStatus(used_by="n1")) == "used by n1"
+    assert of(TokenSpec(expires=earlier), "n1") == "used by n1"

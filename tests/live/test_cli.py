@@ -1,0 +1,213 @@
+"""The `holdfast` command against a real server: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.live.plane_process import ROOT, PlaneProcess
+
+MIXED = """\
+apiVersion: holdfast.dev/v1
+kind: Workload
+metadata: {name: good}
+spec: {replicas: 1, template: {command: [sleep, "60"]}}
+---
+apiVersion: holdfast.dev/v1
+kind: Workload
+metadata: {name: typo}
+spec: {replicaz: 1, template: {command: [sleep, "60"]}}
+---
+apiVersion: holdfast.dev/v1
+kind: Workload
+metadata: {name: wrong}
+spec: {replicas: -1, template: {command: [sleep, "60"]}}
+"""
+GOOD = MIXED.partition("---")[0]
+
+
+class Shell:
+    """Runs the command with the kubeconfig of one plane."""
+
+    def __init__(self, plane: PlaneProcess, folder: Path) -> None:
+        self.plane = plane
+        self._folder = folder
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "src"),
+            "KUBECONFIG": str(plane.data / "kubeconfig"),
+        }
+
+    def spawn(self, line: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli", *line.split()],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, line: str, given: str = "") -> tuple[int, str, str]:
+        """Exit code, output and complaints."""
+        process = self.spawn(line)
+        out, err = process.communicate(given, timeout=60)
+        assert "Traceback" not in err
+        return process.returncode, out, err
+
+    def good(self, line: str, given: str = "") -> str:
+        code, out, err = self(line, given)
+        assert code == 0, f"holdfast {line}: {err}"
+        return out
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaneProcess]:
+    process = PlaneProcess(tmp_path_factory.mktemp("cli") / "data")
+    asyncio.run(process.start())
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def shell(plane: PlaneProcess, tmp_path: Path) -> Shell:
+    return Shell(plane, tmp_path)
+
+
+def test_a_bad_document_is_named_by_file_place_field_value_and_rule(
+    shell: Shell, tmp_path: Path
+) -> None:
+    """[B4]"""
+    (tmp_path / "mixed.yaml").write_text(MIXED)
+    code, out, err = shell("apply -f mixed.yaml")
+    assert code == 1
+    assert out == "workload.holdfast.dev/good created\n"
+    typo, wrong = err.splitlines()
+    assert typo.startswith("holdfast: mixed.yaml, document 2 at line 5 (Workload typo): ")
+    assert "replicaz" in typo
+    assert wrong.startswith("holdfast: mixed.yaml, document 3 at line 10 (Workload wrong): ")
+    assert "spec.replicas: -1: must be from 0" in wrong
+
+
+def test_an_apply_says_what_it_changed(shell: Shell) -> None:
+    """[B4]"""
+    document = GOOD.replace("good", "stated")
+    assert shell.good("apply -f - --dry-run", document).endswith("stated created (dry run)\n")
+    assert shell.good("apply -f -", document).endswith("stated created\n")
+    assert shell.good("apply -f -", document).endswith("stated unchanged\n")
+    more = document.replace("replicas: 1", "replicas: 2")
+    assert shell.good("apply -f -", more).endswith("stated configured\n")
+    code, _, err = shell("apply -f - --manager other", document)
+    assert code == 1
+    assert "holdfast" in err
+    assert shell.good("apply -f - --manager other --force", document).endswith("configured\n")
+
+
+def test_all_forms_show_the_same_object(shell: Shell) -> None:
+    """[A11]"""
+    shell.good("apply -f -", GOOD.replace("good", "shown").replace("replicas: 1", "replicas: 2"))
+    whole = json.loads(shell.good("get wl shown -o json"))
+    assert yaml.safe_load(shell.good("get wl shown -o yaml")) == whole
+    assert whole["spec"]["replicas"] == 2
+    assert shell.good("get wl/shown -o name") == "workload.holdfast.dev/shown\n"
+    assert shell.good("get wl shown -o value=spec.replicas") == "2\n"
+    assert shell.good("get wl -A").startswith("NAMESPACE   NAME")
+    heading, *rows = shell.good("get wl --field-selector metadata.name=shown -o wide").splitlines()
+    assert "LAST ERROR" in heading
+    assert [row.split()[:2] for row in rows] == [["shown", "Service"]]
+    code, out, err = shell("get wl missing")
+    assert (code, out) == (1, "")
+    assert 'workloads.holdfast.dev "missing" not found' in err
+    code, out, err = shell("get quotas -n default")
+    assert (code, out, err) == (0, "", "No quotas in namespace default.\n")
+
+
+def test_a_watch_shows_changes_waits_for_a_server_and_ends_with_ctrl_c(
+    shell: Shell, tmp_path: Path
+) -> None:
+    """[C8]"""
+    plane = PlaneProcess(tmp_path / "data")
+    asyncio.run(plane.start())
+    own = Shell(plane, tmp_path)
+    watch = own.spawn("get wl -w")
+    assert watch.stdout is not None
+    assert watch.stderr is not None
+    try:
+        assert watch.stderr.readline() == "No workloads in namespace default.\n"
+        own.good("apply -f -", GOOD)
+        assert watch.stdout.readline().split()[:2] == ["NAME", "TYPE"]
+        assert watch.stdout.readline().split()[0] == "good"
+        plane.kill()
+        assert "waiting for it to come back" in watch.stderr.readline()
+        asyncio.run(plane.start())
+        own.good("scale wl good --replicas 4")
+        assert "0/4" in watch.stdout.readline()
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(10) == 130
+        assert "Traceback" not in watch.stderr.read()
+    finally:
+        watch.kill()
+        watch.communicate()
+        plane.kill()
+
+
+def test_tokens_are_made_listed_and_taken_back(shell: Shell) -> None:
+    """[A7]"""
+    code, out, err = shell("token create --node web-1 --ttl 90s")
+    assert code == 0
+    words = out.split()
+    assert words[:4] == ["holdfast", "agent", "--server", shell.plane.url]
+    assert words[-2:] == ["--name", "web-1"]
+    assert "within 90s" in err
+    name, secret, _ = words[words.index("--token") + 1].split(".")
+    assert shell.good("token create --any -q").startswith("join-")
+    listed = shell.good("token list")
+    assert secret not in listed
+    assert [it.split()[-1] for it in listed.splitlines()[1:]] == ["waits", "waits"]
+    shell.good(f"token revoke {name}")
+    assert f"{name}   web-1" in shell.good("token list")
+    assert "revoked" in shell.good("token list")
+    assert shell("token revoke join-nix")[0] == 1
+    assert shell("token create --node a --ttl 99d")[0] == 1
+    assert shell("token create --node a --ttl soon")[0] == 2
+
+
+def test_a_server_that_is_not_there_ends_a_command_with_3(tmp_path: Path, shell: Shell) -> None:
+    """[E5]"""
+    config = (shell.plane.data / "kubeconfig").read_text().replace(str(shell.plane.port), "1")
+    (tmp_path / "config").write_text(config)
+    began = time.monotonic()
+    for line in ("get nodes", "apply -f -", "scale wl a --replicas 1", "delete wl a"):
+        code, out, err = shell(f"{line} --kubeconfig config", GOOD)
+        assert (code, out) == (3, ""), line
+        assert "https://127.0.0.1:1: Connection refused" in err
+    assert time.monotonic() - began < 40
+    code, out, err = shell("version --kubeconfig config")
+    assert (code, out) == (3, "client 0.1.0\n")
+    assert shell.good("version").startswith("client 0.1.0\nserver 0.1.0 (")
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(shell: Shell) -> None:
+    """[A7]"""
+    process = shell.spawn("get wl -A -o yaml")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(30) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.stdin is not None
+    process.stdin.close()
