@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.facts import Facts
+from holdfast.correct.controller import Controller
 from holdfast.correct.registry import all_controllers
 from holdfast.correct.team import Team
 from holdfast.host.credentials import access_of
@@ -157,10 +158,10 @@ async def scheduler(origin: Origin) -> Component:
     return Component(f"scheduler {origin.name}", machine, identity, remote, terms=terms)
 
 
-async def controllers(origin: Origin) -> Component:
-    """All controllers; of several such processes one acts for each controller."""
+async def controllers(origin: Origin, some: Sequence[Controller] = ()) -> Component:
+    """All controllers, or just some; of several such processes one acts for each controller."""
     rng = random.SystemRandom()
-    team = all_controllers()
+    team = some or all_controllers()
     identities = {it.name: it.identity for it in team}
     name = _checked(origin.name)
     remote = await _remote(origin, tuple(identities.values()))

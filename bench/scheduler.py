@@ -1,0 +1,194 @@
+"""From submission to bound: the shapes of scheduler_perf on a whole plane with all its processes.
+
+A server (TLS, SQLite with a sync for each commit), a scheduler, controllers and the generator share
+the cores of this machine. Creating the replicas is part of the time. Each shape is measured twice:
+as one Workload that the controller expands (`workloads`, which the goal is for), and as batches of
+replicas that the generator creates in the controller's place (`births`). Nodes are hollow: nobody
+hears of them after their registration, so of the controllers only those of workloads and of their
+status are run. The peer is kube-scheduler as it is quoted in the file of shapes, whose pods were
+created as `births` are.
+
+HOLDFAST_BENCH_DATA names the folder with the shapes; HOLDFAST_BENCH_SHAPES, if set, those to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from bench.harness import figure, percentile
+from bench.scheduling.measuring import WAYS, Run, idle_delays_ms, measure
+from bench.scheduling.plane import Rig, rss_mb
+from bench.scheduling.shapes import Book, Shape, book
+from tests.etcd_cluster import EtcdCluster
+
+# Bound replicas a second.
+GOALS = {
+    "basic-500": 3_500,
+    "basic-5000": 2_500,
+    "node-affinity-5000": 1_800,
+    "spread-5000": 900,
+    "spread-soft-5000": 900,
+    "anti-affinity-5000": 950,
+    "unschedulable-5000": 2_100,
+    "mixed-5000": 1_500,
+}
+# At 500 nodes the shape's own thousand are over before the processes are warm.
+BASIC_500_MEASURED = 20_000
+ETCD_GOAL = 1_000
+IDLE_GOAL_MS = 20
+IDLE_COUNT = 300
+RSS_GOAL_MB = 2_000
+RSS_REPLICAS = 150_000
+# The scheduler reads the nodes and takes its lease meanwhile.
+SETTLE_S = 4.0
+REAL = ("holdfast.host", "scheduler")
+BLIND = ("bench.scheduling.parts", "blind")
+
+
+async def brains(rig: Rig, way: str, scheduler: tuple[str, ...] = REAL) -> None:
+    """The processes beside the server."""
+    if way == "workloads":
+        await rig.run("controllers", "bench.scheduling.parts", "controllers")
+    await rig.run("scheduler", *scheduler)
+    await asyncio.sleep(SETTLE_S)
+
+
+async def run(
+    folder: Path, shape: Shape, way: str, *options: str, scheduler: tuple[str, ...] = REAL
+) -> Run:
+    """One shape on a new plane."""
+    async with Rig(folder, *options) as rig:
+        await rig.fill(shape)
+        await brains(rig, way, scheduler)
+        return await measure(rig, shape, way)
+
+
+def show(name: str, ran: Run, shape: Shape, book_: Book, goal: int | None, way: str) -> None:
+    """The figure of one run."""
+    figure(
+        name,
+        ran.rate,
+        "bound/s",
+        peer=book_.source,
+        peer_value=shape.peer,
+        goal=f">= {goal}" if goal is not None else None,
+        durability="power",
+        way=way,
+        nodes=shape.nodes,
+        measured=shape.measured,
+        templates=len(shape.templates),
+        p50_ms=ran.p50_ms,
+        p99_ms=ran.p99_ms,
+        cpu_us_each=ran.cpu_us,
+        load=ran.load,
+    )
+
+
+async def rates(folder: Path, book_: Book, chosen: list[str]) -> None:
+    """Every shape, by both ways."""
+    for name in chosen:
+        shape = _shape(book_, name)
+        for way in WAYS:
+            ran = await run(folder / f"{name}-{way}", shape, way)
+            suffix = "" if way == WAYS[0] else f".{way}"
+            show(f"scheduler.{name}.rate{suffix}", ran, shape, book_, GOALS[name], way)
+
+
+def _shape(book_: Book, name: str) -> Shape:
+    if name == "mixed-5000":
+        return book_.mixed()
+    return book_.shape(name, measured=BASIC_500_MEASURED if name == "basic-500" else 0)
+
+
+async def undecided(folder: Path, book_: Book) -> None:
+    """The same plane with a scheduler that takes nodes in turn: what all but deciding allows."""
+    shape = book_.shape("basic-5000")
+    for way in WAYS:
+        ran = await run(folder / f"blind-{way}", shape, way, scheduler=BLIND)
+        show(f"scheduler.undecided.{way}", ran, shape, book_, None, way)
+
+
+async def idle(folder: Path, book_: Book) -> None:
+    """One replica at a time, when there is nothing else to do."""
+    shape = book_.shape("basic-5000", measured=IDLE_COUNT)
+    async with Rig(folder / "idle") as rig:
+        await rig.fill(shape)
+        await brains(rig, "births")
+        delays = await idle_delays_ms(rig, shape)
+    figure(
+        "scheduler.idle.p99_ms",
+        percentile(delays, 0.99),
+        "ms",
+        peer="the median of the same run",
+        peer_value=percentile(delays, 0.5),
+        goal=f"<= {IDLE_GOAL_MS}",
+        durability="power",
+        nodes=shape.nodes,
+        load=round(os.getloadavg()[0], 1),
+    )
+
+
+async def on_etcd(folder: Path, book_: Book) -> None:
+    """One etcd with a sync for each commit in place of SQLite."""
+    shape = book_.shape("basic-5000")
+    with EtcdCluster(folder / "etcd") as cluster:
+        store = "etcd://" + ",".join(cluster.endpoints)
+        ran = await run(folder / "on-etcd", shape, WAYS[0], "--store", store)
+    show("scheduler.etcd.basic-5000.rate", ran, shape, book_, ETCD_GOAL, WAYS[0])
+
+
+async def memory(folder: Path, book_: Book) -> None:
+    """A full plane: server and scheduler together."""
+    shape = book_.shape("basic-5000", measured=1)
+    full = msgspec.structs.replace(shape, initial=RSS_REPLICAS)
+    async with Rig(folder / "full") as rig:
+        empty = rss_mb(rig.pids()["server"])
+        await rig.fill(full)
+        await brains(rig, "births")
+        await measure(rig, full, "births")
+        used = {name: rss_mb(pid) for name, pid in rig.pids().items()}
+    figure(
+        "scheduler.rss_mb",
+        sum(used.values()),
+        "MB",
+        peer="the server at its start",
+        peer_value=empty,
+        goal=f"<= {RSS_GOAL_MB}",
+        nodes=full.nodes,
+        replicas=RSS_REPLICAS,
+        each={name: round(mb) for name, mb in used.items()},
+    )
+
+
+EXTRAS = {"undecided": undecided, "idle": idle, "etcd": on_etcd, "rss": memory}
+
+
+async def end_to_end(folder: Path, book_: Book) -> None:
+    """All of it, or what was chosen."""
+    chosen = os.environ.get("HOLDFAST_BENCH_SHAPES", ",".join((*GOALS, *EXTRAS))).split(",")
+    unknown = [name for name in chosen if name not in GOALS and name not in EXTRAS]
+    if unknown:
+        sys.exit(f"no shape {', '.join(unknown)}; there are: {', '.join((*GOALS, *EXTRAS))}")
+    await rates(folder, book_, [name for name in chosen if name in GOALS])
+    for name in chosen:
+        if name in EXTRAS:
+            await EXTRAS[name](folder, book_)
+
+
+def main() -> None:
+    found = book()
+    if isinstance(found, str):
+        print(found, file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
+        asyncio.run(end_to_end(Path(name), found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A whole plane under load, for `bench/scheduler.py`: shapes, processes, and the measuring."""

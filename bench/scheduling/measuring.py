@@ -1,0 +1,171 @@
+"""Submits what a shape says and sees when each replica is bound.
+
+Two ways in. `workloads`: the user's one, a Workload that the controller expands. `births`: the
+generator takes the controller's place and creates the replicas itself in batches, under its
+identity, while no controllers run. Either way the clock starts with the first request, and stops
+when a watcher has been told of the last bind, which is then on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from typing import Any
+
+import msgspec
+
+from bench.harness import percentile
+from bench.http_load import Connection, request
+from bench.scheduling.plane import BATCH, SPACE, WORKLOAD_CONTROLLER, Rig, chunks, cpu_s, document
+from bench.scheduling.shapes import Shape
+from holdfast.model.errors import invariant
+
+PATIENCE_S = 600.0
+NOISE_EVERY_S = 0.2
+NOISE_MAX = 3_000
+IDLE_PAUSE_S = 0.05
+WAYS = ("workloads", "births")
+_BOUND = re.compile(rb'"type":"ADDED","object":\{[^{]{0,120}"metadata":\{"name":"([^"]+)"')
+_TAIL_BYTES = 400
+
+
+class Sightings:
+    """When each replica was seen bound, by a watch of just those that are."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, float] = {}
+        self.wanted = 0
+        self.complete = asyncio.Event()
+        self._tail = b""
+
+    async def follow(self, rig: Rig) -> None:
+        line = await rig.line()
+        since = "watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
+        path = f"{SPACE}/replicas?{since}&fieldSelector=status.state%3DBound"
+        line.follow(request("GET", path), self.hear)
+        # Nothing says that a watch has begun which tells of nothing yet.
+        await asyncio.sleep(1.0)
+
+    def hear(self, data: bytes) -> None:
+        now, text, end = time.perf_counter(), self._tail + data, 0
+        for found in _BOUND.finditer(text):
+            self.at.setdefault(found[1].decode(), now)
+            end = found.end()
+        self._tail = text[max(end, len(text) - _TAIL_BYTES) :]
+        if len(self.at) >= self.wanted:
+            self.complete.set()
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What came of one run; times of processors are for each measured replica."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: dict[str, int]
+    load: float
+
+
+async def measure(rig: Rig, shape: Shape, way: str) -> Run:
+    """Submit everything and wait until it is bound."""
+    seen = Sightings()
+    seen.wanted = shape.measured
+    await seen.follow(rig)
+    prepared = await _prepared(rig, shape, way)
+    noise = asyncio.create_task(_make_noise(rig)) if shape.noise else None
+    pids = rig.pids()
+    before, mine = {name: cpu_s(pid) for name, pid in pids.items()}, time.process_time()
+    try:
+        sent = await prepared.send()
+        async with asyncio.timeout(PATIENCE_S):
+            await seen.complete.wait()
+    except TimeoutError:
+        bound = len(seen.at)
+        invariant(False, f"{shape.name}: {bound} of {shape.measured} were bound in time")
+    finally:
+        if noise is not None:
+            noise.cancel()
+    used = {name: cpu_s(pid) - before[name] for name, pid in pids.items()}
+    used["generator"] = time.process_time() - mine
+    delays = [1e3 * (at - sent[name]) for name, at in seen.at.items()]
+    return Run(
+        rate=shape.measured / (max(seen.at.values()) - min(sent.values())),
+        p50_ms=round(percentile(delays, 0.5), 1),
+        p99_ms=round(percentile(delays, 0.99), 1),
+        cpu_us={name: round(1e6 * used_s / shape.measured) for name, used_s in used.items()},
+        load=round(os.getloadavg()[0], 1),
+    )
+
+
+class _Submission:
+    """Requests that were made before the clock starts, and the replicas that each brings about."""
+
+    def __init__(self, line: Connection, requests: list[tuple[list[str], bytes]]) -> None:
+        self._line, self._requests = line, requests
+
+    async def send(self) -> dict[str, float]:
+        """When each replica was asked for."""
+        sent: dict[str, float] = {}
+        for names, body in self._requests:
+            sent |= dict.fromkeys(names, time.perf_counter())
+            code, answer = await self._line.ask(body)
+            invariant(code in (200, 201), f"{code}: {answer[:300]!r}")
+            invariant(b'"code":4' not in answer, f"a replica was refused: {answer[:600]!r}")
+        return sent
+
+
+async def _prepared(rig: Rig, shape: Shape, way: str) -> _Submission:
+    count = len(shape.templates)
+    shares = [shape.measured // count + (n < shape.measured % count) for n in range(count)]
+    wanted = {f"m{n}": (shape.templates[n], share) for n, share in enumerate(shares)}
+    requests: list[tuple[list[str], bytes]] = []
+    if way == "workloads":
+        for name, (template, share) in wanted.items():
+            spec = {"replicas": share, "template": template}
+            body = msgspec.json.encode(document("Workload", name, spec=spec))
+            names = [f"{name}-{n}-0" for n in range(share)]
+            requests.append((names, request("POST", f"{SPACE}/workloads", body)))
+        return _Submission(await rig.line(), requests)
+    documents: list[dict[str, Any]] = []
+    for name, (template, share) in wanted.items():
+        documents += await rig.births(name, template, share)
+    for at in range(0, len(documents), BATCH):
+        some = documents[at : at + BATCH]
+        (body,) = chunks(some, f"{SPACE}/replicas?results=names")
+        requests.append(([it["metadata"]["name"] for it in some], body))
+    return _Submission(await rig.line(WORKLOAD_CONTROLLER), requests)
+
+
+async def _make_noise(rig: Rig) -> None:
+    """Replicas of high priority that fit nowhere, five a second."""
+    template = {
+        "command": ["sleep", "60"],
+        "resources": {"cpu": "9"},
+        "priorityClass": "urgent",
+    }
+    documents = await rig.births("noise", template, NOISE_MAX)
+    line = await rig.line(WORKLOAD_CONTROLLER)
+    for body in chunks(documents, f"{SPACE}/replicas?results=names", 1):
+        await line.ask(body)
+        await asyncio.sleep(NOISE_EVERY_S)
+
+
+async def idle_delays_ms(rig: Rig, shape: Shape) -> list[float]:
+    """One replica after another, each submitted when the last one has been bound for a while."""
+    seen = Sightings()
+    await seen.follow(rig)
+    documents = await rig.births("single", shape.templates[0], shape.measured)
+    line = await rig.line(WORKLOAD_CONTROLLER)
+    delays = []
+    for number, body in enumerate(chunks(documents, f"{SPACE}/replicas", 1)):
+        seen.wanted = number + 1
+        seen.complete.clear()
+        began = time.perf_counter()
+        await line.ask(body)
+        async with asyncio.timeout(PATIENCE_S):
+            await seen.complete.wait()
+        delays.append(1e3 * (seen.at[documents[number]["metadata"]["name"]] - began))
+        await asyncio.sleep(IDLE_PAUSE_S)
+    return delays

@@ -1,0 +1,121 @@
+"""Processes of a plane that only a benchmark needs: `python -m bench.scheduling.parts KIND …`.
+
+`controllers` are some of the controllers, since nodes without agents would all be found silent.
+`blind` is a scheduler that takes the nodes in turn and thinks nothing: with it in place of the
+real one, a plane shows what everything but deciding allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+from collections import deque
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from holdfast.correct.controller import Controller
+from holdfast.correct.status import StatusController
+from holdfast.correct.workload import WorkloadController
+from holdfast.host import components
+from holdfast.host.components import Component, Origin
+from holdfast.host.credentials import access_of
+from holdfast.host.remote import Remote
+from holdfast.host.running import say, until_signal
+from holdfast.model import identity as who
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import State
+from holdfast.model.machine import Answered, Rng, Wake
+from holdfast.model.requests import AcquireLease, Bind, RenewLease, Target
+from holdfast.model.time import Instant
+from holdfast.observe.asks import Asks
+from holdfast.observe.cache import Cache
+from holdfast.observe.news import Follow, Get
+from holdfast.observe.tenure import Tenure
+
+CONTROLLERS: tuple[type[Controller], ...] = (WorkloadController, StatusController)
+BINDS_MAX = 512
+
+
+class Blind:
+    """Binds whatever is pending to the next node, and tries nothing again."""
+
+    def __init__(self, name: str, rng: Rng) -> None:
+        identity = who.scheduler(name).name
+        self._cache = Cache([Follow("nodes"), Follow("replicas")], rng, resync_ms=3_600_000)
+        self._tenure = Tenure(f"scheduler:{name}", identity, instance=name)
+        self._asks: Asks[None] = Asks(BINDS_MAX + 2)
+        self._identity = identity
+        self._line: deque[Replica] = deque()
+        self._nodes: Any = None
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        told = self._cache.step(stimulus, now)
+        effects = told.effects
+        for change in told.changes:
+            if isinstance(change.after, Replica) and change.after.status.state is State.PENDING:
+                self._line.append(change.after)
+        if isinstance(stimulus, Answered):
+            sent = self._asks.answered(stimulus.call)
+            if sent is not None and isinstance(sent.request, Get | AcquireLease | RenewLease):
+                more = self._tenure.answered(sent.request, stimulus.body, sent.sent_ms, now)
+                if more is not None:
+                    effects.append(self._asks.ask(more, None, now.monotonic_ms))
+        due = self._tenure.due(now)
+        if due is not None:
+            effects.append(self._asks.ask(due, None, now.monotonic_ms))
+            effects.append(Wake("blind", max(now.monotonic_ms + 1, self._tenure.next_ms)))
+        return [*effects, *self._binds(now)]
+
+    def _binds(self, now: Instant) -> list[Any]:
+        term = self._tenure.term
+        if term is None or not self._cache.is_ready:
+            return []
+        if self._nodes is None:
+            nodes: list[Node] = list(self._cache.all("nodes"))
+            self._nodes = cycle([(node.name, node.metadata.uid) for node in nodes])
+        effects = []
+        while self._line and self._asks.room > 2:
+            replica = self._line.popleft()
+            name, uid = next(self._nodes)
+            metadata = replica.metadata
+            bind = Bind(
+                Target(metadata.namespace, metadata.name, metadata.uid, 0),
+                name,
+                uid,
+                term,
+                operation=f"{self._identity}/{metadata.uid}/0/bind",
+            )
+            effects.append(self._asks.ask(bind, None, now.monotonic_ms))
+        return effects
+
+
+async def _component(arguments: argparse.Namespace) -> Component:
+    origin = Origin(servers=(arguments.server,), pki=arguments.pki, name=arguments.name)
+    if arguments.kind == "controllers":
+        return await components.controllers(origin, tuple(it() for it in CONTROLLERS))
+    identity = who.scheduler(arguments.name)
+    access = await asyncio.to_thread(access_of, origin.servers, origin.pki, identity.name)
+    machine = Blind(arguments.name, random.SystemRandom())
+    return Component("blind scheduler", machine, identity, Remote({identity.name: access}))
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    component = await _component(arguments)
+    return await until_signal(component, lambda: say(f"The {component.title} works with it"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=("controllers", "blind"))
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--pki", type=Path, required=True)
+    parser.add_argument("--name", default="bench")
+    return asyncio.run(_run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""A real server, a real scheduler and real controllers as processes, and hollow nodes.
+
+Nodes are registered once and never heard of again; nobody judges them, since the controller that
+would is not run. They are registered as another server would forward it, for five thousand
+handshakes of agents would take longer than what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from bench.http_load import Connection, connect, request, through
+from bench.scheduling.shapes import DISKS, RACKS, Shape
+from holdfast.host import forwarding
+from holdfast.host.certificates import Authority
+from holdfast.model import identity as who
+from holdfast.model.errors import invariant
+from holdfast.model.kinds.node import Node, NodeSpec
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import (
+    Accepted,
+    AcquireLease,
+    Bind,
+    Forward,
+    RegisterNode,
+    Target,
+    Term,
+)
+from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess
+
+GROUP = "/apis/holdfast.dev/v1"
+TENANT = "acme"
+SPACE = f"{GROUP}/namespaces/{TENANT}"
+WORKLOAD_CONTROLLER = "system:controller:workload"
+BATCH = 250
+START_S = 120.0
+_encode = msgspec.json.encode
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def document(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    """An object as a client writes it."""
+    metadata = {"name": name}
+    return {"apiVersion": "holdfast.dev/v1", "kind": kind, "metadata": metadata, **more}
+
+
+def chunks(documents: list[Any], path: str, size: int = BATCH) -> Iterator[bytes]:
+    """Requests that bring so many of them each."""
+    for at in range(0, len(documents), size):
+        yield request("POST", path, _encode(documents[at : at + size]))
+
+
+class Part:
+    """A process beside the server."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name, self.pid, self._process, self._log = name, process.pid, process, log
+
+    async def ready(self) -> None:
+        deadline = time.monotonic() + START_S
+        while b"works with" not in self._log.read_bytes():
+            invariant(self._process.poll() is None, f"{self.name}: {self._log.read_text()}")
+            invariant(time.monotonic() < deadline, f"{self.name} did not start")
+            await asyncio.sleep(0.05)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+class Rig:
+    """One plane. Use as an async context manager; `fill` comes first, then `run`."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self.plane = PlaneProcess(folder / "data", *options)
+        self.parts: dict[str, Part] = {}
+        self._lines: list[Connection] = []
+
+    async def __aenter__(self) -> Rig:
+        await self.plane.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for line in self._lines:
+            line.close()
+        for part in self.parts.values():
+            part.kill()
+        self.plane.kill()
+
+    # Connections ---------------------------------------------------------------------------------
+
+    def _tls(self, name: str) -> ssl.SSLContext:
+        access = self.plane.access()
+        if name != "admin":
+            issued = Authority.open(self.plane.data / "pki").issue(name)
+            access = msgspec.structs.replace(access, certificate=issued.certificate, key=issued.key)
+        return access.context()
+
+    async def line(self, name: str = "admin") -> Connection:
+        """A connection under this name."""
+        (made,) = await connect(self.plane.port, self._tls(name), 1)
+        self._lines.append(made)
+        return made
+
+    async def ask(self, line: Connection, path: str, body: Any) -> Any:
+        code, answer = await line.ask(request("POST", path, _encode(body)))
+        invariant(200 <= code < 300, f"{path}: {code} {answer[:300]!r}")
+        return msgspec.json.decode(answer)
+
+    # Processes -----------------------------------------------------------------------------------
+
+    async def run(self, name: str, *module: str) -> Part:
+        """Start `python -m MODULE …` as a component of this plane."""
+        part = self.parts[name] = self._spawn(name, *module)
+        await part.ready()
+        return part
+
+    def _spawn(self, name: str, *module: str) -> Part:
+        log = self._folder / f"{name}.log"
+        origin = ("--server", self.plane.url, "--pki", str(self.plane.data / "pki"))
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [*DIE_WITH_PARENT, sys.executable, "-m", *module, *origin, "--name", "bench"],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+        return Part(name, process, log)
+
+    def pids(self) -> dict[str, int]:
+        """Every process of the plane."""
+        server = self.plane._process
+        invariant(server is not None, "the server runs")
+        return {"server": server.pid} | {name: part.pid for name, part in self.parts.items()}  # type: ignore[union-attr]
+
+    # What is there before ------------------------------------------------------------------------
+
+    async def fill(self, shape: Shape) -> None:
+        """Tenant, nodes, and the replicas that are bound already, one to each node in turn."""
+        admin = await self.line()
+        await self.ask(admin, f"{GROUP}/tenants", document("Tenant", TENANT))
+        many = dict.fromkeys(("workloads", "replicas", "pending", "objects"), 1_000_000)
+        spec = {"hard": {"cpu": "10000000"}, "objects": many}
+        await self.ask(admin, f"{SPACE}/quotas", document("Quota", "default", spec=spec))
+        urgent = document("PriorityClass", "urgent", spec={"value": 1000})
+        await self.ask(admin, f"{GROUP}/priorityclasses", urgent)
+        nodes = await self._register(shape)
+        template = shape.initial_template
+        made = await self.create_batched("initial", template, shape.initial)
+        await self._bind(made, nodes)
+
+    async def _register(self, shape: Shape) -> list[Node]:
+        requests = [
+            Forward(who.agent(f"node-{n}"), RegisterNode(_node(n, shape)))
+            for n in range(shape.nodes)
+        ]
+        found: list[Node] = []
+        address = f"{self.plane.url}{forwarding.PATH}"
+        connector = aiohttp.TCPConnector(ssl=self._tls(who.server("bench").name))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            for at in range(0, len(requests), forwarding.LINES_MAX):
+                some = requests[at : at + forwarding.LINES_MAX]
+                body = b"".join(forwarding.encoded(one) for one in some)
+                async with session.post(address, data=body) as answer:
+                    invariant(answer.status == 200, f"{answer.status}: {await answer.text()}")
+                    verdicts = (await answer.read()).splitlines()
+                for verdict in map(forwarding.decoded_verdict, verdicts):
+                    invariant(isinstance(verdict, Accepted), f"no node: {verdict}")
+                    found += verdict.objects  # type: ignore[union-attr, arg-type]
+        return found
+
+    async def owner(self, name: str, template: dict[str, Any], replicas: int) -> dict[str, Any]:
+        """A workload that wants so many."""
+        admin = await self.line()
+        spec = {"replicas": replicas, "template": template}
+        found: dict[str, Any] = await self.ask(
+            admin, f"{SPACE}/workloads", document("Workload", name, spec=spec)
+        )
+        return found
+
+    async def births(
+        self, name: str, template: dict[str, Any], count: int, first: int = 0
+    ) -> list[dict[str, Any]]:
+        """Replicas of a new workload, as its controller would ask for them."""
+        owner = await self.owner(name, template, count)
+        spec = {
+            "workload": name,
+            "workloadUid": owner["metadata"]["uid"],
+            "template": owner["spec"]["template"],
+        }
+        return [
+            document("Replica", f"{name}-{n}-0", spec={**spec, "ordinal": n})
+            for n in range(first, count)
+        ]
+
+    async def create_batched(
+        self, name: str, template: dict[str, Any], count: int
+    ) -> list[dict[str, Any]]:
+        """Replicas of a workload; names and uids."""
+        if not count:
+            return []
+        documents = await self.births(name, template, count)
+        line = await self.line(WORKLOAD_CONTROLLER)
+        path = f"{SPACE}/replicas?results=names"
+        _, _, answers = await through([line], chunks(documents, path), 200)
+        items = [item for answer in answers for item in msgspec.json.decode(answer)["items"]]
+        refused = [item for item in items if item["code"] != 201]
+        invariant(not refused, f"a replica was refused: {refused[:1]}")
+        return [item["names"][0] for item in items]
+
+    async def _bind(self, made: list[dict[str, Any]], nodes: list[Node]) -> None:
+        line = await self.line(who.scheduler("initial").name)
+        lease = AcquireLease("scheduler:initial", 600_000)
+        answer = await self.ask(line, f"{GROUP}/requests", lease)
+        term = Term("scheduler:initial", answer["objects"][0]["spec"]["epoch"])
+        binds = [
+            Bind(Target(TENANT, it["name"], it["uid"], 0), node.name, node.metadata.uid, term)
+            for it, node in zip(made, itertools.cycle(nodes), strict=False)
+        ]
+        bodies = chunks(binds, f"{GROUP}/bindings?results=names")
+        _, _, answers = await through([line], bodies, 200)
+        items = [item for answer in answers for item in msgspec.json.decode(answer)["items"]]
+        refused = [item for item in items if item["code"] != 200]
+        invariant(not refused, f"{len(refused)} binds were refused, such as {refused[:1]}")
+
+
+def _node(number: int, shape: Shape) -> Node:
+    zone = shape.zones[number % len(shape.zones)]
+    labels = {"disk": DISKS[number % len(DISKS)], "rack": f"rack-{number % RACKS}"}
+    metadata = ObjectMeta(name=f"node-{number}", labels=labels)
+    return Node(metadata, spec=NodeSpec(region="eu", zone=zone, capacity={**shape.node}))
