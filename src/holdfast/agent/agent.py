@@ -139,6 +139,7 @@ class Agent:
 
     def _renewed(self, pending: Pending[str], answer: Any, now_ms: int, out: list[Any]) -> None:
         before_ms = self._renewing.deadline_ms
+        could_launch = self._renewing.may_launch(now_ms)
         echo = self._renewing.answered(pending.request, answer, pending.sent_ms, now_ms)
         deadline_ms = self._renewing.deadline_ms
         if echo is Echo.OVER:
@@ -147,7 +148,9 @@ class Agent:
             self._crew.doubts_node = True
         elif deadline_ms is not None and deadline_ms != before_ms:
             out.append(Extend(deadline_ms))
-            self._crew.tend_all(now_ms)
+            if not could_launch:
+                # Starts have waited for this.
+                self._crew.tend_all(now_ms)
 
     # Lives ---------------------------------------------------------------------------------------
 
@@ -229,17 +232,23 @@ class Agent:
 
     def _tick(self, now_ms: int, out: list[Any]) -> None:
         """Wake up for whatever is due first; what waits for a stimulus needs no clock."""
-        due: list[int | None] = [self._renewing.next_ms]
+        at_ms = self._renewing.next_ms
         if self._may_tend:
-            due.append(self._crew.next_ms)
-        is_held = self._entry.is_after_fence and self._crew.has_strays
-        if self._knows and self._life is None and self._entry.is_idle and not is_held:
-            due.append(self._entry.next_ms)
-        moments = [at_ms for at_ms in due if at_ms is not None]
-        at_ms = max(now_ms + 1, min(moments)) if moments else None
-        if at_ms is not None and at_ms != self._wake_ms:
-            out.append(Wake("agent", at_ms))
+            at_ms = _sooner(at_ms, self._crew.next_ms)
+        if self._life is None and self._knows and self._entry.is_idle:
+            is_held = self._entry.is_after_fence and self._crew.has_strays
+            at_ms = at_ms if is_held else _sooner(at_ms, self._entry.next_ms)
+        if at_ms is not None:
+            at_ms = max(now_ms + 1, at_ms)
+            if at_ms != self._wake_ms:
+                out.append(Wake("agent", at_ms))
         self._wake_ms = at_ms
+
+
+def _sooner(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b)
 
 
 def _life_of(node: Node) -> Life:

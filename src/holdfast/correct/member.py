@@ -47,6 +47,10 @@ class Member:
         self._expected: dict[Key, list[Expected]] = {}
         self._office_ms = self._office_revision = 0
 
+    def is_due(self, now: Instant) -> bool:
+        """Whether its team has to look after it now."""
+        return self.due_ms is not None and self.due_ms <= now.monotonic_ms
+
     def took_office(self, revision: int, now: Instant) -> None:
         """The lease was acquired at this revision."""
         self._office_ms, self._office_revision = now.monotonic_ms, revision

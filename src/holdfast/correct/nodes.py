@@ -49,7 +49,7 @@ SUSPECT_AFTER_PERIODS = 2
 MARK_AFTER_HALF_PERIODS = 7
 # A fenced machine that is silent for so long will hardly come back as it was.
 LOSE_AFTER_MS = 6 * 3_600_000
-ASK_EVERY_MAX_MS = 2_000
+ASK_EVERY_MAX_MS = 2_500
 ASK_EVERY_MIN_MS = 100
 # How soon to look again at a node whose next step is due but held back.
 HELD_PAUSE_MS = 1_000
@@ -84,6 +84,8 @@ class NodesController(Controller):
         self._fenced_ms: dict[str, int] = {}
         # Those that have something to win by being heard.
         self._doubted: set[str] = set()
+        # When the servers were last asked whom they hear, and how often they are.
+        self._asked_ms, self._ask_every_ms = 0, ASK_EVERY_MAX_MS
         self._weighed: dict[str, tuple[int, str]] = {}
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
@@ -147,7 +149,16 @@ class NodesController(Controller):
             self._weigh(view, zone, now.monotonic_ms)
         timing = self.evidence.timing or FenceTiming()
         every_ms = min(ASK_EVERY_MAX_MS, max(ASK_EVERY_MIN_MS, timing.renew_every_ms // 4))
+        self._asked_ms, self._ask_every_ms = now.monotonic_ms, every_ms
         return Plan(questions=(HeardOf(),), wake_after_ms=every_ms)
+
+    def _with_asking(self, wait_ms: int, now_ms: int) -> int:
+        """A wait that ends when the servers are asked: in between nobody falls silent for us.
+
+        So all nodes are looked at in one go, however many there are.
+        """
+        since_ms, every_ms = now_ms + wait_ms - self._asked_ms, self._ask_every_ms
+        return wait_ms + -since_ms % every_ms
 
     # Judging -------------------------------------------------------------------------------------
 
@@ -176,7 +187,7 @@ class NodesController(Controller):
                     return self._braked(view, node, NodeWord.MARK, now_ms), HELD_PAUSE_MS
                 if phase is NodePhase.READY:
                     is_due = silence_ms >= suspect_ms
-                    wait_ms = max(suspect_ms - silence_ms, HELD_PAUSE_MS)
+                    wait_ms = self._with_asking(max(suspect_ms - silence_ms, 1), now_ms)
                     return (NodeWord.SUSPECT, 0) if is_due else (None, wait_ms)
                 return (NodeWord.TRUST, 0) if is_heard else (None, HELD_PAUSE_MS)
             case NodePhase.UNKNOWN:

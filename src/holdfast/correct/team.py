@@ -39,6 +39,9 @@ RECONCILES_PER_STEP_MAX = 64
 # How soon to see whether the picture has caught up, when no news of the key says so.
 BEHIND_PAUSE_MS = 1_000
 LEASE_TIMEOUT_MS = 4_000
+# Leases that are due within this time of each other are tended together: servers write down at once
+# what comes at once.
+LEASES_TOGETHER_MS = 1_000
 QUESTION_TIMEOUT_MS = 2_000
 
 
@@ -130,6 +133,8 @@ class Team:
                 effects += self._answered(pending, stimulus.body, now)
             case Woken(name="team"):
                 self._wake_ms = None
+                effects += self._lease_together(now)
+                concerned = [it for it in self._members if it.is_due(now)]
         for member in concerned:
             effects += self._tend(member, view, now)
             member.due_ms = self._due_ms(member, view, now)
@@ -151,6 +156,20 @@ class Team:
     def _add(member: Member, keys: Iterable[Key], now: Instant) -> None:
         for key in keys:
             member.queue.add(key, now.monotonic_ms)
+
+    def _lease_together(self, now: Instant) -> list[Any]:
+        """Tend all leases that are due soon, if one is due now."""
+        now_ms = now.monotonic_ms
+        idle = [it for it in self._members if not it.is_leasing]
+        if not any(it.tenure.next_ms <= now_ms for it in idle):
+            return []
+        asked: list[Any] = []
+        for member in idle:
+            request = member.tenure.due(now, early_ms=LEASES_TOGETHER_MS)
+            if request is not None:
+                asked.append(self._lease(member, request, now))
+                member.due_ms = now_ms
+        return asked
 
     def _tend(self, member: Member, view: View, now: Instant) -> list[Any]:
         effects: list[Any] = []

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.errors import Expired, invariant
-from holdfast.model.machine import Ended, Leave, Open, Pushed, Rng, Started, Wake, Woken
+from holdfast.model.machine import Answered, Ended, Leave, Open, Pushed, Rng, Started, Wake, Woken
 from holdfast.model.time import Instant
 from holdfast.observe.followed import SILENCE_MS, Channel, Followed
 from holdfast.observe.news import SERVERS, Follow
@@ -37,11 +37,12 @@ _DOUBLINGS_MAX = 20
 STEADY_MS = 10_000
 
 _WAKE = "cache"
+_STREAMS = (Pushed, Ended)
 
 
 def is_streams(stimulus: Any) -> bool:
     """Whether a stimulus concerns the cache alone, whose owner hears of it by the changes."""
-    if isinstance(stimulus, Pushed | Ended):
+    if isinstance(stimulus, _STREAMS):
         return True
     return isinstance(stimulus, Woken) and stimulus.name == _WAKE
 
@@ -134,6 +135,8 @@ class Cache:
         """Take in a stimulus; those that are not the cache's own change nothing."""
         effects: list[Any] = []
         changes: list[Change] = []
+        if isinstance(stimulus, Answered):
+            return Told(effects, changes)
         match stimulus:
             case Pushed(stream=stream, body=body) if stream in self._by_stream:
                 channel = self._by_stream[stream]

@@ -50,6 +50,8 @@ class Tenure:
         self._seen: _Sighting | None = None
         self._waiting = False
         self._next_ms = 0
+        # When `due` last had something to say.
+        self._asked_ms = 0
         # Until we held it, our name on the lease is that of an earlier life. Later it is a twin's,
         # which was started under our name by mistake: two that take it from each other at once
         # would never rest.
@@ -72,11 +74,11 @@ class Tenure:
         """When `due` has something to say next."""
         return self._next_ms
 
-    def due(self, now: Instant) -> Get | AcquireLease | RenewLease | None:
-        """What to ask the servers now, if anything."""
-        if self._waiting or now.monotonic_ms < self._next_ms:
+    def due(self, now: Instant, *, early_ms: int = 0) -> Get | AcquireLease | RenewLease | None:
+        """What to ask the servers now, if anything, or if it were so much later."""
+        if self._waiting or now.monotonic_ms + early_ms < self._next_ms:
             return None
-        self._waiting = True
+        self._waiting, self._asked_ms = True, now.monotonic_ms
         if self._term is not None:
             self._next_ms = now.monotonic_ms + self.lease_ms // RENEWALS_PER_LEASE
             return RenewLease(self._term)
@@ -99,7 +101,9 @@ class Tenure:
                     if isinstance(lease, Lease) and lease.spec.holder == self.identity:
                         self._term = Term(self.scope, lease.spec.epoch)
                         self.acknowledged_ms = sent_ms
-                        self._next_ms = sent_ms + self.lease_ms // RENEWALS_PER_LEASE
+                        # From the look that led to it, so that leases that were looked at
+                        # together are renewed together.
+                        self._next_ms = self._asked_ms + self.lease_ms // RENEWALS_PER_LEASE
                         self._seen = None
                         self._may_inherit = False
             case Refusal(reason=reason) if reason is not Reason.CONTENTION:

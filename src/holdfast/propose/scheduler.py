@@ -20,7 +20,7 @@ from holdfast.model.machine import Answered, Ask, Rng, Started, Wake, Woken
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant
 from holdfast.observe.asks import Asks
-from holdfast.observe.cache import Cache, Change, Key
+from holdfast.observe.cache import Cache, Change, Key, is_streams
 from holdfast.observe.news import Follow, Get
 from holdfast.observe.tenure import Tenure
 from holdfast.propose.binder import COURSES_MAX, Binder
@@ -89,8 +89,12 @@ class Scheduler:
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         """Take in one stimulus and return the effects to perform, in order."""
+        knew = self.cache.is_ready
         told = self.cache.step(stimulus, now)
         effects = told.effects
+        if knew and not told.changes and is_streams(stimulus) and self._is_unwaited:
+            # The streams told nothing new. What is due at a time has a wake-up of its own.
+            return effects
         match stimulus:
             case Started():
                 self._resync_at_ms = now.monotonic_ms + self._resync_ms
@@ -102,6 +106,11 @@ class Scheduler:
             self._noticed(change)
         effects += self._tend(now)
         return effects
+
+    @property
+    def _is_unwaited(self) -> bool:
+        """Whether nobody waits for the picture to become younger."""
+        return not self.queue.parked(Hope.FRESHNESS)
 
     def _tend(self, now: Instant) -> list[Any]:
         """All that is due, whatever the stimulus was: nothing here depends on being told."""

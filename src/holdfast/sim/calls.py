@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.model.errors import OutcomeUnknown, Unavailable, invariant
+from holdfast.model.errors import OutcomeUnknown, Unavailable, unreachable
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Txn
 from holdfast.sim.cell import Call, Cell, Host
 from holdfast.sim.engine import Handler
@@ -52,7 +52,8 @@ class Calls:
 
     def open(self, cell: Cell, effect: Any) -> Call:
         """Begin a call of any kind."""
-        invariant(effect.call not in cell.calls, f"{cell.name} reuses call {effect.call} in flight")
+        if effect.call in cell.calls:
+            unreachable(f"{cell.name} reuses call {effect.call} in flight")
         call = Call(cell, effect, self.world.now_us + effect.timeout_ms * 1000)
         cell.calls[effect.call] = call
         return call

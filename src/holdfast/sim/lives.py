@@ -143,14 +143,14 @@ class Lives(Engine):
             self.note(f"{cell.name} <- {stimulus!r}")
             name = type(stimulus).__name__
             raise Violation(CRASHED, f"{cell.name} broke down on {name}: {error!r}") from error
-        trace = self.trace
+        trace, count = self.trace, len(effects)
         if trace.full:
             trace.detail(now_us, f"{cell.name} <- {stimulus!r}")
         else:
-            trace.line(f"{now_us} {cell.name} {type(stimulus).__name__} {len(effects)}")
-        if not effects:
+            trace.line(f"{now_us} {cell.name} {type(stimulus).__name__} {count}")
+        if not count:
             return
-        performed = cell.performed + len(effects)
+        performed = cell.performed + count
         if trace.full or performed >= cell.fuse:
             self._perform_one_by_one(cell, effects)
             return

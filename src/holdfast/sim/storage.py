@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.errors import HoldfastError, Unavailable, invariant
+from holdfast.model.errors import HoldfastError, Unavailable, invariant, unreachable
 from holdfast.model.machine import FateOf, Range, Txn
 from holdfast.model.transaction import Change
 from holdfast.sim.calls import Calls
@@ -97,8 +97,9 @@ class Storage:
         return store
 
     def of(self, cell: Cell) -> SimStore:
-        invariant(cell.store is not None, f"{cell.name} was added without a store")
-        return self.stores[cell.store or ""]
+        if cell.store is None:
+            unreachable(f"{cell.name} was added without a store")
+        return self.stores[cell.store]
 
     def _request(self, cell: Cell, effect: Any) -> None:
         call = self._calls.open(cell, effect)

@@ -53,6 +53,8 @@ class Watches:
         self._calls = calls
         self._deliveries = deliveries
         self._deliver_handler = self._deliver
+        self._last_name: tuple[str, str, tuple[int, int, int]] | None = None
+        self._last_batch = Batch(0, ())
         world.perform(Watch, self._watch)
         world.perform(Unwatch, self._unwatch)
         world.crash_hooks.append(self._forget)
@@ -121,7 +123,7 @@ class Watches:
         watch.scheduled = False
         cell, keyspace = watch.cell, watch.store.keyspace
         try:
-            batch = keyspace.changes(watch.prefix, after=watch.reached)
+            batch = self._batch(watch)
         except HoldfastError as error:
             self._close(watch)
             self.world.hand(cell, Changed(watch.number, error))
@@ -134,6 +136,16 @@ class Watches:
         else:
             cell.delivered += 1
             self.world.hand(cell, Changed(watch.number, batch))
+
+    def _batch(self, watch: OpenWatch) -> Batch:
+        """What a watch delivers next. Those that have come as far as another see the same."""
+        keyspace = watch.store.keyspace
+        at = (watch.reached, keyspace.revision, keyspace.compacted)
+        name = (watch.store.name, watch.prefix, at)
+        if name != self._last_name:
+            self._last_batch = keyspace.changes(watch.prefix, after=watch.reached)
+            self._last_name = name
+        return self._last_batch
 
     def _obstacle_until_us(self, watch: OpenWatch) -> int:
         """When to try (again) to reach the machine; now if nothing is in the way."""

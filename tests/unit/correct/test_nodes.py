@@ -317,7 +317,7 @@ def test_servers_are_asked_again_and_again() -> None:
     """Each of them, and never twice at a time. [H3]"""
     plan = NodesController().reconcile(view(), LISTEN, TERM, NOW)
     assert plan.questions == (HeardOf(),)
-    assert plan.wake_after_ms == 2_000
+    assert plan.wake_after_ms == 2_500
     assert plan.requests == ()
 
 

@@ -22,6 +22,7 @@ from holdfast.sim.world import World
 
 ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 WHOLE = 1000
+LEASES = "objects/leases/"
 UNLIMITED = float("inf")
 # A commit that changes none of these moves no charge.
 _CHARGES = (
@@ -38,20 +39,37 @@ class Books(Checker):
     def __init__(self) -> None:
         self.now: dict[str, Any] = {}
         self.before: dict[str, Any] = {}
+        # The same by the first two parts of the key: most checkers look at one kind.
+        self._shelves: dict[str, dict[str, Any]] = {}
+        # Counts the commits that did more than keep a lease, the only ones that are looked at.
+        self.version = 0
 
     def learn(self, records: Iterable[Record]) -> None:
         """Take in what was there before the run."""
         for record in records:
-            self.now[record.key] = decode(record.key, record.value)
+            self._put(record.key, decode(record.key, record.value))
 
     def on_commit(self, world: World, commit: Commit) -> None:
         self.before = {}
+        if all(change.key.startswith(LEASES) for change in commit.changes):
+            # A holder keeps its lease; who holds it has not changed, or its epoch had, too.
+            return
+        self.version += 1
         for change in commit.changes:
-            self.before[change.key] = self.now.get(change.key)
+            key = change.key
+            self.before[key] = self.now.get(key)
             if change.value is None:
-                self.now.pop(change.key, None)
+                self.now.pop(key, None)
+                self._shelf(key).pop(key, None)
             else:
-                self.now[change.key] = decode(change.key, change.value)
+                self._put(key, decode(key, change.value))
+
+    def _put(self, key: str, value: Any) -> None:
+        self.now[key] = self._shelf(key)[key] = value
+
+    def _shelf(self, key: str) -> dict[str, Any]:
+        room, kind, _ = f"{key}//".split("/", 2)
+        return self._shelves.setdefault(f"{room}/{kind}/", {})
 
     def changed(self, prefix: str) -> Iterable[tuple[str, Any, Any]]:
         """Keys under the prefix that the last commit changed: before, and now."""
@@ -60,7 +78,12 @@ class Books(Checker):
                 yield key, old, self.now.get(key)
 
     def all(self, prefix: str) -> list[Any]:
-        return [value for key, value in self.now.items() if key.startswith(prefix)]
+        """Everything of a kind, such as `objects/nodes/`."""
+        return list(self._shelves.get(prefix, {}).values())
+
+    def keyed(self, prefix: str) -> dict[str, Any]:
+        """The same by key."""
+        return self._shelves.get(prefix, {})
 
     def versions(self, key: str) -> list[Any]:
         """What a decision of the last commit may have found under a key.
@@ -157,9 +180,7 @@ class Held(Checker):
             _plus(devices, (node, share.device), {owner: share.milli})
 
     def _compare_nodes(self, nodes: Any, devices: Any) -> None:
-        for key, ledger in self.books.now.items():
-            if not key.startswith("ledgers/node/"):
-                continue
+        for key, ledger in self.books.keyed("ledgers/node/").items():
             node = key.removeprefix("ledgers/node/")
             if ledger.used != nodes.get(node, {}):
                 self.violated("INV4", f"{node} says {ledger.used}, held is {nodes.get(node, {})}")

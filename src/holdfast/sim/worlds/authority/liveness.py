@@ -63,9 +63,13 @@ class Placeable:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._since: dict[str, int] = {}
+        # What waited as of a version of the books.
+        self._seen: tuple[int, dict[str, Replica]] = (-1, {})
 
     def missing(self, world: World) -> str | None:
-        waiting = self._waiting()
+        if self._seen[0] != self._books.version:
+            self._seen = (self._books.version, self._waiting())
+        waiting = self._seen[1]
         now_ms = world.now_us // 1000
         self._since = {uid: self._since.get(uid, now_ms) for uid in waiting}
         for uid, since_ms in self._since.items():

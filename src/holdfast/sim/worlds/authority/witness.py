@@ -166,7 +166,8 @@ class Followed(msgspec.Struct, frozen=True):
 class Follower:
     """Keeps a copy of all objects by list and watch; starts again whenever it is told to."""
 
-    def __init__(self, _seat: Seat) -> None:
+    def __init__(self, _seat: Seat, prefix: str = keys.OBJECTS) -> None:
+        self._prefix = prefix
         self.copy: dict[str, bytes] = {}
         self.revision = 0
         self._calls = 0
@@ -186,13 +187,13 @@ class Follower:
                     return [Wake("list", now.monotonic_ms + REOPEN_MS)]
                 self.copy = {record.key: record.value for record in body.records}
                 self.revision = body.revision
-                return [Watch(self._calls, keys.OBJECTS, self.revision)]
+                return [Watch(self._calls, self._prefix, self.revision)]
         return []
 
     def _list(self) -> list[Any]:
         self._calls += 1
-        end = keys.after_prefix(keys.OBJECTS)
-        return [Range(self._calls, keys.OBJECTS, end, timeout_ms=2_000)]
+        end = keys.after_prefix(self._prefix)
+        return [Range(self._calls, self._prefix, end, timeout_ms=2_000)]
 
     def _apply(self, batch: Batch) -> None:
         for change in batch.changes:
@@ -209,8 +210,10 @@ class Ordered(Checker):
 
     invariants = ("INV10",)
 
-    def __init__(self, records: tuple[Record, ...]) -> None:
-        self._first = {r.key: r.value for r in records if r.key.startswith(keys.OBJECTS)}
+    def __init__(self, records: tuple[Record, ...], prefix: str = keys.OBJECTS) -> None:
+        """`prefix` is what the follower follows."""
+        self._prefix = prefix
+        self._first = {r.key: r.value for r in records if r.key.startswith(prefix)}
         self._last = 0
         self._changes: list[Change] = []
         # What is older than this at the end has reached every watcher.
@@ -220,7 +223,7 @@ class Ordered(Checker):
         if self._last and commit.revision != self._last + 1:
             self.violated("INV10", f"revision {commit.revision} follows {self._last}")
         self._last = commit.revision
-        self._changes += [c for c in commit.changes if c.key.startswith(keys.OBJECTS)]
+        self._changes += [c for c in commit.changes if c.key.startswith(self._prefix)]
 
     def on_fact(self, world: World, fact: Any) -> None:
         if not isinstance(fact, Followed):

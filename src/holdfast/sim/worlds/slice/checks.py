@@ -101,9 +101,18 @@ class Desired:
 
     def __init__(self, books: Books, processes: Processes) -> None:
         self._books, self._processes = books, processes
+        # The last verdict, and as of what: it is asked for every second of a long calm.
+        self._as_of = (-1, -1)
+        self._verdict: str | None = None
 
     def missing(self, world: World) -> str | None:
         """What is not as it is wanted, in words."""
+        as_of = (self._books.version, self._processes.changes)
+        if as_of != self._as_of:
+            self._as_of, self._verdict = as_of, self._judge()
+        return self._verdict
+
+    def _judge(self) -> str | None:
         replicas = self._books.all("objects/replicas/")
         by_workload: dict[str, list[Replica]] = {}
         for replica in replicas:

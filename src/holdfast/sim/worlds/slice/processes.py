@@ -97,6 +97,8 @@ class Processes:
         self._world = world
         self._rng: Random = world.rng("processes")
         self._pids = 0
+        # How often a process has started or ended.
+        self.changes = 0
         world.perform(Launch, self._launch)
         world.perform(Extend, self._extend)
         world.perform(Halt, self._halt)
@@ -150,6 +152,7 @@ class Processes:
         at = timestamp(host.clock.instant(self._world.now_us).wall_ms)
         held.process = Process(id=f"{host.boot}/{self._pids}/{self._world.now_us}", started_at=at)
         held.is_running = True
+        self.changes += 1
         exclusive = launch.template.on_disconnect is OnDisconnect.STOP
         attempt = launch.attempt
         self._world.fact(
@@ -173,17 +176,18 @@ class Processes:
             held.alarm = self._world.timers.alarm(host, held.deadline_ms, self._strike, host, held)
 
     def _strike(self, _number: int, host: Host, held: Held) -> None:
-        if held.is_running:
+        if held.is_running and self._is_late(host, held):
             self._stop(host, held, held.launch.grace_ms, "DeadlinePassed")
+        elif held.is_running and not held.is_stopping:
+            self._arm(host, held)
 
     def _extend(self, cell: Cell, effect: Extend) -> None:
         for held in self.table(cell.host).values():
             if held.deadline_ms is None or held.is_stopping:
                 continue
             if effect.deadline_ms > held.deadline_ms:
+                # The alarm is set anew when it sounds: most deadlines are moved long before.
                 held.deadline_ms = effect.deadline_ms
-                if held.is_running:
-                    self._arm(cell.host, held)
 
     # Stopping --------------------------------------------------------------------------------
 
@@ -229,6 +233,7 @@ class Processes:
     ) -> None:
         """The process is gone and its exit is on disk; then the agent is told, if it is there."""
         held.is_running = False
+        self.changes += 1
         held.process = msgspec.structs.replace(
             held.process, exit_code=code, signal=signal, reason=why
         )
@@ -285,6 +290,7 @@ class Processes:
         for attempt, held in self.table(host).items():
             if held.is_running:
                 held.is_running = False
+                self.changes += 1
                 held.process = msgspec.structs.replace(held.process, reason="Rebooted")
                 self._world.fact(ProcessEnded(host.name, attempt.uid, attempt.number, "Rebooted"))
             elif not held.process.reason:

@@ -28,7 +28,7 @@ from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
 from holdfast.sim.worlds.authority.hands import Tell
 from holdfast.sim.worlds.authority.laws import Lawful, Owned
 from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue
-from holdfast.sim.worlds.authority.people import TENANTS, Operator
+from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.scenario import furnish
 from holdfast.sim.worlds.authority.witness import (
@@ -41,6 +41,7 @@ from holdfast.sim.worlds.authority.witness import (
 )
 from holdfast.sim.worlds.slice.checks import Desired, OneCopy, Proven
 from holdfast.sim.worlds.slice.overheard import overheard
+from holdfast.sim.worlds.slice.people import Customer
 from holdfast.sim.worlds.slice.processes import Processes
 from holdfast.sim.worlds.slice.servers import SimServer
 from holdfast.store.memory import Keyspace
@@ -52,6 +53,8 @@ FAULTS_MS = 600_000
 WELL_WITHIN_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 600_000
 SETTINGS = Settings()
+# What the watcher of the store follows: what is written most but for leases.
+FOLLOWED = "objects/replicas/"
 
 HAZARDS = (
     Hazard("crash", 60, for_ms=(0, 10_000), amount=(0, 6)),
@@ -109,8 +112,8 @@ def build_with(world: World, nodes: int) -> None:
     _add_components(world)
     for number in range(nodes):
         _add_agent(world, number)
-    world.add("operator", lambda seat: Operator(seat, ADMIN.name), store="store", identity=ADMIN)
-    world.add(FOLLOWER, Follower, store="store")
+    world.add("operator", lambda seat: Customer(seat, ADMIN.name), store="store", identity=ADMIN)
+    world.add(FOLLOWER, lambda seat: Follower(seat, FOLLOWED), store="store")
     _add_checkers(world, keyspace, processes)
 
 
@@ -143,7 +146,9 @@ def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> Non
     # The books are first: the others read in them what the commit has changed.
     world.check(books, Held(books), Lawful(books), Owned(books, status=True))
     world.check(OneCopy(books, processes), Proven(books, processes))
-    world.check(Kept(books, records), Once(books), Ordered(records), Audited(), Quiet(books))
+    world.check(
+        Kept(books, records), Once(books), Ordered(records, FOLLOWED), Audited(), Quiet(books)
+    )
     world.check(
         Settles("V1", desired.missing, within_ms=WELL_WITHIN_MS),
         Settles("V1", desired.untrusted, within_ms=WELL_WITHIN_MS),

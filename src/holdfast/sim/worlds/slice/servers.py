@@ -50,6 +50,8 @@ from holdfast.sim.cell import Seat
 # Whose number it is, by the remainder.
 _PARTS = 4
 _AUTHORITY, _HUB, _RENEWALS, _READS = range(_PARTS)
+_CALLS = (Ask, Txn, Range, FateOf)
+_HEARTBEATS = (Renew, HeardOf)
 
 
 class Plain:
@@ -120,7 +122,7 @@ class SimServer:
         return []
 
     def _asked(self, asked: Asked, now: Instant) -> list[Any]:
-        if isinstance(asked.body, Renew | HeardOf):
+        if isinstance(asked.body, _HEARTBEATS):
             return self._pass(_RENEWALS, asked, now)
         if not isinstance(asked.body, Get):
             return self._pass(_AUTHORITY, asked, now)
@@ -152,22 +154,19 @@ class SimServer:
     def _pass(self, part: int, stimulus: Any, now: Instant) -> list[Any]:
         """Let one of the machines step; what it asks for is renamed to be its own."""
         effects: list[Any] = []
-        taken: list[int] = []
         for effect in self._machines[part].step(stimulus, now):
-            match effect:
-                case Push(stream=stream):
-                    effects += self._pushed(effect)
-                    taken.append(stream)
-                case Wake(name=name):
-                    effects.append(Wake(f"{part}/{name}", effect.at_ms))
-                case Ask() | Txn() | Range() | FateOf():
-                    call = effect.call * _PARTS + part
-                    effects.append(msgspec.structs.replace(effect, call=call))
-                case _:
-                    effects.append(effect)
-        for stream in taken:
-            # A simulated reader takes what it is sent; how slow the way is, the network says.
-            effects += self._pass(_HUB, Taken(stream), now)
+            kind = type(effect)
+            if kind is Push:
+                effects += self._pushed(effect)
+                # A simulated reader takes what it is sent; how slow the way is, the network says.
+                effects += self._pass(_HUB, Taken(effect.stream), now)
+            elif kind is Wake:
+                effects.append(Wake(f"{part}/{effect.name}", effect.at_ms))
+            elif kind in _CALLS:
+                call = effect.call * _PARTS + part
+                effects.append(msgspec.structs.replace(effect, call=call))
+            else:
+                effects.append(effect)
         return effects
 
     def _pushed(self, push: Push) -> list[Any]:
