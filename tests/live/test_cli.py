@@ -116,6 +116,15 @@ def test_an_apply_says_what_it_changed(shell: Shell) -> None:
     assert shell.good("apply -f - --manager other --force", document).endswith("configured\n")
 
 
+def test_what_the_server_warns_of_is_shown(shell: Shell) -> None:
+    """[B4]"""
+    document = GOOD.replace("good", "slow").replace("template: {", "template: {graceSeconds: 60, ")
+    code, out, err = shell("apply -f -", document)
+    assert (code, out) == (0, "workload.holdfast.dev/slow created\n")
+    assert err.startswith("Warning: the input, document 1 at line 1 (Workload slow): spec.template")
+    assert "graceSeconds: a node that is cut off gives the work 10 s to stop, not 60" in err
+
+
 def test_all_forms_show_the_same_object(shell: Shell) -> None:
     """[A11]"""
     shell.good("apply -f -", GOOD.replace("good", "shown").replace("replicas: 1", "replicas: 2"))

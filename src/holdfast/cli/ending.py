@@ -81,6 +81,15 @@ def complain(text: str, code: Code = Code.FAILED) -> Code:
     return code
 
 
+def complain_of_bug(bug: Exception) -> Code:
+    """The sentence of a failure that nobody meant to happen; where it was only on request."""
+    if os.environ.get(TRACE_VARIABLE):
+        raise bug
+    return complain(
+        f"this is a bug in Holdfast: {type(bug).__name__}: {bug} ({TRACE_VARIABLE}=1 shows where)"
+    )
+
+
 def plain(text: str, keep: str = "\n\t") -> str:
     """The text without what could command a terminal: not only its reader has written it."""
     return "".join(
@@ -102,10 +111,5 @@ def run(command: Coroutine[Any, Any, int]) -> int:
         return Code.DONE
     except OSError as error:
         return complain(f"{error.filename or 'the system'}: {error.strerror or error}")
-    except Exception as bug:
-        if os.environ.get(TRACE_VARIABLE):
-            raise
-        return complain(
-            f"this is a bug in Holdfast: {type(bug).__name__}: {bug} "
-            f"({TRACE_VARIABLE}=1 shows where)"
-        )
+    except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the process
+        return complain_of_bug(bug)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast import __version__
-from holdfast.cli.ending import CODES_TEXT, Code
+from holdfast.cli.ending import CODES_TEXT, Code, complain_of_bug
 
 EPILOG = f"""\
 \b
@@ -70,4 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except Exception as bug:  # noqa: BLE001 - also what goes wrong while a command is loaded
+        return complain_of_bug(bug)
     return code if isinstance(code, int) else Code.DONE

@@ -25,7 +25,7 @@ from holdfast.cli.parts import ETCD_ACCESS, server_options
 from holdfast.host import timing
 from holdfast.host.__main__ import settings_of
 from holdfast.host.settings import MEMORY, Settings
-from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.model.errors import HoldfastError
 
 AGENTS = 3
 AGENTS_MAX = 64
@@ -152,9 +152,10 @@ class _Up:
         with self._doing("Waiting for nodes to be ready"):
             count = await household.nodes_ready()
         if count < self._plan.agents:
-            raise Unavailable(
-                f"only {count} of {self._plan.agents} nodes became ready; their logs are in "
-                f"{self._plan.logs}"
+            # They may yet become so: one that was fenced comes back in a life of its own.
+            self._tell(
+                f"only {count} of {self._plan.agents} nodes are ready so far; see `holdfast get "
+                f"nodes` and their logs in {self._plan.logs}"
             )
         took_s = time.monotonic() - began
         self._say(f"{others[0].upper()}{others[1:]} work; it took {took_s:.1f} s")
