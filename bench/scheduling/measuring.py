@@ -12,20 +12,33 @@ import asyncio
 import os
 import re
 import time
-from typing import Any
 
 import msgspec
 
 from bench.harness import percentile
 from bench.http_load import Connection, request
-from bench.scheduling.plane import BATCH, SPACE, WORKLOAD_CONTROLLER, Rig, chunks, cpu_s, document
+from bench.scheduling.plane import (
+    BATCH,
+    GROUP,
+    SPACE,
+    TENANT,
+    WORKLOAD_CONTROLLER,
+    Rig,
+    chunks,
+    cpu_s,
+    document,
+)
 from bench.scheduling.shapes import Shape
+from holdfast.host.creates import CreateForm, packed
 from holdfast.model.errors import invariant
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.requests import Create
 
 PATIENCE_S = 600.0
 NOISE_EVERY_S = 0.2
 NOISE_MAX = 3_000
 IDLE_PAUSE_S = 0.05
+CREATES = f"{GROUP}/requests?results=terse"
 WAYS = ("workloads", "births")
 _BOUND = re.compile(rb'"type":"ADDED","object":\{[^{]{0,120}"metadata":\{"name":"([^"]+)"')
 _TAIL_BYTES = 400
@@ -128,14 +141,29 @@ async def _prepared(rig: Rig, shape: Shape, way: str) -> _Submission:
             names = [f"{name}-{n}-0" for n in range(share)]
             requests.append((names, request("POST", f"{SPACE}/workloads", body)))
         return _Submission(await rig.line(), requests)
-    documents: list[dict[str, Any]] = []
+    births: list[Replica] = []
     for name, (template, share) in wanted.items():
-        documents += await rig.births(name, template, share)
-    for at in range(0, len(documents), BATCH):
-        some = documents[at : at + BATCH]
-        (body,) = chunks(some, f"{SPACE}/replicas?results=names")
-        requests.append(([it["metadata"]["name"] for it in some], body))
+        births += await rig.births(name, template, share)
+    for at in range(0, len(births), BATCH):
+        some = births[at : at + BATCH]
+        (body,) = chunks(_forms(some), CREATES)
+        requests.append(([it.name for it in some], body))
     return _Submission(await rig.line(WORKLOAD_CONTROLLER), requests)
+
+
+def _forms(births: list[Replica]) -> list[CreateForm]:
+    """What the controller would send."""
+    return [
+        packed(
+            Create(
+                msgspec.structs.replace(
+                    it, metadata=msgspec.structs.replace(it.metadata, namespace=TENANT)
+                ),
+                operation=f"{WORKLOAD_CONTROLLER}/{it.spec.workload_uid}/1/create-{it.spec.ordinal}",
+            )
+        )
+        for it in births
+    ]
 
 
 async def _make_noise(rig: Rig) -> None:
@@ -145,9 +173,9 @@ async def _make_noise(rig: Rig) -> None:
         "resources": {"cpu": "9"},
         "priorityClass": "urgent",
     }
-    documents = await rig.births("noise", template, NOISE_MAX)
+    births = await rig.births("noise", template, NOISE_MAX)
     line = await rig.line(WORKLOAD_CONTROLLER)
-    for body in chunks(documents, f"{SPACE}/replicas?results=names", 1):
+    for body in chunks(_forms(births), CREATES, 1):
         await line.ask(body)
         await asyncio.sleep(NOISE_EVERY_S)
 
@@ -156,16 +184,16 @@ async def idle_delays_ms(rig: Rig, shape: Shape) -> list[float]:
     """One replica after another, each submitted when the last one has been bound for a while."""
     seen = Sightings()
     await seen.follow(rig)
-    documents = await rig.births("single", shape.templates[0], shape.measured)
+    births = await rig.births("single", shape.templates[0], shape.measured)
     line = await rig.line(WORKLOAD_CONTROLLER)
     delays = []
-    for number, body in enumerate(chunks(documents, f"{SPACE}/replicas", 1)):
+    for number, body in enumerate(chunks(_forms(births), CREATES, 1)):
         seen.wanted = number + 1
         seen.complete.clear()
         began = time.perf_counter()
         await line.ask(body)
         async with asyncio.timeout(PATIENCE_S):
             await seen.complete.wait()
-        delays.append(1e3 * (seen.at[documents[number]["metadata"]["name"]] - began))
+        delays.append(1e3 * (seen.at[births[number].name] - began))
         await asyncio.sleep(IDLE_PAUSE_S)
     return delays

@@ -28,6 +28,7 @@ from holdfast.host.certificates import Authority
 from holdfast.model import identity as who
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.node import Node, NodeSpec
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import (
     Accepted,
@@ -38,6 +39,7 @@ from holdfast.model.requests import (
     Target,
     Term,
 )
+from holdfast.model.wire import decode_trusted
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess
 
 GROUP = "/apis/holdfast.dev/v1"
@@ -206,20 +208,18 @@ class Rig:
         )
         return found
 
-    async def births(
-        self, name: str, template: dict[str, Any], count: int, first: int = 0
-    ) -> list[dict[str, Any]]:
-        """Replicas of a new workload, as its controller would ask for them."""
+    async def births(self, name: str, template: dict[str, Any], count: int) -> list[Replica]:
+        """Replicas of a new workload, as its controller would write them."""
         owner = await self.owner(name, template, count)
         spec = {
             "workload": name,
             "workloadUid": owner["metadata"]["uid"],
             "template": owner["spec"]["template"],
         }
-        return [
-            document("Replica", f"{name}-{n}-0", spec={**spec, "ordinal": n})
-            for n in range(first, count)
+        documents = [
+            document("Replica", f"{name}-{n}-0", spec={**spec, "ordinal": n}) for n in range(count)
         ]
+        return [decode_trusted(Replica, _encode(it)) for it in documents]
 
     async def create_batched(
         self, name: str, template: dict[str, Any], count: int

@@ -81,6 +81,9 @@ def after_writing(request: Any, answer: Accepted) -> list[Expected]:
     """What an accepted request lets us expect to see."""
     it = subject(request)
     may_be_gone = not isinstance(request, Create)
+    if not may_be_gone and not answer.objects:
+        # A server need not repeat an object that is new: it is as it was asked for, since then.
+        return [Expected(it.plural, it.namespace, it.name, answer.revision, may_be_gone)]
     return [
         Expected(it.plural, it.namespace, it.name, object_revision(version), may_be_gone)
         for obj in answer.objects

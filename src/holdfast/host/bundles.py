@@ -1,9 +1,9 @@
-"""Typed requests of one sender, gathered into few HTTP requests.
+"""Typed requests and creates of one sender, gathered into few HTTP requests.
 
-A scheduler has thousands of binds a second; one HTTP request each would cost more than deciding
-them. Whatever is asked in one turn of the event loop goes out as one body, and while several are on
-their way already, what comes next is gathered until one of them is back. Each request keeps its own
-time-out and gets its own verdict.
+A scheduler has thousands of binds a second, a controller thousands of births; one HTTP request
+each would cost more than deciding them. Whatever is asked in one turn of the event loop goes out as
+one body, and while several are on their way already, what comes next is gathered until one of them
+is back. Each request keeps its own time-out and gets its own verdict.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import msgspec
 
 from holdfast.host.client.answers import Answer
 from holdfast.host.client.wishes import Results
+from holdfast.host.creates import packed
 from holdfast.host.verdicts import no, one_of_many, unread
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.model.requests import Create
 
 BUNDLE_MAX = 256
 # Half of what a server takes in one body, so that one large request does not spoil the sum.
@@ -65,7 +67,8 @@ class Bundles:
         may have been.
         """
         loop = asyncio.get_running_loop()
-        wish = _Wish(_ENCODER.encode(request), loop.time() + timeout_s, loop.create_future())
+        form = packed(request) if isinstance(request, Create) else request
+        wish = _Wish(_ENCODER.encode(form), loop.time() + timeout_s, loop.create_future())
         self._line.append(wish)
         if not self._is_flushing:
             self._is_flushing = True

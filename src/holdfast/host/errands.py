@@ -1,7 +1,7 @@
 """Each question of a machine to the servers as one HTTP request, and how to read its answer.
 
-`host/remote` sends them. Typed requests have no errand of their own: many of them travel in one
-(`host/bundles`).
+`host/remote` sends them. Typed requests have no errand of their own, and creates mostly none: many
+of them travel in one (`host/bundles`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from holdfast.host.client import paths
 from holdfast.host.client.answers import Answer
 from holdfast.host.client.writing import JSON, OPERATION_HEADER
+from holdfast.host.creates import travels
 from holdfast.host.verdicts import no, unread, written
 from holdfast.model.errors import Invalid, InvariantBroken, Missing, Unavailable
 from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
@@ -43,8 +44,10 @@ class Errand(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-def is_typed(body: Any) -> bool:
-    """Whether it is one of the requests that travel together."""
+def travels_together(body: Any) -> bool:
+    """Whether it is one of the requests of which many travel in one."""
+    if isinstance(body, Create):
+        return travels(body)
     return isinstance(body, msgspec.Struct) and body.__struct_config__.tag is not None
 
 

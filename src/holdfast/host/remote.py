@@ -21,7 +21,7 @@ from holdfast.host.client.access import Access
 from holdfast.host.client.answers import Answer
 from holdfast.host.client.transport import Transport
 from holdfast.host.client.wishes import REQUESTS_PATH
-from holdfast.host.errands import Errand, errand, is_typed
+from holdfast.host.errands import Errand, errand, travels_together
 from holdfast.host.tidings import told
 from holdfast.model.errors import HoldfastError, Invalid, InvariantBroken, Unavailable, invariant
 from holdfast.model.heartbeat import Renew
@@ -33,6 +33,8 @@ from holdfast.observe.news import SERVERS, Follow
 # sooner, and a connection for each would cost the server a handshake for each.
 ERRANDS_MAX = 16
 _JSON_BODY = {"Content-Type": "application/json"}
+# Machines follow what they bind and create.
+_TERSE = {"results": "terse"}
 
 
 class Remote:
@@ -50,7 +52,7 @@ class Remote:
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """The answer of the servers, or of the one with this address."""
         way = self._way(sender, to)
-        if is_typed(body):
+        if travels_together(body):
             return await way.bundles.ask(body, timeout_s)
         wanted = errand(sender, body)
         # A renewal waits for no turn: work lives by it.
@@ -90,6 +92,11 @@ class Remote:
         if to.rstrip("/") not in servers:
             raise Unavailable(f"{to} is none of the servers {', '.join(servers)}")
         return msgspec.structs.replace(access, servers=(to.rstrip("/"),))
+
+
+def _unread(answer: Answer) -> Answer:
+    """The bundle reads it."""
+    return answer
 
 
 class _Way:
@@ -140,7 +147,7 @@ class _Way:
         raise Unavailable("no server is named")
 
     async def _bundle(self, body: bytes, timeout_s: float) -> Answer:
-        wanted = Errand("POST", REQUESTS_PATH, lambda answer: answer, body, headers=_JSON_BODY)
+        wanted = Errand("POST", REQUESTS_PATH, _unread, body, _TERSE, _JSON_BODY)
         return await self.send(wanted, timeout_s)
 
     async def close(self) -> None:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.correct.flight import Expected, subject
+from holdfast.correct.flight import Expected, after_writing, subject
 from holdfast.model.errors import InvariantBroken
 from holdfast.model.lifecycle import State
-from holdfast.model.requests import Create, ForgetOperations, JudgeNode, Move, NodeWord, Remove
+from holdfast.model.requests import (
+    Accepted,
+    Create,
+    ForgetOperations,
+    JudgeNode,
+    Move,
+    NodeWord,
+    Remove,
+)
 from holdfast.observe.news import Get
 from tests.unit.correct.pictures import TERM, replica, view
 from tests.unit.correct.team_rig import target
@@ -43,3 +51,11 @@ def test_every_request_is_about_one_object() -> None:
     assert subject(JudgeNode("node-a", "u", NodeWord.MARK, TERM)) == Get("nodes", "node-a")
     with pytest.raises(InvariantBroken):
         subject(ForgetOperations((), TERM))
+
+
+def test_a_create_is_expected_to_be_seen_also_when_its_answer_shows_no_object() -> None:
+    """Servers leave out what its sender is told of anyway. [C3]"""
+    it = replica()
+    expected = [Expected("replicas", "acme", "web-0-0", 9, may_be_gone=False)]
+    assert after_writing(Create(it), Accepted(9)) == expected
+    assert after_writing(Move(target(it), State.RELEASED), Accepted(9)) == []

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.host.api import status
 from holdfast.host.client.answers import Answer
-from holdfast.host.errands import errand, is_typed
+from holdfast.host.errands import errand, travels_together
 from holdfast.model import identity as who
 from holdfast.model.errors import (
     FieldError,
@@ -99,10 +99,17 @@ def test_writes_carry_their_operation_and_their_preconditions() -> None:
 @pytest.mark.parametrize("body", [Follow("nodes"), Forward(ME, Get("nodes", "n1")), "hello", None])
 def test_what_no_server_could_be_asked_is_a_bug(body: Any) -> None:
     """Also to speak for others, which only servers may."""
-    assert not is_typed(body)
+    assert not travels_together(body)
     with pytest.raises(InvariantBroken):
         errand(ME, body)
-    assert is_typed(RenewLease(Term("s", 1)))
+    assert travels_together(RenewLease(Term("s", 1)))
+
+
+def test_creates_travel_with_others_unless_they_say_more_than_their_form_can() -> None:
+    """A dry run must never arrive as a create. [C2]"""
+    assert travels_together(Create(REGION, operation="op-1"))
+    assert not travels_together(Create(REGION, dry_run=True))
+    assert not travels_together(Create(REGION, manager="me"))
 
 
 def test_a_read_finds_the_object_or_that_there_is_none() -> None:

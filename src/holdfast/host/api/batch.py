@@ -99,16 +99,20 @@ def result(
         failed, body, _ = status.of(verdict, kind, name)
         reason = verdict.reason if isinstance(verdict, Refusal) else verdict.code
         return b'{"code":%d,"reason":"%b","status":%b}' % (failed, reason.encode(), body)
-    opening = b'{"code":%d,"revision":%d,"replayed":%b' % (
-        code_of(verdict),
-        verdict.revision,
-        b"true" if verdict.replayed else b"false",
-    )
     if brief:
         names = [
             {"name": obj.name, "uid": obj.metadata.uid, "version": obj.metadata.resource_version}
             for obj in verdict.objects
         ]
-        return b'%b,"names":%b}' % (opening, msgspec.json.encode(names))
+        return b'%b,"names":%b}' % (opening(verdict), msgspec.json.encode(names))
     objects = b",".join([wire.encode(obj) for obj in verdict.objects])
-    return b'%b,"objects":[%b]}' % (opening, objects)
+    return b'%b,"objects":[%b]}' % (opening(verdict), objects)
+
+
+def opening(verdict: Accepted) -> bytes:
+    """How the result of a yes begins. What is left out after it is nothing but its objects."""
+    return b'{"code":%d,"revision":%d,"replayed":%b' % (
+        code_of(verdict),
+        verdict.revision,
+        b"true" if verdict.replayed else b"false",
+    )

@@ -2,7 +2,8 @@
 
 They are the structs of `model/requests.py` as JSON, told apart by `type`; who may ask for which is
 the authority's business. One or many in a body: many are decided in order, each by itself, and have
-one result each. A refusal names its stable reason, so that a component never reads a sentence.
+one result each; creates may be among them (`host/creates`). A refusal names its stable reason, so
+that a component never reads a sentence.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from holdfast.commit.decide import HANDLERS
 from holdfast.host.api import batch, status
 from holdfast.host.api.bodies import demand_json
 from holdfast.host.api.call import TIMEOUT_S, Call, bad, reply
+from holdfast.host.creates import MARK, CreateForm, unpacked
 from holdfast.model import guard
+from holdfast.model.errors import HoldfastError
 from holdfast.model.problems import malformed
 from holdfast.model.registry import kind_named
-from holdfast.model.requests import Accepted, Bind
+from holdfast.model.requests import Accepted, Bind, Create
 
 REQUESTS_MAX = 5_000
 REPLICA = kind_named("Replica")
@@ -32,6 +35,8 @@ TYPED: tuple[type[Any], ...] = tuple(
 _ENCODER = msgspec.json.Encoder()
 _ONE = msgspec.json.Decoder(reduce(or_, TYPED))
 _MANY = msgspec.json.Decoder(list[reduce(or_, TYPED)])  # type: ignore[misc]
+_EACH = msgspec.json.Decoder(reduce(or_, (*TYPED, CreateForm)))
+_RAW = msgspec.json.Decoder(list[msgspec.Raw])
 _BIND = msgspec.json.Decoder(Bind)
 _BINDS = msgspec.json.Decoder(list[Bind])
 
@@ -43,10 +48,14 @@ def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         typed = decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(f"is no such request: {error}") from None
+    _prove(typed, body)
+    return typed
+
+
+def _prove(typed: Any, body: bytes) -> None:
     if _ENCODER.encode(typed) != body or b"\\u0000" in body:
         # Its numbers, keys and texts are looked at one by one.
         guard.parse(body, hide_values=True)
-    return typed
 
 
 def _is_array(body: bytes) -> bool:
@@ -58,8 +67,31 @@ async def requests(call: Call) -> web.StreamResponse:
     demand_json(call)
     body = await call.body()
     if _is_array(body):
-        return await _decide_all(call, _decoded(_MANY, body))
+        many = _with_creates(body) if MARK in body else _decoded(_MANY, body)
+        return await _decide_all(call, many)
     return await _decide(call, _decoded(_ONE, body))
+
+
+def _with_creates(body: bytes) -> list[Any]:
+    """The requests of a body of which some are creates; an error is what became of just one."""
+    try:
+        items = _RAW.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed(f"is no list of requests: {error}") from None
+    return [_one_of_many(bytes(item)) for item in items]
+
+
+def _one_of_many(body: bytes) -> Any:
+    try:
+        form = _EACH.decode(body)
+        if not isinstance(form, CreateForm):
+            return _decoded(_ONE, body)
+        _prove(form, body)
+        return unpacked(form)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return malformed(f"is no such request: {error}")
+    except HoldfastError as error:
+        return error
 
 
 async def bindings(call: Call) -> web.StreamResponse:
@@ -92,19 +124,29 @@ def _with_operation(call: Call, request: Any) -> Any:
 
 
 async def _decide_all(call: Call, wanted: list[Any]) -> web.StreamResponse:
-    """All of them at once. `?results=names` leaves the objects out of the answer."""
+    """All of them at once.
+
+    `?results=names` leaves the objects out of the answer; `?results=terse` those of binds and
+    creates, whose senders are told of them by the watches that they have.
+    """
     if len(wanted) > REQUESTS_MAX:
         bad(f"a body may bring at most {REQUESTS_MAX} requests, not {len(wanted)}")
-    brief = call.query.get("results") == "names"
+    wish = call.query.get("results")
     submit = call.services.authority.submit
-    futures = [submit(call.identity, request, TIMEOUT_S) for request in wanted]
-    results = [
-        batch.result(await future, REPLICA, _name(request), brief=brief)
-        for request, future in zip(wanted, futures, strict=True)
+    verdicts = [
+        request if isinstance(request, HoldfastError) else submit(call.identity, request, TIMEOUT_S)
+        for request in wanted
     ]
+    results = []
+    for request, verdict in zip(wanted, verdicts, strict=True):
+        known = verdict if isinstance(verdict, HoldfastError) else await verdict
+        if wish == "terse" and isinstance(request, Bind | Create) and isinstance(known, Accepted):
+            results.append(batch.opening(known) + b"}")
+        else:
+            results.append(batch.result(known, REPLICA, _name(request), brief=wish == "names"))
     return reply(200, batch.results_body(results))
 
 
 def _name(request: Any) -> str:
-    target = getattr(request, "target", None)
+    target = getattr(request, "target", None) or getattr(request, "object", None)
     return target.name if target is not None else ""
