@@ -87,21 +87,23 @@ def play(script: Script) -> tuple[list[str], Ending]:
     deadline = math.inf if script.deadline_ms is None else script.deadline_ms
     if deadline <= 0:
         return [], Ending("DeadlinePassed", -1, 0, False, 0)
-    kill_at, stopped_at, reason = math.inf, math.inf, ""
+    asked, stopped_at, reason = math.inf, math.inf, ""
     exits_at = math.inf if script.exits_ms is None else script.exits_ms
     answers: list[str] = []
     for step in [*script.steps, None]:
         now = math.inf if step is None else step.at_ms
         if not reason and deadline <= min(now, exits_at):
-            reason, stopped_at, kill_at = "DeadlinePassed", deadline, deadline + script.grace_ms
+            reason, stopped_at = "DeadlinePassed", deadline
+        # While it runs or stops as somebody asked, its end follows the deadline.
+        kill_at = min(asked, deadline + script.grace_ms)
         over = _over(script, exits_at, stopped_at, kill_at)
         if step is None or over <= now:
             break
-        answers.append(_refusal(step, script, deadline, reason))
+        answers.append(_refusal(step, script, deadline))
         if answers[-1]:
             continue
         if step.verb == "stop":
-            kill_at = min(kill_at, now + step.number, deadline + script.grace_ms)
+            asked = min(asked, now + step.number)
             reason, stopped_at = reason or "Stopped", min(stopped_at, now)
             answers[-1] = "stopping"
         else:
@@ -116,14 +118,15 @@ def _over(script: Script, exits_at: float, stopped_at: float, kill_at: float) ->
     return min(exits_at, obeyed_at, kill_at)
 
 
-def _refusal(step: Step, script: Script, deadline: float, reason: str) -> str:
+def _refusal(step: Step, script: Script, deadline: float) -> str:
     if step.verb == "stop":
         return ""
     if step.verb == "foreign":
         return "refused boot"
     if script.deadline_ms is None:
         return "refused none"
-    if reason:
+    if deadline <= step.at_ms:
+        # It has struck, whether or not somebody had asked for a stop before.
         return "refused stopping"
     return "refused earlier" if step.number < deadline else ""
 

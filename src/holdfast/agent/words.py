@@ -5,8 +5,8 @@ table. A piece of work is one *attempt* of one replica, named by the replica's u
 grows with every start in place, so that the end of one attempt is never taken for that of another.
 
 The deadline is held by the shim, not by the agent. It is a reading of the machine's CLOCK_BOOTTIME;
-it only moves later, never once stopping has begun, and is checked before the work is started at
-all: an agent may have been paused between its decision and its deed.
+it only moves later, never once it has struck, and is checked before the work is started at all: an
+agent may have been paused between its decision and its deed.
 """
 
 from __future__ import annotations

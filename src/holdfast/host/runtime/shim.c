@@ -8,12 +8,13 @@
  *
  * It is told everything when it is started and parses nothing but numbers:
  *
- *   run ISOLATION BOOT DEADLINE GRACE USER ARGC ENVC LINE LOCK TEXT FOLDER CWD NAME
+ *   run ISOLATION BOOT DEADLINE GRACE USER ARGC ENVC LINE LOCK TEXT FOLDER CWD NAME [JOIN…]
  *
  * DEADLINE is a reading in ms or "none"; USER is "-" or uid:gid[,gid…]; LINE is a socket to the
  * agent, LOCK a file that is locked as long as the shim lives, TEXT a file of ARGC + ENVC strings,
  * FOLDER the directory of the attempt and CWD that of the work, all as open descriptors. NAME is
- * for people who look at the process table.
+ * for people who look at the process table. Each JOIN is the open cgroup.procs of a group that the
+ * work is to be in: the work joins it, and the shim does not, so that no limit can end the shim.
  *
  * Requests are lines, on LINE and on the socket "control" in FOLDER, and so are the answers:
  *
@@ -59,6 +60,7 @@
 enum {
     STRINGS_MAX = 2048, /* a template has at most 1,024 arguments and 512 variables */
     GROUPS_MAX = 64,
+    JOINS_MAX = 8,
     CLIENTS_MAX = 8,
     WAITING_MAX = 64,
     LINE_BYTES = 128,
@@ -86,9 +88,12 @@ struct client {
 };
 
 static const char *isolation, *boot, *user;
-static long long deadline_ms, grace_ms, kill_ms = NONE, started_wall_ms;
-static int argument_count, variable_count;
+static long long deadline_ms, grace_ms, started_wall_ms;
+static long long asked_ms = NONE; /* by when whoever asked it to stop wants it gone */
+static long long kill_ms = NONE;  /* when it is killed: the earlier of that and deadline + grace */
+static int argument_count, variable_count, join_count;
 static const char *reason;      /* why it is being stopped; NULL while it is not */
+static bool has_struck;         /* whether the deadline has come; from then on it does not move */
 static bool killed, is_started; /* whether SIGKILL was needed; whether exec succeeded */
 static struct failure failed;   /* why exec did not succeed */
 static struct identity self, work;
@@ -240,28 +245,37 @@ static void arm(void)
     timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-/* Begin to stop, or stop sooner. The end never moves later, and never behind what the deadline
- * leaves: whoever counts the fence counts on deadline + grace. */
+/* When it has to be killed. The end that was asked for never moves later; behind what the deadline
+ * leaves it never lies, for whoever counts the fence counts on deadline + grace. */
+static void settle_end(void)
+{
+    kill_ms = asked_ms;
+    if (deadline_ms != NONE && kill_ms > deadline_ms + grace_ms)
+        kill_ms = deadline_ms + grace_ms;
+    arm();
+}
+
+/* Begin to stop, or stop sooner. */
 static void stop(const char *why, long long from_ms, long long within_ms)
 {
     long long end = from_ms + within_ms;
-    if (deadline_ms != NONE && end > deadline_ms + grace_ms)
-        end = deadline_ms + grace_ms;
-    if (kill_ms == NONE || end < kill_ms)
-        kill_ms = end;
+    if (asked_ms == NONE || end < asked_ms)
+        asked_ms = end;
     if (reason == NULL) {
         reason = why;
         signal_tree(SIGTERM);
         signal_tree(SIGCONT); /* What is stopped could not hear it. */
     }
-    arm();
+    settle_end();
 }
 
 /* What the clock demands. Called before any request is read, so that none can be too late. */
 static void keep_time(void)
 {
-    if (reason == NULL && is_late())
+    if (!has_struck && is_late()) {
+        has_struck = true;
         stop("DeadlinePassed", deadline_ms, grace_ms);
+    }
     if (kill_ms != NONE && clock_ms(CLOCK_BOOTTIME) >= kill_ms) {
         killed = true;
         signal_tree(SIGKILL);
@@ -344,12 +358,15 @@ static bool extend(int fd, const char *of_boot, const char *until)
         return tell(fd, "refused boot\n");
     if (deadline_ms == NONE)
         return tell(fd, "refused none\n");
-    if (reason != NULL)
+    if (has_struck)
         return tell(fd, "refused stopping\n");
     if (ms < deadline_ms)
         return tell(fd, "refused earlier\n");
     deadline_ms = ms;
-    arm();
+    if (reason != NULL)
+        settle_end(); /* A stop that somebody asked for may take as long as he allowed. */
+    else
+        arm();
     return tell(fd, "extended %lld\n", deadline_ms);
 }
 
@@ -455,6 +472,9 @@ static void become_work(int pipe, int go)
     char word;
     if (!identify(&who) || write(pipe, &who, sizeof who) != sizeof who || read(go, &word, 1) != 1)
         _exit(126);
+    for (int i = 0; i < join_count; i++)
+        if (write(FIRST_FREE + i, "0", 1) != 1)
+            give_up(pipe, "group", errno);
     setsid();
     int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
@@ -468,6 +488,9 @@ static void become_work(int pipe, int go)
     if (fchdir(CWD) != 0)
         give_up(pipe, "directory", errno);
     become_user(pipe);
+    /* No program with a set-user-id bit makes more of it than it is. */
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        give_up(pipe, "privileges", errno);
     /* After the change of user, which would undo it. */
     if (!is_init() && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != self.pid))
         give_up(pipe, "parent", ESRCH);
@@ -509,6 +532,8 @@ static void start_work(void)
     close(go[0]);
     close(TEXT);
     close(CWD);
+    for (int i = 0; i < join_count; i++)
+        close(FIRST_FREE + i);
     if (read(told[0], &work, sizeof work) != sizeof work)
         refuse("identity", EIO);
     started_wall_ms = clock_ms(CLOCK_REALTIME);
@@ -635,16 +660,18 @@ static bool isolate(const char *how)
 }
 
 /* Put the given descriptors where they belong and close all others. */
-static bool take_descriptors(char **numbers)
+static bool take_descriptors(char **numbers, char **joins)
 {
-    int copies[FIRST_FREE];
-    for (int i = LINE; i < FIRST_FREE; i++)
-        if ((copies[i] = fcntl(atoi(numbers[i - LINE]), F_DUPFD_CLOEXEC, FIRST_FREE)) < 0)
+    int copies[FIRST_FREE + JOINS_MAX], end = FIRST_FREE + join_count;
+    for (int i = LINE; i < end; i++) {
+        const char *number = i < FIRST_FREE ? numbers[i - LINE] : joins[i - FIRST_FREE];
+        if ((copies[i] = fcntl(atoi(number), F_DUPFD_CLOEXEC, FIRST_FREE + JOINS_MAX)) < 0)
             return false;
-    for (int i = LINE; i < FIRST_FREE; i++)
+    }
+    for (int i = LINE; i < end; i++)
         if (dup3(copies[i], i, O_CLOEXEC) < 0)
             return false;
-    syscall(SYS_close_range, FIRST_FREE, ~0U, 0);
+    syscall(SYS_close_range, end, ~0U, 0);
     return fcntl(LINE, F_SETFL, O_NONBLOCK) == 0;
 }
 
@@ -671,7 +698,9 @@ int main(int count, char **words)
         puts(SHIM_SOURCE);
         return 0;
     }
-    if (count != 15 || strcmp(words[1], "run") != 0 || !take_descriptors(words + 9))
+    join_count = count - 15;
+    if (join_count < 0 || join_count > JOINS_MAX || strcmp(words[1], "run") != 0 ||
+        !take_descriptors(words + 9, words + 15))
         return 2;
     isolation = words[2];
     boot = words[3];
