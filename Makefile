@@ -18,7 +18,7 @@ AGENTS  ?= 3
 SEEDS   ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page help install up system check format test test-quick crash-long failover-long sim-authority bench requirements lock clean
+.PHONY: authority-page help install up system check format test test-quick crash-long failover-long sim-authority sim-slice bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ failover-long: $(VENV)/.installed $(VENV)/.system ## Kill and stop etcd members 
 
 sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS of them (1,000 take about ten minutes of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO \
+		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
+
+sim-slice: $(VENV)/.installed ## Simulate one replica end to end under faults, SEEDS of them (1,000 take about half an hour of CPU)
+	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.slice.scenario:SCENARIO \
 		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
 
 bench: $(VENV)/.installed ## Run a benchmark: make bench NAME=model; without NAME list them

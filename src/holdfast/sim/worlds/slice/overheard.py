@@ -8,11 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.model.machine import Answered, Ask, Machine
-from holdfast.model.requests import Accepted, RenewLease
+from holdfast.model.errors import Expired, OutcomeUnknown
+from holdfast.model.machine import Answered, Ask, Ended, Machine
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Accepted, Bind, Create, Evict, JudgeNode, Move, RenewLease
 from holdfast.model.time import Instant
+from holdfast.observe.cache import Cache
+from holdfast.observe.news import Get
 from holdfast.sim.cell import Seat
+from holdfast.sim.worlds.authority.census import Seen
 from holdfast.sim.worlds.authority.hands import Acknowledged, Tell
+
+_WRITES = (Bind, Create, Evict, JudgeNode, Move)
 
 
 class Overheard:
@@ -26,18 +33,38 @@ class Overheard:
         self._identity = identity
         self._asked: dict[int, Ask] = {}
 
+    @property
+    def missed(self) -> int:
+        """How much of what it was to be told only a list brought to light."""
+        cache: Cache = getattr(self.machine, "cache", None) or self.machine._cache  # type: ignore[attr-defined]
+        return cache.missed
+
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
-        effects: Any = self.machine.step(stimulus, now)
+        effects: Sequence[Any] = self.machine.step(stimulus, now)
         if isinstance(stimulus, Answered):
             ask = self._asked.pop(stimulus.call, None)
-            is_news = ask is not None and not isinstance(ask.body, RenewLease)
-            if is_news and isinstance(stimulus.body, Accepted):
-                who = ask.sender or self._identity
-                effects = [Tell(Acknowledged(who, ask.body, stimulus.body)), *effects]
+            fact = self._heard(ask, stimulus.body, effects) if ask is not None else None
+            if fact is not None:
+                effects = [Tell(fact), *effects]
+        elif isinstance(stimulus, Ended) and isinstance(stimulus.body, Expired):
+            effects = [Tell(Seen("list begun anew after Expired")), *effects]
         for effect in effects:
             if isinstance(effect, Ask):
                 self._asked[effect.call] = effect
         return effects
+
+    def _heard(self, ask: Ask, answer: Any, effects: Sequence[Any]) -> Any:
+        """What an answer tells the checkers, if anything."""
+        match answer:
+            case Accepted() if not isinstance(ask.body, RenewLease):
+                return Acknowledged(ask.sender or self._identity, ask.body, answer)
+            case Refusal():
+                return Seen(f"{type(ask.body).__name__} refused")
+            case OutcomeUnknown() if isinstance(ask.body, _WRITES):
+                reads = [it.body for it in effects if isinstance(it, Ask)]
+                if any(isinstance(it, Get) for it in reads):
+                    return Seen("lost answer settled by a read")
+        return None
 
 
 def overheard(identity: str, make: Callable[[Seat], Machine]) -> Callable[[Seat], Overheard]:

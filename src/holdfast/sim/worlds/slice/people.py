@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.requests import Create
 from holdfast.model.time import Instant
 from holdfast.sim.plan import Prompted
+from holdfast.sim.worlds.authority.looks import Look
 from holdfast.sim.worlds.authority.people import Operator
 
 
@@ -20,6 +25,18 @@ class Customer(Operator):
             effects = [*effects, *self._round(now)]
         return effects
 
+    def _request(self, look: Look, act: dict[str, Any]) -> Any:
+        request = super()._request(look, act)
+        if isinstance(request, Create) and isinstance(request.object, Workload):
+            request = Create(_graced(request.object, act["grace"]))
+        return request
+
     def _round(self, now: Instant) -> list[Any]:
         self._is_up = bool(self._acts)
         return super()._round(now) if self._is_up else []
+
+
+def _graced(workload: Workload, grace_s: int) -> Workload:
+    template = msgspec.structs.replace(workload.spec.template, grace_seconds=grace_s)
+    spec = msgspec.structs.replace(workload.spec, template=template)
+    return msgspec.structs.replace(workload, spec=spec)

@@ -67,6 +67,14 @@ class ProcessEnded(msgspec.Struct, frozen=True):
     why: str
 
 
+class Adopted(msgspec.Struct, frozen=True):
+    """A fact: an agent that has just started found this process running."""
+
+    host: str
+    uid: str
+    number: int
+
+
 class Held:
     """One attempt: its shim, its process, and what its directory holds."""
 
@@ -263,8 +271,13 @@ class Processes:
             )
             for held in latest.values()
         )
-        if cell.life == life:
-            self._world.hand(cell, Inventory(items))
+        if cell.life != life:
+            return
+        for item in items:
+            if item.is_running:
+                attempt = item.attempt
+                self._world.fact(Adopted(cell.host.name, attempt.uid, attempt.number))
+        self._world.hand(cell, Inventory(items))
 
     @staticmethod
     def _found(held: Held) -> Process:

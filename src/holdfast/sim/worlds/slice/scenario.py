@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+import msgspec
+
 from holdfast.agent.agent import Agent
 from holdfast.agent.facts import Facts
 from holdfast.commit.context import Settings
@@ -39,6 +41,7 @@ from holdfast.sim.worlds.authority.witness import (
     Once,
     Ordered,
 )
+from holdfast.sim.worlds.slice.census import Census
 from holdfast.sim.worlds.slice.checks import Desired, OneCopy, Proven
 from holdfast.sim.worlds.slice.overheard import overheard
 from holdfast.sim.worlds.slice.people import Customer
@@ -146,9 +149,10 @@ def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> Non
     # The books are first: the others read in them what the commit has changed.
     world.check(books, Held(books), Lawful(books), Owned(books, status=True))
     world.check(OneCopy(books, processes), Proven(books, processes))
-    world.check(
-        Kept(books, records), Once(books), Ordered(records, FOLLOWED), Audited(), Quiet(books)
-    )
+    census = Census(books)
+    census.begin(world)
+    world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED))
+    world.check(Audited(), Quiet(books), census)
     world.check(
         Settles("V1", desired.missing, within_ms=WELL_WITHIN_MS),
         Settles("V1", desired.untrusted, within_ms=WELL_WITHIN_MS),
@@ -199,6 +203,8 @@ def _service(rng: Random, number: int) -> dict[str, Any]:
         "keep": pick(rng, (False, False, False, True)),
         "budget": None,
         "port": pick(rng, (0, 0, 0, 8080)),
+        # Longer than the grace that the fence waits for: the shim must not grant it then.
+        "grace": pick(rng, (1, 10, 60)),
     }
 
 
@@ -210,3 +216,13 @@ SCENARIO = Scenario(
     settle_ms=SETTLE_MS,
     script=script,
 )
+
+# The same with a short calm: all is well within 120 s, and stays so for two minutes instead of ten.
+QUICK = msgspec.structs.replace(
+    SCENARIO,
+    name="holdfast.sim.worlds.slice.scenario:QUICK",
+    settle_ms=WELL_WITHIN_MS + 120_000,
+)
+
+# Nothing goes wrong: whoever is told everything has nothing to find.
+CALM = msgspec.structs.replace(SCENARIO, name="holdfast.sim.worlds.slice.scenario:CALM", hazards=())
