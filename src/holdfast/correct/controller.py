@@ -11,7 +11,7 @@ The requests of one plan are sent together: each must make sense whichever other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -26,7 +26,7 @@ from holdfast.observe.cache import Cache, Change, Indexer, Key
 
 # So many requests of one plan are sent at once. A plan that has more is made anew after that, so
 # whoever makes plans may stop at one more than this.
-REQUESTS_PER_PLAN_MAX = 64
+REQUESTS_PER_PLAN_MAX = 512
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -77,6 +77,10 @@ class View:
     def found(self, index: Index, value: str) -> list[Any]:
         """The objects that an index has under a value, by namespace and name."""
         return self._cache.found(index.plural, index.name, value)
+
+    def has(self, index: Index, value: str, is_meant: Callable[[Any], bool]) -> bool:
+        """Whether an index has an object under a value that is meant."""
+        return self._cache.has(index.plural, index.name, value, is_meant)
 
     def knows_all_of(self, obj: Object) -> bool:
         """Whether all that was there when this object was last written has been told.

@@ -33,7 +33,7 @@ from holdfast.observe.news import SERVERS, Follow
 # Servers give a sign of life every 15 s. A picture that has not heard two of them is no ground to
 # do anything on: what is missing from it may just not have been told.
 PICTURE_AGE_MAX_MS = 30_000
-ASKS_PER_CONTROLLER_MAX = 128
+ASKS_PER_CONTROLLER_MAX = 1_024
 # What one step may look at, so that no step takes long.
 RECONCILES_PER_STEP_MAX = 64
 # How soon to see whether the picture has caught up, when no news of the key says so.

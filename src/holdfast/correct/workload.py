@@ -24,7 +24,7 @@ controller.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -33,6 +33,7 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
     Controller,
+    Index,
     Plan,
     View,
     key_of,
@@ -42,6 +43,7 @@ from holdfast.correct.controller import (
     target,
 )
 from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms, vacates
+from holdfast.correct.places import Places
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Workload, WorkloadType
@@ -72,24 +74,51 @@ def revision_of(template: Template) -> str:
     return hashlib.blake2b(_encode(template), digest_size=5).hexdigest()
 
 
+def _place(owner: Workload | Replica, ordinal: int) -> str:
+    name = owner.spec.workload if isinstance(owner, Replica) else owner.name
+    return f"{owner.namespace}/{name}/{ordinal}"
+
+
+def _is_of(replica: Replica, workload: Workload) -> bool:
+    """Whether it belongs to this very workload, and not to an earlier one of its name."""
+    return replica.spec.workload_uid == workload.metadata.uid
+
+
+def _wish(workload: Any) -> Any:
+    """What the places of a workload follow from. Its status changes all the time."""
+    if not isinstance(workload, Workload):
+        return None
+    metadata = workload.metadata
+    return metadata.uid, metadata.generation, metadata.deletion_timestamp
+
+
+BY_PLACE = Index("replicas", "place", lambda it: (_place(it, it.spec.ordinal),))
+
+
 class WorkloadController(Controller):
     """See the module's docstring."""
 
     name = "workload"
     follows = ("workloads", "replicas")
-    indexes = (BY_WORKLOAD,)
+    indexes = (BY_WORKLOAD, BY_PLACE)
 
     def __init__(self) -> None:
+        self._places = Places()
         # The last incarnation that was seen at each place, by the workload's uid.
         self._reached: dict[str, dict[int, int]] = {}
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
         """A replica concerns the workload it belongs to."""
         obj: Any = change.object
-        if not isinstance(obj, Replica):
-            return (key_of(obj),)
-        self._see(obj)
-        return ((obj.namespace, obj.spec.workload),)
+        if isinstance(obj, Replica):
+            key = obj.namespace, obj.spec.workload
+            self._see(obj)
+            self._places.touch(key, obj.spec.ordinal)
+            return (key,)
+        key = key_of(obj)
+        if _wish(change.before) != _wish(change.after):
+            self._places.open_all(key)
+        return (key,)
 
     def _see(self, replica: Replica) -> None:
         places = self._reached.setdefault(replica.spec.workload_uid, {})
@@ -101,45 +130,64 @@ class WorkloadController(Controller):
         # The last news of a replica may come after those of its workload's end.
         there = {it.metadata.uid for it in workloads}
         self._reached = {uid: seen for uid, seen in self._reached.items() if uid in there}
+        self._places.open_everything()
         return [key_of(it) for it in workloads]
 
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
         workload: Workload | None = view.get("workloads", *key)
         if workload is None:
+            self._places.open_all(key)
             return Plan()
-        uid = workload.metadata.uid
-        named: list[Replica] = view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
-        mine = [it for it in named if it.spec.workload_uid == uid]
         if workload.metadata.deletion_timestamp is not None:
-            return Plan(tuple(self._emptied(workload, mine, term)))
+            return Plan(tuple(self._emptied(view, workload, term)))
         if workload.spec.type is not WorkloadType.SERVICE:
             return Plan()
-        return self._served(workload, mine, term, now)
+        return self._served(view, workload, term, now)
+
+    # Places --------------------------------------------------------------------------------------
+
+    def _opened(self, view: View, workload: Workload, wanted: int) -> dict[int, None]:
+        """The places to look at: first those that are too many, from the highest on."""
+        key = key_of(workload)
+
+        def every() -> Iterator[int]:
+            named: list[Replica] = view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
+            taken = {it.spec.ordinal for it in named if _is_of(it, workload)}
+            yield from sorted((it for it in taken if it >= wanted), reverse=True)
+            yield from range(wanted)
+
+        return self._places.opened(key, every)
+
+    def _lives(self, view: View, workload: Workload, ordinal: int) -> list[Replica]:
+        """The replicas at one place, the newest last."""
+        named: list[Replica] = view.found(BY_PLACE, _place(workload, ordinal))
+        lives = [it for it in named if _is_of(it, workload)]
+        for replica in lives:
+            self._see(replica)
+        return sorted(lives, key=lambda it: it.spec.incarnation)
 
     # A service that is wanted --------------------------------------------------------------------
 
-    def _served(self, workload: Workload, mine: list[Replica], term: Term, now: Instant) -> Plan:
+    def _served(self, view: View, workload: Workload, term: Term, now: Instant) -> Plan:
         wanted = workload.spec.replicas
-        places: dict[int, list[Replica]] = {}
-        for replica in sorted(mine, key=lambda it: it.spec.incarnation):
-            places.setdefault(replica.spec.ordinal, []).append(replica)
-            self._see(replica)
+        opened = self._opened(view, workload, wanted)
         requests: list[Any] = []
         wake_ms: int | None = None
-        for ordinal in sorted(places, reverse=True):
-            lives = places[ordinal]
-            requests += self._stops(lives, ordinal < wanted, term)
-        for ordinal in range(wanted):
+        for ordinal in list(opened):
             if len(requests) > REQUESTS_PER_PLAN_MAX:
                 break
-            lives = places.get(ordinal, [])
-            if not all(vacates(it) for it in lives):
-                continue
-            wait_ms = replaced_at_ms(lives[-1]) - now.wall_ms if lives else 0
-            if wait_ms > 0:
-                wake_ms = sooner(wake_ms, wait_ms)
-            else:
-                requests.append(self._birth(workload, ordinal, lives, term))
+            lives = self._lives(view, workload, ordinal)
+            asked = list(self._stops(lives, ordinal < wanted, term)) if lives else []
+            wait_ms = 0
+            if ordinal < wanted and all(vacates(it) for it in lives):
+                wait_ms = max(0, replaced_at_ms(lives[-1]) - now.wall_ms) if lives else 0
+                if wait_ms:
+                    wake_ms = sooner(wake_ms, wait_ms)
+                else:
+                    asked.append(self._birth(workload, ordinal, lives, term))
+            requests += asked
+            if not asked and not wait_ms:
+                del opened[ordinal]
         return Plan(tuple(requests), wake_after_ms=wake_ms)
 
     def _stops(self, lives: list[Replica], is_wanted: bool, term: Term) -> Iterator[Any]:
@@ -182,18 +230,29 @@ class WorkloadController(Controller):
 
     # What is not wanted --------------------------------------------------------------------------
 
-    def _emptied(self, workload: Workload, mine: Sequence[Replica], term: Term) -> Iterator[Any]:
+    def _emptied(self, view: View, workload: Workload, term: Term) -> Iterator[Any]:
         """Stop and clear away all replicas; then let go of the workload.
 
         That none is left is proven by the ledger in that transaction, not by this picture.
         """
-        for replica in mine:
-            if replica.status.state is State.RELEASED:
-                yield self._removal(replica)
-            else:
-                yield from self._stop(replica, Cause.DELETED, term)
+        opened = self._opened(view, workload, 0)
+        count = 0
+        for ordinal in list(opened):
+            if count > REQUESTS_PER_PLAN_MAX:
+                return
+            asked = [
+                request
+                for replica in self._lives(view, workload, ordinal)
+                for request in self._ended(replica, term)
+            ]
+            yield from asked
+            count += len(asked)
+            if not asked:
+                del opened[ordinal]
         metadata = workload.metadata
-        if mine or REPLICAS_FINALIZER not in metadata.finalizers:
+        named = f"{metadata.namespace}/{metadata.name}"
+        is_left = view.has(BY_WORKLOAD, named, lambda it: _is_of(it, workload))
+        if is_left or REPLICAS_FINALIZER not in metadata.finalizers:
             return
         rest = tuple(it for it in metadata.finalizers if it != REPLICAS_FINALIZER)
         emptied = msgspec.structs.replace(metadata, finalizers=rest)
@@ -201,6 +260,12 @@ class WorkloadController(Controller):
             msgspec.structs.replace(workload, metadata=emptied),
             operation=operation(self.identity, metadata.uid, metadata.resource_version, "let-go"),
         )
+
+    def _ended(self, replica: Replica, term: Term) -> Iterator[Any]:
+        if replica.status.state is State.RELEASED:
+            yield self._removal(replica)
+        else:
+            yield from self._stop(replica, Cause.DELETED, term)
 
     def _stop(self, replica: Replica, cause: Cause, term: Term) -> Iterator[Any]:
         """Move it towards its release, if that is ours to do in its state."""

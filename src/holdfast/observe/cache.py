@@ -13,7 +13,7 @@ What is here may be old and never authorises anything. `age_ms` says how old.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -128,6 +128,10 @@ class Cache:
     def found(self, plural: str, index: str, value: str) -> list[Any]:
         """The objects that an index has under a value, by namespace and name."""
         return list(self._followed[plural].story.shelf.found(index, value))
+
+    def has(self, plural: str, index: str, value: str, is_meant: Callable[[Any], bool]) -> bool:
+        """Whether an index has an object under a value that is meant."""
+        return self._followed[plural].story.shelf.has(index, value, is_meant)
 
     # Stimuli -------------------------------------------------------------------------------------
 

@@ -37,6 +37,11 @@ class Shelf:
         """The objects that an index has under a value, by namespace and name."""
         return [self.objects[key] for key in sorted(self._indexes[index].keys.get(value, ()))]
 
+    def has(self, index: str, value: str, is_meant: Callable[[Any], bool]) -> bool:
+        """Whether an index has an object under a value that is meant; the order means nothing."""
+        keys = self._indexes[index].keys.get(value, ())
+        return any(is_meant(self.objects[key]) for key in keys)
+
     def put(self, key: Key, after: Object | None, revision: int) -> Object | None:
         """Let this be known of an object; what was known before."""
         before = self.objects.get(key)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.correct.controller import BY_NODE, BY_WORKLOAD, View
+from holdfast.correct.workload import BY_PLACE
 from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeSpec, NodeStatus
 from holdfast.model.kinds.replica import (
     Binding,
@@ -48,7 +49,7 @@ def at(ms: int = 0) -> datetime:
 def view(*objects: Object, now: Instant = NOW, told: int = 1_000) -> View:
     """A picture of these objects, whole up to a revision."""
     cache = Cache([Follow(it) for it in PLURALS], random.Random(1), resync_ms=60_000)
-    for index in (BY_NODE, BY_WORKLOAD):
+    for index in (BY_NODE, BY_PLACE, BY_WORKLOAD):
         cache.index(index.plural, index.name, index.of)
     for effect in cache.step(Started({}), now).effects:
         if isinstance(effect, Open):

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.correct.controller import Plan
 from holdfast.correct.status import (
     AVAILABLE,
     REASONS_MAX,
@@ -163,6 +164,21 @@ def test_a_type_that_nobody_runs_says_so() -> None:
     assert (got.status, got.reason) == (ConditionStatus.UNKNOWN, "TypeNotRun")
     assert service.status.observed_generation == 0
     assert plan(service).requests == ()
+
+
+def test_a_large_service_is_counted_less_often() -> None:
+    """Counting costs by the replica, so it is paced by their number; nothing is left out. [A11]"""
+    controller, service = StatusController(), workload(200)
+    mine = [replica(State.PENDING, ordinal) for ordinal in range(200)]
+
+    def look(after_ms: int, *objects: Replica) -> Plan:
+        return controller.reconcile(view(service, *objects), KEY, TERM, later(after_ms))
+
+    assert len(look(0, *mine).requests) == 1
+    early = look(5, *mine[1:])
+    assert (early.requests, early.wake_after_ms) == ((), 15)
+    (update,) = look(20, *mine[1:]).requests
+    assert update.object.status.progress.queued == 199
 
 
 def test_a_workload_that_is_gone_needs_nothing() -> None:

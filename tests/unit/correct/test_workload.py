@@ -11,10 +11,11 @@ from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX
 from holdfast.correct.endings import ENDINGS_ANNOTATION
 from holdfast.correct.workload import WorkloadController, revision_of
 from holdfast.model.kinds.template import EnvVar
-from holdfast.model.kinds.workload import Gang, Job, WorkloadType
+from holdfast.model.kinds.workload import Gang, Job, Workload, WorkloadType
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
 from holdfast.model.requests import Create, Evict, Move, Remove, Update
+from holdfast.observe.cache import Change
 from tests.plane import template
 from tests.unit.correct.pictures import (
     AGENT,
@@ -144,9 +145,9 @@ def test_a_deleted_workload_is_emptied_and_then_let_go() -> None:
     dying = workload(2, dying=True)
     mine = [replica(State.RUNNING), replica(State.RESERVED, 1), replica(State.STOPPING, 2)]
     assert wanted(dying, *mine, replica(State.RELEASED, 3)) == [
-        ("Deleted", "web-0-0"),
-        ("Released", "web-1-0"),
         ("Remove", "web-3-0"),
+        ("Released", "web-1-0"),
+        ("Deleted", "web-0-0"),
     ]
     assert wanted(dying, replica(State.UNKNOWN)) == []
     (let_go,) = plan(dying).requests
@@ -167,6 +168,42 @@ def test_other_types_are_left_alone_but_can_be_deleted(kind: WorkloadType) -> No
     """Nothing pretends to run them, and nothing keeps them from going. [I5]"""
     assert wanted(workload(2, type=kind)) == []
     assert wanted(workload(2, type=kind, dying=True)) == [("Update", "web")]
+
+
+def test_after_a_first_look_only_places_with_news_are_looked_at_until_the_resync() -> None:
+    """However many places there are, one bind costs a look at one of them. [I1, C7.4]"""
+    controller, service = WorkloadController(), workload(3)
+    all_there = [replica(State.PENDING, ordinal) for ordinal in range(3)]
+
+    def look(*objects: Object) -> list[tuple[str, str]]:
+        made = controller.reconcile(view(service, *objects), KEY, TERM, NOW)
+        return [_short(it) for it in made.requests]
+
+    assert look(*all_there) == []
+    # Two are gone, and news came of one of them.
+    controller.keys_of(Change("replicas", all_there[2], None), view(service))
+    assert look(all_there[0]) == [("Create", "web-2-1")]
+    assert look(all_there[0]) == [("Create", "web-2-1")]
+    assert list(controller.all_keys(view(service))) == [KEY]
+    assert look(all_there[0]) == [("Create", "web-1-1"), ("Create", "web-2-1")]
+
+
+def test_a_change_of_what_is_wanted_opens_all_places_and_one_of_the_status_none() -> None:
+    """The status is written after each change that the controller itself brought about. [I1]"""
+    controller, service = WorkloadController(), workload(1)
+    status = msgspec.structs.replace(service.status, observed_generation=1)
+    told = msgspec.structs.replace(service, status=status)
+    metadata = msgspec.structs.replace(service.metadata, generation=2)
+    more = msgspec.structs.replace(workload(2), metadata=metadata)
+    there = replica(State.PENDING)
+
+    def look(before: Workload, after: Workload) -> int:
+        controller.keys_of(Change("workloads", before, after), view(after))
+        return len(controller.reconcile(view(after), KEY, TERM, NOW).requests)
+
+    assert not controller.reconcile(view(service, there), KEY, TERM, NOW).requests
+    assert look(service, told) == 0
+    assert look(told, more) == 2
 
 
 def test_a_workload_that_is_gone_needs_nothing() -> None:
