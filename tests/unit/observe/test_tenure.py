@@ -15,7 +15,7 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model.time import Instant
 from holdfast.observe.news import Found, Get
-from holdfast.observe.tenure import LEASE_MS, Tenure
+from holdfast.observe.tenure import LEASE_MS, RENEWALS_PER_LEASE, Tenure
 
 SCOPE = "controller:nodes"
 ME, OTHER = "system:controller:nodes", "system:controller:other"
@@ -232,3 +232,31 @@ def test_whoever_takes_over_saw_no_movement_for_the_whole_duration(
             request = tenure.answered(request, answer, now.monotonic_ms, now)
         terms = {it.term.epoch for it in pair if it.term is not None}
         assert not terms or max(terms) <= authority.epoch
+
+
+def test_whoever_waits_looks_twice_in_the_life_of_a_lease_and_when_it_would_be_free() -> None:
+    """Answers take a moment; the takeover does not wait for another look because of that. [K3]"""
+    authority, slow_ms = Authority(), 40
+    held(authority, OTHER)
+    tenure = Tenure(SCOPE, ME)
+    looks: list[int] = []
+    now_ms = 0
+    while tenure.term is None and now_ms < 3 * LEASE_MS:
+        request: Any = tenure.due(Instant(now_ms, 0))
+        if isinstance(request, Get):
+            looks.append(now_ms)
+        while request is not None:
+            answered_ms = now_ms + slow_ms
+            answer = authority.answer(request, ME)
+            request = tenure.answered(request, answer, now_ms, Instant(answered_ms, 0))
+        now_ms += 10
+    assert looks == [0, LEASE_MS // 2, LEASE_MS + slow_ms]
+
+
+def test_a_lease_may_be_tended_a_little_early_together_with_others() -> None:
+    """[K3]"""
+    tenure = held(Authority())
+    early_ms = LEASE_MS // RENEWALS_PER_LEASE - 1_000
+    assert tenure.due(Instant(early_ms, 0)) is None
+    assert tenure.due(Instant(early_ms, 0), early_ms=999) is None
+    assert tenure.due(Instant(early_ms, 0), early_ms=1_000) == RenewLease(Term(SCOPE, 1))
