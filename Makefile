@@ -25,7 +25,7 @@ help: ## List the targets
 
 install: $(VENV)/.installed ## Make .venv with Holdfast and all that developing it needs, at pinned versions
 
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt tools/make-venv src/holdfast/host/runtime/shim.c
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt tools/make-venv $(wildcard src/holdfast/host/runtime/shim*.[ch])
 	@tools/make-venv $(PYTHON) $(VENV)
 	@touch $@
 

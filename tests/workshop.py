@@ -92,8 +92,11 @@ class Workshop:
     def path(self, attempt: Attempt) -> Path:
         return self.folder / attempt.uid / str(attempt.number)
 
-    def output(self, attempt: Attempt) -> str:
-        return (self.path(attempt) / "stdout").read_text()
+    def output(self, attempt: Attempt, stream: str = "stdout") -> str:
+        """What the work said, without the times at which it did."""
+        records = (self.path(attempt) / stream).read_text().splitlines()
+        words = [record.split(" ", 3) for record in records]
+        return "".join(text + "\n" * (kind == "F") for _, _, kind, text in words)
 
     async def prints(self, attempt: Attempt, count: int = 1) -> list[str]:
         """What it wrote, when it has written so many lines."""

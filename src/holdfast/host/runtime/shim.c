@@ -27,6 +27,8 @@
  * every buffer has a fixed size.
  */
 #define _GNU_SOURCE
+#include "shim.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -58,18 +60,15 @@
 #endif
 
 enum {
-    STRINGS_MAX = 2048, /* a template has at most 1,024 arguments and 512 variables */
-    GROUPS_MAX = 64,
     JOINS_MAX = 8,
     CLIENTS_MAX = 8,
     WAITING_MAX = 64,
     LINE_BYTES = 128,
     RECORD_BYTES = 1024,
-    DIGITS_MAX = 15,       /* in milliseconds that is 30,000 years */
-    KILL_AGAIN_MS = 100,   /* a tree that forks faster than it dies is killed again so often */
-    PERSIST_TRIES_MAX = 30 /* one a second: a disk may be full for a moment */
+    PERSIST_TRIES_MAX = 30, /* one a second: a disk may be full for a moment */
+    ROOM_STEPS = 3,         /* before that, so often logs are given up for it */
+    LAST_WORDS_MS = 1000    /* so long the logs may take to be complete when all is over */
 };
-enum { LINE = 3, LOCK, TEXT, FOLDER, CWD, FIRST_FREE }; /* where the given descriptors go */
 
 #define NONE (-1LL)
 
@@ -77,21 +76,18 @@ struct identity {
     int pid; /* as the machine sees it, which inside a namespace is not getpid() */
     unsigned long long start;
 };
-struct failure {
-    int error;
-    char step[28];
-};
 struct client {
     int fd;
     size_t used;
     char text[LINE_BYTES];
 };
 
-static const char *isolation, *boot, *user;
+static const char *isolation, *boot;
+const char *user;
 static long long deadline_ms, grace_ms, started_wall_ms;
 static long long asked_ms = NONE; /* by when whoever asked it to stop wants it gone */
 static long long kill_ms = NONE;  /* when it is killed: the earlier of that and deadline + grace */
-static int argument_count, variable_count, join_count;
+int argument_count, variable_count, join_count;
 static const char *reason;      /* why it is being stopped; NULL while it is not */
 static bool has_struck;         /* whether the deadline has come; from then on it does not move */
 static bool killed, is_started; /* whether SIGKILL was needed; whether exec succeeded */
@@ -106,7 +102,7 @@ static int client_count;
 
 /* Clocks, numbers and small files ---------------------------------------------------------------*/
 
-static long long clock_ms(clockid_t which)
+long long clock_ms(clockid_t which)
 {
     struct timespec now;
     clock_gettime(which, &now);
@@ -118,7 +114,7 @@ static bool is_late(void)
     return deadline_ms != NONE && clock_ms(CLOCK_BOOTTIME) >= deadline_ms;
 }
 
-static bool parse(const char *text, long long *number)
+bool parse(const char *text, long long *number)
 {
     size_t length = strspn(text, "0123456789");
     if (length == 0 || length > DIGITS_MAX || text[length] != '\0')
@@ -128,7 +124,7 @@ static bool parse(const char *text, long long *number)
 }
 
 /* The beginning of a small file of the kernel's; empty when it cannot be read. */
-static void read_small(const char *path, char *text, size_t size)
+void read_small(const char *path, char *text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t length = fd < 0 ? 0 : read(fd, text, size - 1);
@@ -172,6 +168,7 @@ static bool persist(const char *name, const char *text, bool is_synced)
     int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
+    errno = ENOSPC; /* What is written in part was short of room. */
     bool done = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     done = done && (!is_synced || fsync(fd) == 0);
     done = close(fd) == 0 && done;
@@ -212,8 +209,51 @@ static bool is_init(void)
     return isolation[0] != 's';
 }
 
+/* The number that this process gives to another, of which /proc says how each namespace calls it:
+ * /proc may be that of a namespace further out than ours. */
+static int own_number(const char *status, int depth)
+{
+    const char *names = strstr(status, "\nNSpid:");
+    int number = 0, used = 0;
+    if (names == NULL)
+        return 0;
+    for (names += 7; depth >= 0; depth--, names += used)
+        if (sscanf(names, " %d%n", &number, &used) != 1)
+            return 0;
+    return number;
+}
+
+static int depth_of_proc(void)
+{
+    char status[2048];
+    int depth = 0;
+    read_small("/proc/self/status", status, sizeof status);
+    while (own_number(status, depth) != getpid())
+        if (own_number(status, depth++) == 0)
+            return 0;
+    return depth;
+}
+
+/* Every child of this thread; whatever loses its parent becomes one of a subreaper. */
+void signal_children(int signal)
+{
+    char path[64], text[4096], status[2048], *rest = text;
+    int depth = depth_of_proc();
+    read_small("/proc/thread-self/children", text, sizeof text);
+    char *last = strrchr(text, ' ');
+    if (last != NULL)
+        *last = '\0'; /* Behind it is nothing, or a number that was cut off. */
+    for (char *pid = strtok_r(text, " ", &rest); pid; pid = strtok_r(NULL, " ", &rest)) {
+        snprintf(path, sizeof path, "/proc/%d/status", atoi(pid));
+        read_small(path, status, sizeof status);
+        int number = own_number(status, depth);
+        if (number > 0)
+            kill(number, signal);
+    }
+}
+
 /* As init, everything but this process. Otherwise the work's own group while its number is surely
- * its own, and every child: whatever loses its parent becomes a child of this subreaper. */
+ * its own, and every child. */
 static void signal_tree(int signal)
 {
     if (is_init()) {
@@ -222,14 +262,7 @@ static void signal_tree(int signal)
     }
     if (!work_gone)
         kill(-work_pid, signal);
-    char path[64], text[4096], *rest = text;
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    read_small(path, text, sizeof text);
-    char *last = strrchr(text, ' ');
-    if (last != NULL)
-        *last = '\0'; /* Behind it is nothing, or a number that was cut off. */
-    for (char *pid = strtok_r(text, " ", &rest); pid; pid = strtok_r(NULL, " ", &rest))
-        kill(atoi(pid), signal);
+    signal_children(signal);
 }
 
 static void arm(void)
@@ -299,13 +332,18 @@ static void finish(void)
              reason, is_started, is_started && !by_signal ? WEXITSTATUS(work_status) : -1,
              is_started && by_signal ? WTERMSIG(work_status) : 0, killed, boot, work.pid,
              work.start, started_wall_ms, clock_ms(CLOCK_REALTIME), failed.error, failed.step);
-    for (int tries = 0; tries < PERSIST_TRIES_MAX; tries++) {
+    logs_end(LAST_WORDS_MS);
+    for (int tries = 0; tries < ROOM_STEPS + PERSIST_TRIES_MAX; tries++) {
         if (persist("exit", text, true)) {
             for (int i = 0; i < client_count; i++)
                 tell(clients[i].fd, "exited\n");
             break;
         }
-        sleep(1);
+        /* How it ended is worth more than what it said, if there is no room for both. */
+        if (errno == ENOSPC || errno == EDQUOT)
+            logs_make_room(tries);
+        if (tries >= ROOM_STEPS)
+            sleep(1);
     }
     unlink("control");
     /* Without a record the lock says that nothing runs, and nobody knows how it ended. */
@@ -413,7 +451,7 @@ static bool hear(struct client *from)
 
 /* Becoming the work ----------------------------------------------------------------------------*/
 
-static void give_up(int pipe, const char *step, int error)
+void give_up(int pipe, const char *step, int error)
 {
     struct failure why = {.error = error};
     snprintf(why.step, sizeof why.step, "%s", step);
@@ -428,7 +466,7 @@ static bool see_own_proc(void)
            mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
 }
 
-static void become_user(int pipe)
+void become_user(int pipe)
 {
     static gid_t groups[GROUPS_MAX];
     int count = 0;
@@ -440,12 +478,15 @@ static void become_user(int pipe)
         groups[count++] = strtoul(end + 1, &end, 10);
     if (*end != '\0' || count == 0)
         give_up(pipe, "user", EINVAL);
+    /* Work that opens /dev/stderr anew opens our pipe by its rights. */
+    if (fchown(1, uid, groups[0]) != 0 || fchown(2, uid, groups[0]) != 0)
+        give_up(pipe, "log", errno);
     if (setgroups(count, groups) != 0 || setgid(groups[0]) != 0 || setuid(uid) != 0)
         give_up(pipe, "user", errno);
 }
 
 /* The strings of TEXT, one after the other, as exec wants them. */
-static void take_strings(int pipe, char **strings)
+void take_strings(int pipe, char **strings)
 {
     struct stat about;
     if (fstat(TEXT, &about) != 0 || about.st_size == 0)
@@ -465,7 +506,16 @@ static void take_strings(int pipe, char **strings)
     }
 }
 
-static void become_work(int pipe, int go)
+void forget_signals(void)
+{
+    sigset_t none;
+    for (int number = 1; number < NSIG; number++)
+        signal(number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void become_work(int pipe, int go, const int outputs[2])
 {
     static char *strings[STRINGS_MAX + 2];
     struct identity who;
@@ -477,11 +527,7 @@ static void become_work(int pipe, int go)
             give_up(pipe, "group", errno);
     setsid();
     int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
-    int output = open("stdout", flags, 0600), errors = open("stderr", flags, 0600);
-    if (input < 0 || output < 0 || errors < 0)
-        give_up(pipe, "log", errno);
-    if (dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0)
+    if (input < 0 || dup2(input, 0) < 0 || dup2(outputs[0], 1) < 0 || dup2(outputs[1], 2) < 0)
         give_up(pipe, "log", errno);
     if (is_init())
         (void)see_own_proc(); /* `probe` has said whether it can be had. */
@@ -494,11 +540,7 @@ static void become_work(int pipe, int go)
     /* After the change of user, which would undo it. */
     if (!is_init() && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != self.pid))
         give_up(pipe, "parent", ESRCH);
-    for (int number = 1; number < NSIG; number++)
-        signal(number, SIG_DFL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    forget_signals();
     umask(022);
     take_strings(pipe, strings);
     environ = strings + argument_count + 1;
@@ -519,15 +561,17 @@ static void refuse(const char *step, int error)
 
 static void start_work(void)
 {
-    int told[2], go[2];
+    int told[2], go[2], outputs[2];
     char text[RECORD_BYTES];
-    if (pipe2(told, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0)
+    if (pipe2(told, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0 || !logs_open(FOLDER, outputs))
         refuse("pipe", errno);
     work_pid = fork();
     if (work_pid < 0)
         refuse("fork", errno);
     if (work_pid == 0)
-        become_work(told[1], go[0]);
+        become_work(told[1], go[0], outputs);
+    if (!logs_begin())
+        refuse("logs", errno);
     close(told[1]);
     close(go[0]);
     close(TEXT);
@@ -692,6 +736,8 @@ static int probe(const char *how)
 int main(int count, char **words)
 {
     long long arguments, variables;
+    if (count > 1 && strcmp(words[1], "beside") == 0)
+        return beside(count, words);
     if (count == 3 && strcmp(words[1], "probe") == 0)
         return probe(words[2]);
     if (count == 2 && strcmp(words[1], "version") == 0) {

@@ -17,7 +17,7 @@ SOURCE = Path(__file__).with_name("shim.c")
 NAME = "holdfast-shim"
 COMPILERS = ("cc", "gcc", "clang")
 COMPILE_TIMEOUT_S = 60
-_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-s")
+_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-s", "-pthread")
 # A static program has no loader and no shared library in its memory: a third of the size. Not
 # every machine has the C library to link so.
 _LINKINGS = (("-static",), ())
@@ -28,8 +28,17 @@ class CannotCompile(Exception):
 
 
 def version(source: Path = SOURCE) -> str:
-    """What the program says when it was made from this source."""
-    return hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    """What the program says when it was made from this source and its parts."""
+    digest = hashlib.sha256()
+    for part in [*parts(source), *sorted(source.parent.glob("shim*.h"))]:
+        text = part.read_bytes()
+        digest.update(f"{part.name} {len(text)}\n".encode() + text)
+    return digest.hexdigest()[:16]
+
+
+def parts(source: Path = SOURCE) -> list[Path]:
+    """Everything that is compiled into the program: the source and what lies beside it."""
+    return sorted(source.parent.glob("shim*.c"))
 
 
 def compiler() -> str | None:
@@ -60,7 +69,7 @@ def build(target: Path, source: Path = SOURCE) -> None:
 def _compile(program: str, linking: Sequence[str], source: Path, target: Path) -> str:
     """What was wrong; empty when nothing was."""
     made = f'-DSHIM_SOURCE="{version(source)}"'
-    command = [program, *_FLAGS, *linking, made, "-o", str(target), str(source)]
+    command = [program, *_FLAGS, *linking, made, "-o", str(target), *map(str, parts(source))]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False

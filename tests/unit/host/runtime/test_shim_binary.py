@@ -16,7 +16,8 @@ def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout that nobody installed, and an empty cache."""
     source = tmp_path / "src" / "shim.c"
     source.parent.mkdir()
-    source.write_bytes(shim_build.SOURCE.read_bytes())
+    for part in shim_build.SOURCE.parent.glob("shim*.[ch]"):
+        (source.parent / part.name).write_bytes(part.read_bytes())
     for room in ("shim_build", "shim_binary"):
         monkeypatch.setattr(f"holdfast.host.runtime.{room}.SOURCE", source)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -56,3 +57,12 @@ def test_a_program_of_another_source_or_machine_is_not_used(nothing_installed: P
     assert find().path != installed
     installed.write_bytes(b"\x7fELF of another machine")
     assert find().path != installed
+
+
+def test_a_change_of_any_part_makes_another_program(nothing_installed: Path) -> None:
+    before = shim_build.version(nothing_installed / "src" / "shim.c")
+    for name in ("shim.h", "shim_logs.c"):
+        part = nothing_installed / "src" / name
+        part.write_bytes(part.read_bytes() + b"\n")
+        assert shim_build.version(nothing_installed / "src" / "shim.c") != before
+        before = shim_build.version(nothing_installed / "src" / "shim.c")

@@ -1,0 +1,47 @@
+/* What the parts of the shim share. shim.c holds the deadline, shim_logs.c writes down what the work
+ * says, shim_beside.c runs a command beside work that runs already.
+ */
+#ifndef HOLDFAST_SHIM_H
+#define HOLDFAST_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <time.h>
+
+enum {
+    STRINGS_MAX = 2048, /* a template has at most 1,024 arguments and 512 variables */
+    GROUPS_MAX = 64,
+    DIGITS_MAX = 15, /* in milliseconds that is 30,000 years */
+    KILL_AGAIN_MS = 100 /* a tree that forks faster than it dies is killed again so often */
+};
+enum { LINE = 3, LOCK, TEXT, FOLDER, CWD, FIRST_FREE }; /* where the given descriptors go */
+
+struct failure {
+    int error;
+    char step[28];
+};
+
+extern int argument_count, variable_count; /* of the strings in TEXT */
+extern const char *user;
+
+long long clock_ms(clockid_t which);
+bool parse(const char *text, long long *number);
+void read_small(const char *path, char *text, size_t size);
+void signal_children(int signal);
+void give_up(int pipe, const char *step, int error) __attribute__((noreturn));
+void become_user(int pipe);
+void forget_signals(void);
+void take_strings(int pipe, char **strings);
+
+/* Make the pipes that the work writes to; `ends` are its standard output and error. */
+bool logs_open(int folder, int ends[2]);
+/* Take in what comes, by a thread of its own: nothing may fork after this. */
+bool logs_begin(void);
+/* Wait until all that was written is in the files, or so long. */
+void logs_end(int patience_ms);
+/* Give up the oldest files that are left, so that something more important finds room. */
+void logs_make_room(int step);
+
+int beside(int count, char **words);
+
+#endif

@@ -1,0 +1,174 @@
+/* Runs a command beside work that runs already: in its namespaces, as its user, for so long at most.
+ *
+ *   beside ISOLATION USER TIMEOUT ARGC ENVC TEXT WORK CWD
+ *
+ * host/runtime starts one for each probe and each pre-stop that is a command. TEXT is a file of
+ * ARGC + ENVC strings and WORK the work's pidfd, both as open descriptors; CWD is a path as the work
+ * sees it. The answer is one line on standard output, and behind it the beginning of what the
+ * command wrote:
+ *
+ *   code N, or signal N, or timeout, or failed ERRNO STEP
+ *
+ * Whatever the command started is gone before the answer comes. An overseer inside the namespace is
+ * the subreaper of the command and of it alone, so the work next to it is never touched; when the
+ * work is stopped, everything in its namespace goes, and the overseer too.
+ */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { KEPT_BYTES = 1024 };
+
+static char kept[KEPT_BYTES];
+static size_t kept_used;
+
+static int answer(const char *what, int number, const char *step)
+{
+    char text[64 + KEPT_BYTES];
+    int length = snprintf(text, 64, "%s %d %s\n", what, number, step);
+    memcpy(text + length, kept, kept_used);
+    return write(1, text, length + kept_used) > 0 ? 0 : 1;
+}
+
+static void become_command(int told, int output, const char *cwd)
+{
+    static char *strings[STRINGS_MAX + 2];
+    setsid();
+    int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (input < 0 || dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(output, 2) < 0)
+        give_up(told, "log", errno);
+    become_user(told);
+    /* By its path and with the rights of its user: it leads nowhere that the work could not go. */
+    if (chdir(cwd) != 0)
+        give_up(told, "directory", errno);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+        give_up(told, "parent", errno);
+    forget_signals();
+    umask(022);
+    take_strings(told, strings);
+    environ = strings + argument_count + 1;
+    execvp(strings[0], strings);
+    give_up(told, "exec", errno);
+}
+
+/* Keep the beginning; the command must not wait because nobody reads the rest. */
+static bool drain(int output)
+{
+    char text[4096];
+    ssize_t length = read(output, text, sizeof text);
+    if (length <= 0)
+        return length < 0 && (errno == EAGAIN || errno == EINTR);
+    size_t taken = KEPT_BYTES - kept_used < (size_t)length ? KEPT_BYTES - kept_used : (size_t)length;
+    memcpy(kept + kept_used, text, taken);
+    kept_used += taken;
+    return true;
+}
+
+static void oversee(long long timeout_ms, const char *cwd)
+{
+    int told[2], output[2], status = 0;
+    sigset_t all, ends;
+    struct failure failed = {0};
+    long long until_ms = clock_ms(CLOCK_BOOTTIME) + timeout_ms;
+    bool is_over = false, is_late = false;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGCHLD);
+    int signals = signalfd(-1, &ends, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
+        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || pipe2(told, O_CLOEXEC) != 0 ||
+        pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0)
+        _exit(answer("failed", errno, "overseer"));
+    pid_t command = fork();
+    if (command < 0)
+        _exit(answer("failed", errno, "fork"));
+    if (command == 0) {
+        fcntl(output[1], F_SETFL, 0);
+        become_command(told[1], output[1], cwd);
+    }
+    close(told[1]);
+    close(output[1]);
+    for (;;) {
+        struct pollfd on[2] = {{.fd = signals, .events = POLLIN}, {.fd = output[0], .events = POLLIN}};
+        long long left_ms = until_ms - clock_ms(CLOCK_BOOTTIME);
+        if (is_over || is_late)
+            left_ms = KILL_AGAIN_MS;
+        poll(on, 2, left_ms > 0 ? (left_ms > 1000000 ? 1000000 : (int)left_ms) : 0);
+        struct signalfd_siginfo one;
+        while (read(signals, &one, sizeof one) == sizeof one)
+            continue;
+        if (on[1].revents && !drain(output[0])) {
+            close(output[0]);
+            output[0] = -1;
+        }
+        int how;
+        pid_t pid;
+        while ((pid = waitpid(-1, &how, WNOHANG)) > 0)
+            if (pid == command) {
+                is_over = true;
+                status = how;
+            }
+        if (pid < 0 && errno == ECHILD)
+            break;
+        if (!is_over && clock_ms(CLOCK_BOOTTIME) >= until_ms)
+            is_late = true;
+        if (is_late && !is_over)
+            kill(-command, SIGKILL);
+        if (is_late || is_over)
+            signal_children(SIGKILL);
+    }
+    for (int rounds = 0; output[0] >= 0 && kept_used < KEPT_BYTES && rounds < 64; rounds++)
+        if (!drain(output[0]))
+            break;
+    if (is_late)
+        _exit(answer("timeout", 0, "-"));
+    if (read(told[0], &failed, sizeof failed) == sizeof failed)
+        _exit(answer("failed", failed.error, failed.step));
+    bool by_signal = WIFSIGNALED(status);
+    _exit(answer(by_signal ? "signal" : "code", by_signal ? WTERMSIG(status) : WEXITSTATUS(status),
+                 "-"));
+}
+
+int beside(int count, char **words)
+{
+    long long timeout_ms, arguments, variables, text, work;
+    int status, flags = 0;
+    if (count != 10 || !parse(words[4], &timeout_ms) || !parse(words[5], &arguments) ||
+        !parse(words[6], &variables) || !parse(words[7], &text) || !parse(words[8], &work) ||
+        arguments < 1 || arguments + variables > STRINGS_MAX)
+        return 2;
+    user = words[3];
+    argument_count = (int)arguments;
+    variable_count = (int)variables;
+    if (words[2][0] != 's')
+        flags = CLONE_NEWPID | CLONE_NEWNS | (words[2][0] == 'u' ? CLONE_NEWUSER : 0);
+    if (flags != 0 && setns((int)work, flags) != 0)
+        return answer("failed", errno, "namespace");
+    if (dup2((int)text, TEXT) < 0)
+        return answer("failed", errno, "arguments");
+    syscall(SYS_close_range, TEXT + 1, ~0U, 0);
+    fcntl(TEXT, F_SETFD, FD_CLOEXEC);
+    for (int fd = 3; fd < TEXT; fd++)
+        close(fd);
+    pid_t overseer = fork();
+    if (overseer < 0)
+        return answer("failed", errno, "fork");
+    if (overseer == 0)
+        oversee(timeout_ms, words[9]);
+    return waitpid(overseer, &status, 0) == overseer && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
