@@ -187,7 +187,8 @@ def test_work_in_a_namespace_sees_its_own_proc(tmp_path: Path) -> None:
             attempt = await one.launched(command("ls /proc | grep -c '^[0-9]*$'; sleep 60"))
             (count,) = await one.prints(attempt)
             assert int(count) <= 6
-            assert one.runtime.limits["proc"] == "own"
+            told = await one.heard(Launched, attempt)
+            assert told.process.limits["proc"] == "own"
 
     play(story())
 

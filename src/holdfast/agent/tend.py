@@ -215,6 +215,7 @@ def _launch(work: Work, replica: Replica, view: View) -> Step:
         None if keeps else view.deadline_ms,
         # The fence waits for no longer grace than the plane's own.
         grace_ms if keeps else min(grace_ms, view.grace_max_ms),
+        binding.devices,
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.kinds.replica import Process
+from holdfast.model.kinds.replica import DeviceShare, Process
 from holdfast.model.kinds.template import Template
 
 # `Process.reason` of an end that was nobody's doing but the deadline's: `Exited` when it struck
@@ -36,7 +36,8 @@ class Launch(msgspec.Struct, frozen=True):
     """Start a piece of work. `Launched` or `NotLaunched` follows, once.
 
     `deadline_ms` None means that nothing but a `Halt` ends it (`keep` work). `grace_ms` is what it
-    gets to stop when the deadline strikes. `token` is the fencing token of its binding.
+    gets to stop when the deadline strikes. `token` is the fencing token of its binding, `devices`
+    are those that it owns by it.
     """
 
     attempt: Attempt
@@ -46,6 +47,7 @@ class Launch(msgspec.Struct, frozen=True):
     token: int
     deadline_ms: int | None
     grace_ms: int
+    devices: tuple[DeviceShare, ...] = ()
 
 
 class Extend(msgspec.Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ Called by `starting` and `runtime`, from threads: everything here waits for the 
 directory lie, out of the work's sight as far as its user's rights go:
 
     lock      locked by the shim for as long as it lives, and by nobody afterwards
-    launch    what this agent chose for the work: addresses and ports
+    launch    what this agent chose for the work: addresses, ports, limits
     state     written by the shim before the work begins: who the shim and the work are
     control   the shim's socket
     exit      written by the shim when everything has ended
@@ -56,6 +56,7 @@ class Choices(msgspec.Struct, frozen=True):
     name: str = ""
     addresses: dict[str, str] = {}
     picked: tuple[str, ...] = ()
+    limits: dict[str, str] = {}
 
 
 class Seen(msgspec.Struct, frozen=True):

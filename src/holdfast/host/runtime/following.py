@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.host.runtime import ports, survivors
 from holdfast.host.runtime.attempts import Attempts, Seen, died
+from holdfast.host.runtime.cgroups import Cgroups
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.line import connect, open_line
 from holdfast.host.runtime.records import REBOOTED, Exit, State
@@ -34,9 +35,14 @@ class Following:
     """The ways to an end, for the runtime of one node."""
 
     def __init__(
-        self, attempts: Attempts, boot: str, in_thread: Callable[..., Awaitable[Any]]
+        self,
+        attempts: Attempts,
+        groups: Cgroups,
+        boot: str,
+        in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
-        self._attempts, self._boot, self._in_thread = attempts, boot, in_thread
+        self._attempts, self._groups, self._boot = attempts, groups, boot
+        self._in_thread = in_thread
 
     async def until_end(self, held: Held) -> Exit | None:
         """Wait until it has ended. None when nothing was ever started."""
@@ -90,7 +96,9 @@ class Following:
                 if loop.time() - began > SILENT_MAX_S:
                     await self.end_shim(held)
             elif seen.exit is not None:
-                return seen.exit, True
+                # The shim saw all of it end. What is in its groups all the same is ended now.
+                if await self._in_thread(self._groups.kill, held.attempt):
+                    return seen.exit, True
             elif held.state is None:
                 return None, True
             else:
@@ -131,11 +139,15 @@ class Following:
         held.connect(await open_line(near))
         return True
 
+    def _end_all(self, held: Held, state: State) -> bool:
+        # The groups hold even what left its parents and threw its variables away.
+        return survivors.end(held.attempt, state) and self._groups.kill(held.attempt)
+
     async def _bury(self, held: Held, state: State) -> Exit | None:
         """The end of work whose shim left no word; None while something of it may still live."""
         if state.boot != self._boot:
             end = died(state, REBOOTED)
-        elif await self._in_thread(survivors.end, held.attempt, state):
+        elif await self._in_thread(self._end_all, held, state):
             end = died(state)
         else:
             return None

@@ -46,7 +46,10 @@ class State(msgspec.Struct, frozen=True, gc=False):
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):
-    """How it ended. `code` is -1 without one, `signal` and `error` 0."""
+    """How it ended. `code` is -1 without one, `signal` and `error` 0.
+
+    `oom` is added by the host, which can read what the kernel counted.
+    """
 
     reason: str
     is_started: int = 0
@@ -59,6 +62,7 @@ class Exit(msgspec.Struct, frozen=True, gc=False):
     ended_ms: int = 0
     error: int = 0
     step: str = ""
+    oom: int = 0
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -106,6 +110,7 @@ def parse_exit(text: str) -> Exit:
         boot=found["boot"],
         work=_identity(found["work"]),
         step=found["step"],
+        oom=_number(found.get("oom", "0")),
         **numbers,
     )
 
@@ -133,6 +138,7 @@ def ended(of: Exit) -> Process:
         started_at=timestamp(of.started_ms) if of.is_started else None,
         exit_code=of.code if of.code >= 0 else None,
         signal=of.signal or None,
+        oom_killed=bool(of.oom),
         reason=of.reason if of.reason == DEADLINE_PASSED else _reason(of),
     )
 
@@ -142,6 +148,7 @@ _STEPS = {
     "user": "its user cannot be taken on",
     "log": "its logs cannot be opened",
     "arguments": "its arguments cannot be handed over",
+    "group": "it cannot be put under its limits",
 }
 
 

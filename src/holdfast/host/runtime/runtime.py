@@ -33,13 +33,14 @@ from holdfast.agent.words import (
     NotLaunched,
 )
 from holdfast.host import clock
+from holdfast.host.runtime import limits_closing, records, shim_binary
 from holdfast.host.runtime import ports as free_ports
-from holdfast.host.runtime import records, shim_binary
 from holdfast.host.runtime.attempts import Attempts, Choices
+from holdfast.host.runtime.cgroups import find as find_groups
 from holdfast.host.runtime.following import Following
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.line import open_line
-from holdfast.host.runtime.starting import Place, StartedBefore, start
+from holdfast.host.runtime.starting import Options, Place, StartedBefore, start
 from holdfast.host.runtime.turns import Turns
 from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
 from holdfast.model.kinds.replica import Process
@@ -55,12 +56,19 @@ class Runtime:
     """The work of one node. Lives on the event loop that it is started on."""
 
     def __init__(
-        self, folder: Path, *, node: str, address: str = "127.0.0.1", isolation: str | None = None
+        self,
+        folder: Path,
+        *,
+        node: str,
+        address: str = "127.0.0.1",
+        isolation: str | None = None,
+        options: Options | None = None,
     ) -> None:
         """`folder` is for this agent alone; `address` is where others reach the work's ports.
 
         `isolation` is the strongest that can be had unless one is named.
         """
+        self._options = options or Options()
         self._attempts = Attempts(folder)
         self._node, self._address, self._isolation = node, address, isolation
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
@@ -91,8 +99,10 @@ class Runtime:
         self._post, self._fail = post, fail
         program = await self._in_thread(shim_binary.find, self._isolation)
         await self._in_thread(self._attempts.prepare)
-        self._place = Place(self._node, clock.boot_id(), program, self._attempts)
-        self._following = Following(self._attempts, self._place.boot, self._in_thread)
+        options, boot = self._options, clock.boot_id()
+        groups = await self._in_thread(find_groups, self._node, self._attempts.root, options.cgroup)
+        self._place = Place(self._node, boot, program, self._attempts, groups, options)
+        self._following = Following(self._attempts, groups, boot, self._in_thread)
 
     async def stop(self) -> None:
         """Let go of everything. The work runs on, held by its shims."""
@@ -101,13 +111,14 @@ class Runtime:
             held.let_go()
         self._held.clear()
         await asyncio.to_thread(self._pool.shutdown)
+        if self._place is not None:
+            await asyncio.to_thread(self._place.groups.retire)
 
-    @property
-    def limits(self) -> dict[str, str]:
-        """What this runtime really enforces on work."""
-        place = self._ready()
-        proc = "own" if place.program.has_own_proc else "host"
-        return {"cpu": "none", "memory": "none", "isolation": place.program.isolation, "proc": proc}
+    def _limits(self, held: Held) -> dict[str, str]:
+        """What is really enforced on this work."""
+        program = self._ready().program
+        proc = "own" if program.has_own_proc else "host"
+        return {**held.choices.limits, "isolation": program.isolation, "proc": proc}
 
     def _ready(self) -> Place:
         if self._place is None:
@@ -179,7 +190,7 @@ class Runtime:
         if line is not None and not held.is_known and await line.begun:
             await following.learn(held)
             self._tell_launched(held)
-        end = await following.until_end(held)
+        end = await self._closed(held.attempt, await following.until_end(held))
         failure = held.line.failure if held.line is not None else None
         del self._held[held.attempt]
         held.is_over.set()
@@ -194,6 +205,10 @@ class Runtime:
             self._tell_launched(held)
         self._post(Exited(held.attempt, records.ended(end)))
 
+    async def _closed(self, attempt: Attempt, end: records.Exit | None) -> records.Exit | None:
+        groups = self._ready().groups
+        return await self._in_thread(limits_closing.close, groups, self._attempts, attempt, end)
+
     def _tell_launched(self, held: Held) -> None:
         held.is_known = True
         held.process = self._process(held)
@@ -201,8 +216,8 @@ class Runtime:
 
     def _process(self, held: Held) -> Process:
         if held.state is None:
-            return Process(limits=self.limits, addresses=held.choices.addresses)
-        return records.running(held.state, self.limits, held.choices.addresses)
+            return Process(limits=self._limits(held), addresses=held.choices.addresses)
+        return records.running(held.state, self._limits(held), held.choices.addresses)
 
     def _follow(self) -> Following:
         if self._following is None:
@@ -245,6 +260,8 @@ class Runtime:
             item = await self._latest(uid)
             if item is not None:
                 items.append(item)
+        groups = self._ready().groups
+        await self._in_thread(limits_closing.sweep, groups, self._attempts, frozenset(self._held))
         self._post(Inventory(tuple(items)))
 
     async def _latest(self, uid: str) -> Item | None:
@@ -267,6 +284,7 @@ class Runtime:
             held.extend(self._until_ms)
         end, is_over = await self._follow().adopt(held)
         if is_over:
+            end = await self._closed(attempt, end)
             return held, records.ended(end) if end is not None else _NOTHING
         held.is_known = True
         held.process = self._process(held)

@@ -10,13 +10,17 @@ import logging
 import os
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
 from holdfast.agent.words import Launch
-from holdfast.host.runtime import beneath
+from holdfast.host.runtime import beneath, cgroups, devices, limits, limits_closing
 from holdfast.host.runtime.attempts import LAUNCH, WORK, Attempts, Choices, lock
+from holdfast.host.runtime.cgroups import Cgroups
+from holdfast.host.runtime.devices import LocalDevice
 from holdfast.host.runtime.shim_binary import ShimProgram
 from holdfast.host.runtime.surroundings import User, check_supported, surroundings, user
 from holdfast.model.errors import InvariantBroken, Unavailable
@@ -33,6 +37,21 @@ class StartedBefore(Exception):
     """An earlier agent has started this very attempt: it runs, or it ran."""
 
 
+class Options(msgspec.Struct, frozen=True):
+    """What the operator of a machine says about running work there.
+
+    cgroup: the control group below which those of the work are made.
+    pids_max: how many processes and threads one attempt may have.
+    devices: the machine's devices.
+    images: the directories in which root file systems of containers may lie.
+    """
+
+    cgroup: str = cgroups.PARENT
+    pids_max: int = limits.PIDS_MAX
+    devices: tuple[LocalDevice, ...] = ()
+    images: tuple[Path, ...] = ()
+
+
 class Place(msgspec.Struct, frozen=True):
     """Where work is started: on which node, in which boot, by what."""
 
@@ -40,6 +59,8 @@ class Place(msgspec.Struct, frozen=True):
     boot: str
     program: ShimProgram
     attempts: Attempts
+    groups: Cgroups
+    options: Options
 
 
 def start(of: Launch, place: Place, ports: Mapping[str, int], choices: Choices) -> socket.socket:
@@ -57,13 +78,15 @@ def start(of: Launch, place: Place, ports: Mapping[str, int], choices: Choices) 
         # What an earlier attempt made of its directory must not keep this one from starting.
         _log.warning("old attempts of %s cannot be removed: %s", of.name, error)
     folder = str(attempts.root.absolute() / of.attempt.uid / str(of.attempt.number) / WORK)
-    found = surroundings(of, place.node, folder, ports, runs_as.home if runs_as else "")
-    with attempts.of(of.attempt) as fd:
+    given = devices.variables(place.options.devices, of.devices)
+    found = surroundings(of, place.node, folder, ports, runs_as.home if runs_as else "", given)
+    with attempts.of(of.attempt) as fd, _limited(of, place) as (told, entrances):
         held = lock(fd)
         if held is None:
             raise InvariantBroken(f"somebody holds the new attempt {of.attempt}")
         try:
-            beneath.write_new(LAUNCH, fd, msgspec.json.encode(choices), 0o600)
+            chosen = msgspec.structs.replace(choices, limits=told)
+            beneath.write_new(LAUNCH, fd, msgspec.json.encode(chosen), 0o600)
             owner = (runs_as.uid, runs_as.gid) if runs_as is not None else None
             _furnish(of.template, fd, owner)
             with beneath.folder(WORK, fd) as work, _inside(of.template, work, owner) as cwd:
@@ -76,11 +99,26 @@ def start(of: Launch, place: Place, ports: Mapping[str, int], choices: Choices) 
                         len(found.arguments),
                         len(found.variables),
                         (held, text, fd, cwd),
+                        entrances,
                     )
                 finally:
                     os.close(text)
         finally:
             os.close(held)
+
+
+@contextmanager
+def _limited(of: Launch, place: Place) -> Iterator[tuple[dict[str, str], tuple[int, ...]]]:
+    """Its groups: what they enforce, and how to join them. Gone again when nothing was started."""
+    wanted = limits.wanted(of.template, place.options.pids_max)
+    denied = devices.denied(place.options.devices, of.devices)
+    try:
+        told = place.groups.make(of.attempt, wanted, denied)
+        with place.groups.entrances(of.attempt) as entrances:
+            yield told, entrances
+    except BaseException:
+        limits_closing.remove(place.groups, of.attempt)
+        raise
 
 
 def _make_room(of: Launch, attempts: Attempts, mode: int) -> None:
@@ -130,6 +168,7 @@ def _spawn(
     arguments: int,
     variables: int,
     files: tuple[int, int, int, int],
+    entrances: tuple[int, ...],
 ) -> socket.socket:
     near, far = socket.socketpair()
     with far:
@@ -146,13 +185,14 @@ def _spawn(
             str(variables),
             *(str(fd) for fd in given),
             f"{of.namespace}/{of.name}",
+            *(str(fd) for fd in entrances),
         ]
         try:
             # No variable of the agent's or of the work's can lead the shim astray.
             child = subprocess.Popen(
                 command,
                 env={},
-                pass_fds=given,
+                pass_fds=(*given, *entrances),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ import os
 import pwd
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -111,9 +112,17 @@ def _expand(text: str, known: Mapping[str, str]) -> str:
 
 
 def surroundings(
-    of: Launch, node: str, folder: str, ports: Mapping[str, int], home: str
+    of: Launch,
+    node: str,
+    folder: str,
+    ports: Mapping[str, int],
+    home: str,
+    given: Mapping[str, str] = MappingProxyType({}),
 ) -> Surroundings:
-    """The arguments and variables of an attempt whose ports were chosen."""
+    """The arguments and variables of an attempt whose ports were chosen.
+
+    `given` are further variables, which no template can change: those of its devices.
+    """
     template = of.template
     known = {
         "PATH": PATH_DEFAULT,
@@ -127,8 +136,10 @@ def surroundings(
         MARK: f"{of.attempt.uid}/{of.attempt.number}",
     }
     known.update({port_variable(name): str(port) for name, port in ports.items()})
+    known.update(given)
     for entry in template.env:
         known[entry.name] = _expand(entry.value, known)
+    known.update(given)
     found = Surroundings(
         tuple(_expand(argument, known) for argument in template.command),
         tuple(f"{name}={value}" for name, value in known.items()),

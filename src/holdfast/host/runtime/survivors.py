@@ -90,8 +90,8 @@ def _marked(attempt: Attempt) -> list[Identity]:
 def end(attempt: Attempt, state: State) -> bool:
     """Let nothing of this attempt survive. False when something still does, and to be tried again.
 
-    What threw away its variables and left its parents is not found outside a namespace; that is
-    why the isolation is shown with the work's limits.
+    What threw away its variables and left its parents is not found outside a namespace, unless it
+    is in a control group; that is why the isolation is shown with the work's limits.
     """
     if not kill(state.shim, ROUND_WAIT_MS) or not kill(state.work, ROUND_WAIT_MS):
         return False

@@ -1,0 +1,146 @@
+"""The devices of this machine: which there are, and what work that owns some of them is told.
+
+`host/facts` presents them to the servers; `starting` hands over those that a binding names. A
+device has a path where its file in /dev is known: then other work can be kept from it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.kinds.node import Device
+from holdfast.model.kinds.replica import DeviceShare
+
+GPU = "gpu"
+VARIABLE, GPU_VARIABLE = "HOLDFAST_DEVICES", "CUDA_VISIBLE_DEVICES"
+DEVICES_MAX = 1_024
+NVIDIA_SMI = "nvidia-smi"
+NVIDIA_TIMEOUT_S = 20
+_QUERY = ("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits")
+_FIELDS = ("class", "id", "model", "memory", "numa", "path")
+_ID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+class LocalDevice(msgspec.Struct, frozen=True):
+    """A device as its machine knows it: what the servers are told, and where it is here."""
+
+    told: Device
+    path: str = ""
+
+
+def parse(text: str) -> LocalDevice:
+    """`class=fpga,id=fpga0,model=x,memory=8Gi,numa=1,path=/dev/fpga0`. Raises Invalid."""
+    fields = {}
+    for pair in text.split(","):
+        key, equals, value = pair.partition("=")
+        if not equals or not value or key not in _FIELDS or key in fields:
+            raise _wrong(text, f"must be KEY=VALUE, each once, of {', '.join(_FIELDS)}")
+        fields[key] = value
+    for key in ("class", "id"):
+        if not _ID.fullmatch(fields.get(key, "")):
+            raise _wrong(text, f"must give {key}: letters, digits, '-', '_' and '.', at most 63")
+    path = fields.get("path", "")
+    if path and rule_of(path) is None:
+        raise _wrong(text, f"path: {path} is no device of this machine")
+    numa = fields.get("numa", "0")
+    if not (numa.isascii() and numa.isdecimal() and len(numa) <= 4):
+        raise _wrong(text, "numa: must be the number of a NUMA node")
+    device = Device(
+        id=fields["id"],
+        device_class=fields["class"],
+        model=fields.get("model", ""),
+        memory=fields.get("memory", 0),
+        numa=int(numa),
+    )
+    return LocalDevice(device, path)
+
+
+def parse_all(texts: Sequence[str]) -> tuple[LocalDevice, ...]:
+    """All that were given. Raises Invalid for two of one id."""
+    if len(texts) > DEVICES_MAX:
+        raise _wrong(f"{len(texts)} of them", f"must be at most {DEVICES_MAX}")
+    made: dict[str, LocalDevice] = {}
+    for text in texts:
+        device = parse(text)
+        if device.told.id in made:
+            raise _wrong(text, "id: must not be there twice")
+        made[device.told.id] = device
+    return tuple(made.values())
+
+
+def gpus() -> tuple[LocalDevice, ...]:
+    """The GPUs that NVIDIA's driver tells of. None where it is not installed or fails."""
+    program = shutil.which(NVIDIA_SMI)
+    if program is None:
+        return ()
+    try:
+        asked = subprocess.run(
+            [program, *_QUERY], capture_output=True, text=True, timeout=NVIDIA_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return _gpus(asked.stdout)
+
+
+def _gpus(text: str) -> tuple[LocalDevice, ...]:
+    found = []
+    for line in text.splitlines()[:DEVICES_MAX]:
+        words = [word.strip() for word in line.split(",")]
+        if len(words) != 3 or not words[0].isdecimal():
+            continue
+        index, model, memory = words
+        size = f"{memory}Mi" if memory.isdecimal() else 0
+        told = Device(id=f"gpu{index}", device_class=GPU, model=model[:253], memory=size)
+        path = f"/dev/nvidia{index}"
+        found.append(LocalDevice(told, path if rule_of(path) is not None else ""))
+    return tuple(found)
+
+
+def rule_of(path: str) -> str | None:
+    """The device at this path as control groups name it; None when there is none."""
+    try:
+        about = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    kind = "c" if stat.S_ISCHR(about.st_mode) else "b" if stat.S_ISBLK(about.st_mode) else ""
+    return f"{kind} {os.major(about.st_rdev)}:{os.minor(about.st_rdev)} rwm" if kind else None
+
+
+def variables(local: Sequence[LocalDevice], owned: Sequence[DeviceShare]) -> dict[str, str]:
+    """How work learns which devices are its own.
+
+    A machine with GPUs says so to work that owns none as well: an empty list hides them, and a
+    missing one would show all.
+    """
+    ids = [share.device for share in owned]
+    found = {VARIABLE: ",".join(ids)}
+    cards = [it.told.id for it in local if it.told.device_class == GPU]
+    if cards:
+        found[GPU_VARIABLE] = ",".join(str(cards.index(it)) for it in ids if it in cards)
+    return found
+
+
+def denied(local: Sequence[LocalDevice], owned: Sequence[DeviceShare]) -> tuple[str, ...]:
+    """Rules for the devices of this machine that the work does not own."""
+    ids = {share.device for share in owned}
+    rules = (rule_of(it.path) for it in local if it.path and it.told.id not in ids)
+    return tuple(dict.fromkeys(rule for rule in rules if rule is not None))
+
+
+def paths(local: Sequence[LocalDevice], owned: Sequence[DeviceShare]) -> tuple[str, ...]:
+    """Where the devices are that the work owns."""
+    ids = {share.device for share in owned}
+    return tuple(it.path for it in local if it.path and it.told.id in ids)
+
+
+def _wrong(value: str, rule: str) -> Invalid:
+    error = FieldError("--device", value[:80], rule)
+    return Invalid(str(error), (error,))

@@ -1,0 +1,120 @@
+"""What a piece of work may use at most, and how that is written down for the kernel.
+
+Called by `starting`, and by `cgroups`, which writes it. Nothing here touches the machine. What is
+enforced and by what is told in words, such as "cgroup-v1 256Mi", and what is not enforced begins
+with "none" and says why: nobody may be led to rely on a limit that is not there.
+
+Only control groups are used. RLIMIT_AS bounds addresses and not memory, so that it would kill what
+merely reserves a lot; RLIMIT_NPROC counts all processes of a user, so that replicas of one user
+would starve each other.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.kinds.template import Template
+from holdfast.model.quantity import Resource, demand, render
+
+CPU, MEMORY, PIDS, DEVICES = "cpu", "memory", "pids", "devices"
+# Processes and threads of one attempt: far more than honest work has, far less than a machine.
+PIDS_MAX = 4_096
+PERIOD_US = 100_000
+# The kernel takes no smaller quota than this for one period.
+QUOTA_US_MIN = 1_000
+# What it calls a share: 1024 for each cpu, and never less than 2.
+SHARES_PER_CPU, SHARES_MIN, SHARES_MAX = 1_024, 2, 262_144
+WEIGHT_MAX = 10_000
+
+UNSTATED = "none: no limit is stated"
+
+
+class Limits(msgspec.Struct, frozen=True, gc=False):
+    """0 is none, in the internal units of each resource."""
+
+    cpu_milli: int = 0
+    share_milli: int = 0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    pids: int = PIDS_MAX
+
+
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """A value for one file of a group.
+
+    without: what is not enforced when the file is not there or refuses; empty when nothing is.
+    """
+
+    file: str
+    value: str
+    without: str = ""
+
+
+def wanted(of: Template, pids_max: int = PIDS_MAX) -> Limits:
+    """The limits of a template: those that it states, for memory else what is set aside."""
+    set_aside = demand(Resource.MEMORY, of.resources.memory)
+    return Limits(
+        cpu_milli=demand(Resource.CPU, of.limits.cpu),
+        share_milli=demand(Resource.CPU, of.resources.cpu),
+        memory_bytes=demand(Resource.MEMORY, of.limits.memory) or set_aside,
+        disk_bytes=demand(Resource.DISK, of.limits.disk),
+        pids=pids_max,
+    )
+
+
+def shares(milli: int) -> int:
+    """How the first version of control groups counts what is set aside of the processors."""
+    return min(SHARES_MAX, max(SHARES_MIN, milli * SHARES_PER_CPU // 1_000))
+
+
+def quota_us(milli: int) -> int:
+    """How long in each period."""
+    return max(QUOTA_US_MIN, milli * PERIOD_US // 1_000)
+
+
+def _weight(milli: int) -> int:
+    """The same for the second version, by the formula of runc and systemd."""
+    return 1 + (shares(milli) - SHARES_MIN) * (WEIGHT_MAX - 1) // (SHARES_MAX - SHARES_MIN)
+
+
+def writes(version: int, controller: str, of: Limits) -> tuple[Write, ...]:
+    """What to write into the files of a group, in this order. The first is the limit itself."""
+    if controller == PIDS:
+        return (Write("pids.max", str(of.pids)),) if of.pids else ()
+    if controller == MEMORY and of.memory_bytes:
+        if version == 1:
+            text = str(of.memory_bytes)
+            swap = Write("memory.memsw.limit_in_bytes", text, "swap is not limited")
+            return (Write("memory.limit_in_bytes", text), swap)
+        return (
+            Write("memory.max", str(of.memory_bytes)),
+            Write("memory.swap.max", "0", "swap is not limited"),
+            Write("memory.oom.group", "1", "a part of it may be killed alone"),
+        )
+    if controller == CPU and of.cpu_milli:
+        quota = quota_us(of.cpu_milli)
+        if version == 1:
+            period = Write("cpu.cfs_period_us", str(PERIOD_US))
+            return (Write("cpu.cfs_quota_us", str(quota)), period)
+        return (Write("cpu.max", f"{quota} {PERIOD_US}"),)
+    return ()
+
+
+def share_write(version: int, of: Limits) -> Write | None:
+    """What gives work its part of busy processors; None when nothing is set aside."""
+    if not of.share_milli:
+        return None
+    if version == 1:
+        return Write("cpu.shares", str(shares(of.share_milli)))
+    return Write("cpu.weight", str(_weight(of.share_milli)))
+
+
+def amount(controller: str, of: Limits) -> str:
+    """The limit as people write it; empty when there is none."""
+    match controller:
+        case "cpu":
+            return render(Resource.CPU, of.cpu_milli) if of.cpu_milli else ""
+        case "memory":
+            return render(Resource.MEMORY, of.memory_bytes) if of.memory_bytes else ""
+        case _:
+            return str(of.pids) if of.pids else ""
