@@ -13,11 +13,15 @@ from typing import Any
 
 from holdfast.agent.words import Attempt, Halt, Inventory, Launch, Launched, LookAround
 from holdfast.host.clock import monotonic_ms
+from holdfast.host.runtime import cgroups, limits_closing
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.runtime.starting import Options
+from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import Template
 
 PATIENCE_S = 30.0
+NODE = "n1"
 
 
 def new_uid() -> str:
@@ -33,11 +37,13 @@ def command(script: str) -> Template:
 class Workshop:
     """One agent's runtime."""
 
-    def __init__(self, folder: Path, isolation: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, isolation: str | None = None, options: Options | None = None
+    ) -> None:
         self.folder = folder
         self.attempts = Attempts(folder)
         self.told: list[Any] = []
-        self.runtime = Runtime(folder, node="n1", isolation=isolation)
+        self.runtime = Runtime(folder, node=NODE, isolation=isolation, options=options)
         self._arrived = asyncio.Event()
 
     def post(self, stimulus: Any) -> None:
@@ -70,11 +76,13 @@ class Workshop:
         grace_ms: int = 500,
         uid: str = "",
         number: int = 0,
+        devices: tuple[DeviceShare, ...] = (),
     ) -> Attempt:
         """Launch it with a deadline so far from now; None is without."""
         attempt = Attempt(uid or new_uid(), number)
         deadline_ms = monotonic_ms() + within_ms if within_ms is not None else None
-        self.do(Launch(attempt, "team", f"web-{attempt.uid}", template, 7, deadline_ms, grace_ms))
+        name = f"web-{attempt.uid}"
+        self.do(Launch(attempt, "team", name, template, 7, deadline_ms, grace_ms, devices))
         return attempt
 
     async def launched(self, template: Template, **wishes: Any) -> Attempt:
@@ -139,10 +147,14 @@ def marked(attempt: Attempt) -> list[int]:
 
 @asynccontextmanager
 async def workshop(
-    folder: Path, isolation: str | None = None, *, leaves_work: bool = False
+    folder: Path,
+    isolation: str | None = None,
+    *,
+    leaves_work: bool = False,
+    options: Options | None = None,
 ) -> AsyncIterator[Workshop]:
     """A started runtime, whose work is ended with it unless the test wants to find it again."""
-    one = Workshop(folder, isolation)
+    one = Workshop(folder, isolation, options)
     await one.runtime.start(one.post, one.fail)
     try:
         yield one
@@ -160,6 +172,11 @@ def end_all(attempts: Attempts) -> None:
             if seen.is_alive and seen.state is not None:
                 with suppress(ProcessLookupError):
                     os.kill(seen.state.shim.pid, signal.SIGKILL)
+    # No agent will ever come to this directory again.
+    groups = cgroups.find(NODE, attempts.root)
+    for attempt in groups.attempts():
+        limits_closing.remove(groups, attempt)
+    groups.retire()
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:

@@ -31,6 +31,8 @@ class Turns:
         task = asyncio.create_task(self._guarded(job))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+        # One that was broken off before it began is closed; for all others this does nothing.
+        task.add_done_callback(lambda _: job.close())
         return task
 
     async def _guarded(self, job: Job) -> None:
@@ -52,6 +54,7 @@ class Turns:
         self._last[uid] = task = self.begin(turn())
 
         def done(_: object) -> None:
+            job.close()
             if self._last.get(uid) is task:
                 del self._last[uid]
 
