@@ -59,11 +59,14 @@ class Reach(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hub:
-    """See the module's docstring. `presentation` says how objects look in each form."""
+    """See the module's docstring. `presentation` says how objects look in each form.
 
-    def __init__(self, presentation: Presentation) -> None:
+    A `reader` may be shared by hubs of one process.
+    """
+
+    def __init__(self, presentation: Presentation, reader: Reader | None = None) -> None:
         self._presentation = presentation
-        self._reader = Reader()
+        self._reader = reader if reader is not None else Reader()
         self._cabinet = Cabinet()
         self._window = Window(0)
         self._revision = 0

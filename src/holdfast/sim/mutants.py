@@ -28,6 +28,7 @@ from holdfast.sim.run import Report, find, run
 
 # Modules in which a swapped object is looked for under the names that they imported it by.
 _ROOMS = ("holdfast", "tests")
+_PLAIN = (int, float, str, bytes, tuple, frozenset)
 
 Undo = Callable[[], None]
 Plant = Callable[[], Undo]
@@ -166,14 +167,22 @@ def _recompiled(target: str, original: Any, old: str, new: str) -> Any:
 
 
 def _rebind(owner: Any, name: str, original: Any, replacement: Any) -> Undo:
-    """Bind a name anew, also in the modules that imported the original by name."""
+    """Bind a name anew, also in the modules that imported the original by name.
+
+    A number or a text is the same object wherever it occurs, so of those only the name counts.
+    """
     bound = [(owner, name)]
+    is_plain = isinstance(original, _PLAIN)
     if inspect.ismodule(owner):
         for module_name in sorted(sys.modules):
             module = sys.modules[module_name]
             if module_name.split(".")[0] in _ROOMS and module is not owner:
                 held = vars(module)
-                bound += [(module, key) for key in sorted(held) if held[key] is original]
+                bound += [
+                    (module, key)
+                    for key in sorted(held)
+                    if held[key] is original and (key == name or not is_plain)
+                ]
     for place, key in bound:
         setattr(place, key, replacement)
 

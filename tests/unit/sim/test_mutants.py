@@ -92,3 +92,14 @@ def test_a_swapped_function_is_replaced_wherever_it_was_imported_by_name() -> No
         assert calls.pick is print
         assert plan.pick is print
     assert calls.pick is randomness.pick
+
+
+def test_a_swapped_number_is_replaced_only_where_it_has_that_name() -> None:
+    """Small numbers are one object, so a swap of one 2 must not change every other 2. [N6]"""
+    number = plan.__dict__.setdefault("_A_NUMBER_OF_THE_TEST", small_world.PERIOD_MS)
+    try:
+        with SLOW.planted():
+            assert small_world.PERIOD_MS == 2_000
+            assert plan.__dict__["_A_NUMBER_OF_THE_TEST"] is number
+    finally:
+        del plan.__dict__["_A_NUMBER_OF_THE_TEST"]

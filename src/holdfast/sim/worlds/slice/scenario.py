@@ -50,6 +50,8 @@ from holdfast.sim.worlds.slice.servers import SimServer
 from holdfast.store.memory import Keyspace
 
 NODES = 20
+# In one world of so many there are two schedulers that know nothing of each other.
+RIVAL_EVERY = 5
 SERVER_NAMES = ("server-1", "server-2")
 FAULTS_MS = 600_000
 # V1 demands that all is well within 120 s and stays so for 600.
@@ -127,8 +129,15 @@ def _add_components(world: World) -> None:
     def team(seat: Seat) -> Team:
         return Team(all_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
 
+    def rival(seat: Seat) -> Scheduler:
+        return Scheduler("rival", seat.rng)
+
     name = "system:scheduler:main"
     world.add("scheduler", overheard(name, scheduler), identity=name)
+    if world.seed % RIVAL_EVERY == 1:
+        # Somebody has started a second one under another name: both place all that waits.
+        other = "system:scheduler:rival"
+        world.add("scheduler-2", overheard(other, rival), identity=other)
     for number in (1, 2):
         world.add(f"controllers-{number}", overheard("", team), identity="system:controllers")
 

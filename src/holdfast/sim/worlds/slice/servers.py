@@ -41,6 +41,7 @@ from holdfast.model.machine import (
 from holdfast.model.registry import Kind, kind_of_plural
 from holdfast.model.time import Instant
 from holdfast.model.versions import complete_version
+from holdfast.observe.entries import Entry, Reader
 from holdfast.observe.hub import Hub
 from holdfast.observe.news import LIST_ENDS, LISTED, Follow, Found, Get, News, read_line
 from holdfast.observe.selection import Selection
@@ -50,21 +51,40 @@ from holdfast.sim.cell import Seat
 # Whose number it is, by the remainder.
 _PARTS = 4
 _AUTHORITY, _HUB, _RENEWALS, _READS = range(_PARTS)
-_CALLS = (Ask, Txn, Range, FateOf)
+_CALLS = (Ask, Txn, FateOf)
 _HEARTBEATS = (Renew, HeardOf)
+
+
+class SharedReader(Reader):
+    """All servers of a world are told of the same changes; each is read once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read = lru_cache(maxsize=1024)(super().read)
+
+    def read(self, kind: Kind, value: bytes, revision: int) -> Entry:
+        return self._read(kind, value, revision)
 
 
 class Plain:
     """How objects look to components: as they are."""
 
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def _bookmark(kind: str, revision: int, listed: int | None) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": complete_version(revision)}
+        if listed is not None:
+            metadata["annotations"] = {LIST_ENDS: "true", LISTED: str(listed)}
+        return msgspec.json.encode({"kind": kind, "metadata": metadata})
+
     def object(self, form: str, kind: Kind, data: bytes) -> bytes:
         return data
 
     def bookmark(self, form: str, kind: Kind, revision: int, listed: int | None) -> bytes:
-        metadata: dict[str, Any] = {"resourceVersion": complete_version(revision)}
-        if listed is not None:
-            metadata["annotations"] = {LIST_ENDS: "true", LISTED: str(listed)}
-        return msgspec.json.encode({"kind": kind.name, "metadata": metadata})
+        return self._bookmark(kind.name, revision, listed)
+
+
+_READER = SharedReader()
 
 
 @lru_cache(maxsize=4096)
@@ -87,7 +107,7 @@ class SimServer:
 
     def __init__(self, seat: Seat, settings: Settings) -> None:
         self.authority = Server(seat.name, seat.rng, seat.tokens, settings)
-        self.hub = Hub(Plain())
+        self.hub = Hub(Plain(), _READER)
         self.renewals = Renewals(seat.name, settings.fence)
         self._machines: tuple[Machine, ...] = (self.authority, self.hub, self.renewals)
         self._plurals: dict[int, str] = {}
@@ -162,6 +182,13 @@ class SimServer:
                 effects += self._pass(_HUB, Taken(effect.stream), now)
             elif kind is Wake:
                 effects.append(Wake(f"{part}/{effect.name}", effect.at_ms))
+            elif kind is Range:
+                call = effect.call * _PARTS + part
+                effects.append(
+                    Range(
+                        call, effect.start, effect.end, effect.limit, effect.at, effect.timeout_ms
+                    )
+                )
             elif kind in _CALLS:
                 call = effect.call * _PARTS + part
                 effects.append(msgspec.structs.replace(effect, call=call))
