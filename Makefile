@@ -18,7 +18,7 @@ AGENTS  ?= 3
 SEEDS   ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page help install up system check format test test-quick crash-long failover-long sim-authority sim-slice bench requirements lock clean
+.PHONY: authority-page help install up system check format test test-quick crash-long failover-long slice-long sim-authority sim-slice bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ crash-long: $(VENV)/.installed ## Fail the power at 200,000 moments of the embed
 
 failover-long: $(VENV)/.installed $(VENV)/.system ## Kill and stop etcd members at random under load (SECONDS=600)
 	HOLDFAST_FAILOVER_S=$(or $(SECONDS),600) $(BIN)/pytest tests/live/etcd/test_failover.py -k long_time -s $(ARGS)
+
+slice-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on the way of one replica, on SQLite and on etcd (ten minutes)
+	HOLDFAST_SLICE_LONG=1 $(BIN)/pytest tests/live/test_slice.py -s $(ARGS)
 
 sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS of them (1,000 take about ten minutes of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO \

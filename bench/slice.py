@@ -1,58 +1,186 @@
-"""One replica end to end: how many simulated hours a minute of CPU passes, with all checkers."""
+"""One replica, end to end: from apply to an answer over http, and from kill -9 to running again.
+
+The plane is real: a server on SQLite, scheduler, controllers and two agents as processes of their
+own over TLS. Times include the generator, which is a client of the API in this process: they run
+from just before the apply, or the kill, until the work answers an http request and a watch has told
+that its replica is Running and Ready. The peer is a bare start of the same program by this process,
+to its first answer: what no plane can be faster than.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import subprocess
+import tempfile
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
 
-from bench.harness import figure
-from bench.sim import bare_heap
-from holdfast.model.errors import invariant
-from holdfast.sim.run import Report, Scenario, run
-from holdfast.sim.worlds.slice.scenario import CALM, NODES, SCENARIO
+from bench.harness import figure, percentile
+from holdfast.host.client.following import Listed, follow
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import Stage, State
+from holdfast.observe.news import Departed, Present
+from tests.etcd_cluster import free_ports
+from tests.live.plane_process import workload
+from tests.live.slice_plane import SlicePlane
+from tests.live.witness import template
 
-SEEDS = (0, 3, 5)
-REPEAT = 3
-MS_PER_HOUR = 3_600_000
-
-
-def _timed(scenario: Scenario, seed: int) -> tuple[float, Report]:
-    """The best of a few runs of one seed, which are all the same run."""
-    best_s, report = float("inf"), None
-    for _ in range(REPEAT):
-        began = time.process_time()
-        report = run(scenario, seed)
-        best_s = min(best_s, time.process_time() - began)
-    invariant(report is not None and report.broken is None, f"the world broke: {report}")
-    return best_s, report  # type: ignore[return-value]
-
-
-def _bare_s(events: int) -> float:
-    began = time.process_time()
-    bare_heap(events)
-    return time.process_time() - began
+T = TypeVar("T")
+SAMPLES = 30
+BARE_STARTS = 20
+# How long nothing happens before each sample: the plane is idle.
+IDLE_S = 0.3
+LOOK_S = 0.002
+PATIENCE_S = 30.0
 
 
-def simulated(name: str, scenario: Scenario, goal: str | None) -> None:
-    """Twenty nodes, two servers, a scheduler, two teams of controllers, and every checker."""
-    runs = [_timed(scenario, seed) for seed in SEEDS]
-    hours = sum(report.virtual_ms for _, report in runs) / MS_PER_HOUR
-    events = sum(report.events for _, report in runs)
-    figure(
-        name,
-        hours / (sum(seconds for seconds, _ in runs) / 60),
-        "h/min",
-        goal=goal,
-        peer="as many events through a bare heap",
-        peer_value=hours / (_bare_s(events) / 60),
-        nodes=NODES,
-        events=events,
-        faults=sum(report.faults() for _, report in runs),
+class Watched:
+    """The replicas as a watch tells them, so that looking costs the plane nothing."""
+
+    def __init__(self, plane: SlicePlane) -> None:
+        self._plane = plane
+        self.seen: dict[str, Replica] = {}
+        self._news = asyncio.Event()
+
+    async def follow(self) -> None:
+        async for news in follow(self._plane.client, Replica, "default"):
+            match news:
+                case Listed(objects=objects):
+                    self.seen = {it.name: it for it in objects}
+                case Present(object=replica):
+                    self.seen[replica.name] = replica
+                case Departed(object=replica):
+                    self.seen.pop(replica.name, None)
+            self._news.set()
+
+    async def until(self, holds: Callable[[], T | None]) -> T:
+        async with asyncio.timeout(PATIENCE_S):
+            while not (found := holds()):
+                self._news.clear()
+                await self._news.wait()
+        return found
+
+    async def runs(self, other_than: str = "") -> Replica:
+        """The replica, once it is told that it runs and is ready, in another process than this."""
+
+        def look() -> Replica | None:
+            for it in self.seen.values():
+                is_ready = it.status.state is State.RUNNING and it.status.stage is Stage.READY
+                if is_ready and it.status.process.id != other_than:
+                    return it
+            return None
+
+        return await self.until(look)
+
+
+async def answer(port: int) -> None:
+    """Until whoever listens there has answered an http request."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                    await reader.readuntil(b"200 OK")
+                    return
+                finally:
+                    writer.close()
+            await asyncio.sleep(LOOK_S)
+
+
+class Rounds:
+    """One service after the other: applied, killed once, deleted. All times in milliseconds."""
+
+    def __init__(self, plane: SlicePlane, watched: Watched) -> None:
+        self._plane, self._watched = plane, watched
+        self.applied_ms: list[float] = []
+        self.killed_ms: list[float] = []
+
+    async def play(self, number: int) -> None:
+        await asyncio.sleep(IDLE_S)
+        name = f"web-{number}"
+        wanted = workload(name, template=template(self._plane.witness))
+        began = time.perf_counter()
+        await self._plane.client.apply(wanted, manager="bench")
+        replica = await self._watched.runs()
+        await answer(_port(replica))
+        self.applied_ms.append(1e3 * (time.perf_counter() - began))
+
+        await asyncio.sleep(IDLE_S)
+        began = time.perf_counter()
+        os.kill(self._plane.pid_of("work", replica), signal.SIGKILL)
+        replica = await self._watched.runs(replica.status.process.id)
+        await answer(_port(replica))
+        self.killed_ms.append(1e3 * (time.perf_counter() - began))
+
+        await self._plane.client.delete(Workload, name, "default")
+        await self._watched.until(lambda: not self._watched.seen or None)
+
+
+def _port(replica: Replica) -> int:
+    return int(replica.status.process.addresses["http"].rpartition(":")[2])
+
+
+def bare_start(folder: Path) -> float:
+    """The same program without a plane, in milliseconds to its first answer."""
+    (port,) = free_ports(1)
+    surroundings = {"TOKEN": "1", "NODE": "bare", "REPLICA": "bare-0-0"}
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        template(folder / "bare")["command"],
+        env={"PORT_HTTP": str(port), **{f"HOLDFAST_{it}": of for it, of in surroundings.items()}},
     )
+    try:
+        asyncio.run(answer(port))
+        return 1e3 * (time.perf_counter() - began)
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def played(folder: Path) -> Rounds:
+    """All rounds on one plane. The first one finds connections to be made and code to be read."""
+    async with SlicePlane(folder, ("n1", "n2"), fence=()) as plane:
+        watched = Watched(plane)
+        following = asyncio.create_task(watched.follow())
+        rounds = Rounds(plane, watched)
+        for number in range(1 + SAMPLES):
+            await rounds.play(number)
+        following.cancel()
+        await asyncio.wait([following])
+    return rounds
+
+
+def live() -> None:
+    """The figures of the real plane."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
+        bare_ms = percentile([bare_start(Path(name)) for _ in range(BARE_STARTS)], 0.5)
+        rounds = asyncio.run(played(Path(name)))
+    for what, samples, goal in (
+        ("apply", rounds.applied_ms, "<= 300"),
+        ("kill", rounds.killed_ms, "<= 1_000"),
+    ):
+        figure(
+            f"slice.{what}_to_running.p50_ms",
+            percentile(samples[1:], 0.5),
+            "ms",
+            peer="a bare start of the same program, to its first answer",
+            peer_value=bare_ms,
+            goal=goal,
+            durability="power",
+            p99_ms=round(percentile(samples[1:], 0.99), 1),
+            samples=SAMPLES,
+        )
 
 
 def main() -> None:
-    simulated(f"sim.hours_per_cpu_min.n{NODES}", SCENARIO, ">= 25")
-    simulated(f"sim.calm.hours_per_cpu_min.n{NODES}", CALM, None)
+    live()
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ LOOK_S = 0.02
 # Short, so that a test is; long enough that a busy machine with two cores keeps them.
 FENCE = ("--self-stop-after", "6", "--stop-grace", "1", "--ack-window", "1", "--kill-bound", "1")
 PLACE = "web-0"
+GREETINGS = ("Holdfast is ready", "The ")
 
 
 class Part:
@@ -54,6 +55,7 @@ class Part:
         self.lives = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._ended_at: float | None = None
+        self._log_from = 0
 
     @property
     def pid(self) -> int:
@@ -66,6 +68,7 @@ class Part:
 
     def spawn(self) -> None:
         with self.log.open("ab") as log:
+            self._log_from = log.tell()
             self._process = subprocess.Popen(
                 [*DIE_WITH_PARENT, sys.executable, "-m", "holdfast.host", *self._arguments],
                 cwd=ROOT,
@@ -97,10 +100,11 @@ class Part:
             self._process.wait()
             self._process = None
 
-    def greetings(self) -> int:
-        """How many lives have said that they work."""
-        text = self.log.read_text() if self.log.exists() else ""
-        return sum(line.startswith(("Holdfast is ready", "The ")) for line in text.splitlines())
+    @property
+    def works(self) -> bool:
+        """Whether its present life has said so."""
+        text = self.log.read_text()[self._log_from :] if self.is_alive else ""
+        return any(line.startswith(GREETINGS) for line in text.splitlines())
 
 
 class SlicePlane:
@@ -168,7 +172,7 @@ class SlicePlane:
         async def work() -> bool:
             for name in names:
                 assert self.parts[name].is_alive, await self.picture()
-            return all(self.parts[name].greetings() for name in names)
+            return all(self.parts[name].works for name in names)
 
         await self.until(work)
 
@@ -239,11 +243,12 @@ class SlicePlane:
             return ""
 
     async def ready(self, count: int, timeout_s: float = PATIENCE_S) -> list[Replica]:
-        """The replicas, once so many are there, and ready, and answer."""
+        """The replicas, once so many are there, and ready, and answer, and every part works."""
 
         async def look() -> list[Replica]:
             seen = await self.replicas()
             is_so = len(seen) == count and all(it.status.stage is Stage.READY for it in seen)
+            is_so = is_so and all(part.works for part in self.parts.values())
             answered = [await self.answer(it) for it in seen] if is_so else []
             return seen if is_so and all(answered) else []
 

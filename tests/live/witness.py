@@ -76,7 +76,9 @@ def beats(witness: Path) -> list[Beat]:
     """All beats in the order in which they happened. The last line may be cut short by a kill."""
     text = witness.read_text() if witness.exists() else ""
     lines = [line.split(" ") for line in text[: text.rfind("\n") + 1].splitlines()]
-    return [Beat(place, int(token), *who, int(at)) for place, token, *who, at in lines]
+    return [
+        Beat(place, int(token), process, node, int(at)) for place, token, process, node, at in lines
+    ]
 
 
 def overlaps(seen: Iterable[Beat]) -> list[str]:
