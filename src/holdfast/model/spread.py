@@ -61,3 +61,14 @@ def affinity_refusal(
             Reason.AFFINITY_UNMET, f"the same {rule.within.value} has no replica to be near"
         )
     return None
+
+
+def crowd_refusal(limit: int, here: int) -> Refusal | None:
+    """Whether a node that has `here` replicas of the workload may get one more; 0 is no limit."""
+    if not limit or here < limit:
+        return None
+    return Refusal(
+        Reason.TOO_MANY_PER_NODE,
+        f"the node has {here} replicas of this workload, at most {limit} are allowed",
+        {"limit": str(limit)},
+    )

@@ -2,11 +2,14 @@
 
 The scheduler starts a course for each proposal, sends what this asks for and hands back the
 answers. As long as a course is not settled its place stays assumed, its replica is not proposed
-anywhere else, and it takes one of the few slots for concurrent binds.
+anywhere else, and it takes one of the slots for concurrent binds. How many there are follows the
+servers: more while they answer soon, fewer when they are late, since what waits there for longer
+than a question may take would have to be asked about again.
 """
 
 from __future__ import annotations
 
+import heapq
 from typing import Any
 
 from holdfast.model.errors import HoldfastError, Rejected
@@ -18,6 +21,7 @@ from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
 from holdfast.observe.news import Get
 from holdfast.observe.tenure import Tenure
+from holdfast.propose.census import kin_of
 from holdfast.propose.course import (
     SENDS_MAX,
     Course,
@@ -41,8 +45,11 @@ from holdfast.propose.report import (
 )
 from holdfast.propose.view import Objects
 
-# Binds of one scheduler that are on their way at once.
-COURSES_MAX = 64
+# Binds of one scheduler that are on their way at once, when the servers answer soon and at least.
+COURSES_MAX = 4_096
+COURSES_MIN = 256
+# An answer that took longer than this is late.
+LATE_MS = 1_000
 # Each refusal brings a fresher picture, so a fourth conflict means contention: pause instead.
 CONFLICTS_MAX = 3
 
@@ -56,6 +63,9 @@ class Binder:
         self._fleet, self._queue, self._notices = fleet, queue, notices
         self._tenure, self._objects = tenure, objects
         self._courses: dict[str, Course] = {}
+        # The courses that pause, by when that is over; one that was settled since is void.
+        self._pauses: list[tuple[int, str]] = []
+        self._slots = COURSES_MIN
         self.freed: dict[str, None] = {}
         # When everybody is looked at again, for people to read.
         self.resync_at_ms = 0
@@ -63,13 +73,26 @@ class Binder:
     @property
     def room(self) -> int:
         """How many more binds may be sent now."""
-        return COURSES_MAX - len(self._courses)
+        return self._slots - len(self._courses)
 
     @property
     def next_ms(self) -> int | None:
         """When a pause of a course is over."""
-        waiting = (Phase.TO_SEND, Phase.TO_LOOK)
-        return min((c.due_ms for c in self._courses.values() if c.phase in waiting), default=None)
+        while self._pauses and not self._is_pausing(*self._pauses[0]):
+            heapq.heappop(self._pauses)
+        return self._pauses[0][0] if self._pauses else None
+
+    def _is_pausing(self, due_ms: int, uid: str) -> bool:
+        course = self._courses.get(uid)
+        pausing = Phase.TO_SEND, Phase.TO_LOOK
+        return course is not None and course.due_ms == due_ms and course.phase in pausing
+
+    def took(self, took_ms: int, *, failed: bool = False) -> None:
+        """An answer to a bind took so long, or never came."""
+        if failed or took_ms > LATE_MS:
+            self._slots = max(COURSES_MIN, self._slots - 4)
+        else:
+            self._slots = min(COURSES_MAX, self._slots + 1)
 
     def start(
         self, entry: Entry, replica: Replica, proposal: Proposal, term: Term, now: Instant
@@ -77,22 +100,29 @@ class Binder:
         """Assume the place; what to send."""
         bind = bind_of(self._tenure.identity, replica, proposal, term)
         course = self._courses[entry.uid] = Course(entry.key, bind)
-        self._fleet.assume(entry.uid, entry.key, proposal.node, proposal.held, now.monotonic_ms)
+        kin = kin_of(replica)
+        now_ms = now.monotonic_ms
+        self._fleet.assume(entry.uid, entry.key, proposal.node, proposal.held, now_ms, kin)
         return course, bind
 
     def due(self, now: Instant) -> list[tuple[Course, Bind | Get]]:
         """What to send now that pauses are over: the same bind again, or another look."""
         found: list[tuple[Course, Bind | Get]] = []
-        for course in self._courses.values():
-            if course.due_ms > now.monotonic_ms:
-                continue
+        while (due_ms := self.next_ms) is not None and due_ms <= now.monotonic_ms:
+            course = self._courses[heapq.heappop(self._pauses)[1]]
             if course.phase is Phase.TO_SEND:
                 course.phase = Phase.SENT
                 course.sends += 1
                 found.append((course, course.bind))
-            elif course.phase is Phase.TO_LOOK:
+            else:
                 found.append((course, self._look(course)))
         return found
+
+    def _rest(self, course: Course, phase: Phase, tries: int, now: Instant, rng: Rng) -> int:
+        """Let a course pause. Returns until when."""
+        until_ms = course.pause(phase, tries, now.monotonic_ms, rng.random())
+        heapq.heappush(self._pauses, (until_ms, course.uid))
+        return until_ms
 
     def answered(
         self, course: Course, request: Bind | Get, answer: Any, now: Instant, rng: Rng
@@ -118,7 +148,7 @@ class Binder:
             case Outcome.OVERTAKEN:
                 self._overtaken(course)
             case Outcome.UNREAD:
-                course.pause(Phase.TO_LOOK, course.looks, now.monotonic_ms, rng.random())
+                self._rest(course, Phase.TO_LOOK, course.looks, now, rng)
                 course.looks += 1
         return None
 
@@ -188,7 +218,7 @@ class Binder:
         """It has not happened. The same is sent again, or after enough of that, something else."""
         course.looks = 0
         if course.sends < SENDS_MAX:
-            until_ms = course.pause(Phase.TO_SEND, course.sends, now.monotonic_ms, rng.random())
+            until_ms = self._rest(course, Phase.TO_SEND, course.sends, now, rng)
             message = f"the answer to the bind to {course.bind.node} was lost; it is sent again"
             self._say(course.key, SCHEDULING_RETRYING, message, course.sends, until_ms, now)
             return

@@ -1,72 +1,132 @@
-"""One decision: where a replica should go, or why it has to wait.
+"""Decisions: where replicas should go, or why they have to wait.
 
-The scheduler calls `propose` for each replica whose turn it is, on a view that may be old; explain
-and what-if call it on theirs. It changes nothing. Whatever it proposes, the commit decides.
+The scheduler calls `propose` for a replica whose turn it is, or `propose_run` for several that are
+alike, on a view that may be old; explain and what-if call it on theirs. Nothing is changed here.
+Whatever is proposed, the commit decides.
 """
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Sequence
+
+import numpy as np
 
 from holdfast.model.allowance import never_fits
 from holdfast.model.errors import unreachable
-from holdfast.model.fit import claim
+from holdfast.model.fit import Held, claim
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.ledger import limits_of
 from holdfast.model.machine import Rng
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
-from holdfast.propose.filters import FILTERS, first_refusal
-from holdfast.propose.report import NO_NODES, Hope, Miss, Proposal, Report, Verdict
-from holdfast.propose.scores import breakdown, weighed, weights_of
-from holdfast.propose.site import Site
-from holdfast.propose.view import Candidate, View, Work
+from holdfast.observe.columns import Floats
+from holdfast.propose.alike import Alike
+from holdfast.propose.board import Board
+from holdfast.propose.choosing import best_row, next_rows, salt_of
+from holdfast.propose.nowhere import code_counts, nowhere
+from holdfast.propose.report import Hope, Proposal, Ranked, Report, Verdict
+from holdfast.propose.runs import Run
+from holdfast.propose.view import View, Work
 
 # The oldest picture on which the commit accepts a bind at all. A server gives a sign of life every
 # 15 s, so that a plane in good health is never this far behind.
 SNAPSHOT_AGE_MAX_MS = 30_000
+# Of so many nodes it is kept why they are good.
+BEST_KEPT = 3
 
 
-def propose(view: View, replica: Replica, now: Instant, rng: Rng) -> Proposal | Report:
+def propose(
+    view: View, replica: Replica, now: Instant, rng: Rng, board: Board | None = None
+) -> Proposal | Report:
     """A place for this replica, or why there is none. Equal places are chosen among at random."""
-    work = view.work(replica)
-    held_up = _held_up(view, work)
-    if held_up is not None:
-        return held_up
-    reasons: dict[str, int] = {}
-    misses: list[_Miss] = []
-    fitting: list[Candidate] = []
-    for site in view.fleet:
-        candidate = _candidate(view, site, now)
-        refused = first_refusal(work, candidate)
-        if refused is None:
-            fitting.append(candidate)
-            continue
-        miss = _miss(work, site, *refused)
-        reason = miss.refusal.reason.value
-        reasons[reason] = reasons.get(reason, 0) + 1
-        misses.append(miss)
-    if not fitting:
-        return _nowhere(work, reasons, misses)
-    return _best(view, work, fitting, reasons, rng)
+    view.fleet.forgive(now.monotonic_ms)
+    alike = _judged(view, replica, board if board is not None else Board())
+    return alike if isinstance(alike, Report) else propose_alike(view, alike, salt_of(rng))
 
 
-def could_take(view: View, replica: Replica, node: str, now: Instant) -> bool:
+def propose_alike(view: View, alike: Alike, salt: int) -> Proposal | Report:
+    """The same for work of which it is known how the nodes stand to it."""
+    columns, standing = view.columns, alike.standing
+    sums: Floats = standing.sums[columns.all]
+    leanings: dict[str, Floats] = {}
+    company = alike.company
+    if company is not None:
+        codes = company.codes(view, standing)
+        leanings = company.leanings(view, standing)
+        sums = np.where(codes == 0, sums + company.weighed(leanings), -np.inf)
+    row = best_row(sums, salt)
+    if row is None:
+        return nowhere(view, alike)
+    ranked = [
+        _ranked(view, alike, each, float(sums[each]), leanings)
+        for each in next_rows(sums, row, BEST_KEPT)
+    ]
+    candidates = int(np.count_nonzero(sums > -np.inf)) if company else standing.candidates
+    return _proposal(view, alike, row, ranked[0], tuple(ranked), candidates)
+
+
+def propose_run(
+    view: View, replicas: Sequence[Replica], now: Instant, salt: int, board: Board
+) -> list[Proposal | Report]:
+    """Places for several that are alike, as if one were placed after the other.
+
+    Whatever else is assumed between them would make another answer: nothing may be.
+    """
+    view.fleet.forgive(now.monotonic_ms)
+    alike = _judged(view, replicas[0], board)
+    if isinstance(alike, Report):
+        return [alike] * len(replicas)
+    first = propose_alike(view, alike, salt)
+    if isinstance(first, Report) or len(replicas) == 1 or not alike.is_plain:
+        # Of those that are not plain only the first can be placed on this view.
+        return [first] * (len(replicas) if isinstance(first, Report) else 1)
+    run = Run(view, alike, len(replicas), salt)
+    weight = _weight(alike)
+    found: list[Proposal | Report] = []
+    for choice in run.choices(len(replicas)):
+        site = view.fleet.at(choice.row)
+        found.append(
+            Proposal(
+                site.name,
+                site.uid,
+                alike.held,
+                choice.sum / weight,
+                choice.scores,
+                first.candidates,
+                first.reasons,
+                first.policy,
+                first.snapshot_revision,
+                first.snapshot_age_ms,
+                first.best,
+            )
+        )
+    return found
+
+
+def could_take(
+    view: View, replica: Replica, node: str, now: Instant, board: Board | None = None
+) -> bool:
     """Whether this one node could take the replica: what an event about it is worth."""
+    view.fleet.forgive(now.monotonic_ms)
     site = view.fleet.get(node)
-    if site is None:
+    alike = (board if board is not None else Board()).alike(replica, view)
+    if site is None or isinstance(alike, Report):
         return False
-    return first_refusal(view.work(replica), _candidate(view, site, now)) is None
+    return room_for(view, alike, site.row) > 0
 
 
-def _candidate(view: View, site: Site, now: Instant) -> Candidate:
-    gate = site.empty.gate
-    shunned = site.shunned if now.monotonic_ms < site.shunned_until_ms else None
-    return Candidate(site, gate, view.region(gate.region), shunned)
+def room_for(view: View, alike: Alike, row: int) -> int:
+    """At most how many such replicas one node could take now; 0 if it could not take any."""
+    if alike.standing.code[row] != 0:
+        return 0
+    if alike.company is not None and alike.company.refusal(view, alike.standing, row) is not None:
+        return 0
+    columns = view.columns
+    return min((int(columns.free[r, row]) // units for r, units in alike.work.units), default=1)
 
 
-def _held_up(view: View, work: Work) -> Report | None:
-    """What keeps this work from any node at all."""
+def _judged(view: View, replica: Replica, board: Board) -> Alike | Report:
+    """How the nodes stand to it, or what keeps it from any node at all."""
     if view.age_ms > SNAPSHOT_AGE_MAX_MS:
         # The age itself would be another message every time.
         return Report(
@@ -76,14 +136,25 @@ def _held_up(view: View, work: Work) -> Report | None:
             Verdict.WAITING,
             (Hope.FRESHNESS,),
         )
-    if work.replica.spec.gang:
+    if replica.spec.gang:
         return Report(
             {Reason.GANG_INCOMPLETE.value: 1},
-            f"gang {work.replica.spec.gang} is placed together or not at all, "
+            f"gang {replica.spec.gang} is placed together or not at all, "
             "and its other members are not ready to be placed",
             Verdict.WAITING,
             (),
         )
+    alike = board.alike(replica, view)
+    if isinstance(alike, Report):
+        return alike
+    if alike.held_up is None:
+        alike.held_up = (_held_up(view, alike.work),)
+    (held_up,) = alike.held_up
+    return held_up if held_up is not None else alike
+
+
+def _held_up(view: View, work: Work) -> Report | None:
+    """What the tenant's own rules say, wherever the work would go."""
     if work.tenant is not None and work.tenant.spec.suspended:
         return Report(
             {Reason.TENANT_SUSPENDED.value: 1},
@@ -91,14 +162,10 @@ def _held_up(view: View, work: Work) -> Report | None:
             Verdict.BLOCKED_BY,
             (Hope.ALLOWANCE,),
         )
-    return _beyond_quota(view, work)
-
-
-def _beyond_quota(view: View, work: Work) -> Report | None:
-    """Whether the quota could not hold this even alone. What else is used only the commit knows."""
     quota = view.quota(work.namespace)
     if quota is None:
         return None
+    # Whether the quota could not hold this even alone. What else is used only the commit knows.
     of = view.capacity_class(work.priority_class)
     refusal = never_fits(limits_of(quota), of, work.demand.amounts)
     if refusal is None:
@@ -109,102 +176,45 @@ def _beyond_quota(view: View, work: Work) -> Report | None:
 # A place -----------------------------------------------------------------------------------------
 
 
-def _best(
-    view: View, work: Work, fitting: list[Candidate], reasons: dict[str, int], rng: Rng
+def _weight(alike: Alike) -> int:
+    company = alike.company.weight if alike.company is not None else 0
+    return max(1, alike.standing.weight + company)
+
+
+def _ranked(
+    view: View, alike: Alike, row: int, total: float, leanings: dict[str, Floats]
+) -> Ranked:
+    parts = alike.standing.parts
+    scores = {name: float(part[row]) for name, part in parts.items()}
+    for name, part in leanings.items():
+        scores[name] = float(part[row])
+    return Ranked(view.fleet.at(row).name, total / _weight(alike), scores)
+
+
+def _proposal(
+    view: View,
+    alike: Alike,
+    row: int,
+    ranked: Ranked,
+    best: tuple[Ranked, ...],
+    candidates: int,
 ) -> Proposal:
-    weights = weights_of(view.policy)
-    scores = [breakdown(work, candidate, weights) for candidate in fitting]
-    totals = [weighed(each, weights) for each in scores]
-    most = max(totals)
-    equals = [index for index, total in enumerate(totals) if total == most]
-    chosen = equals[int(rng.random() * len(equals))]
-    site = fitting[chosen].site
-    held = claim(site.ledger, work.demand)
+    site = view.fleet.at(row)
+    held: Held | Refusal = alike.held
+    if alike.work.demand.devices:
+        held = claim(site.ledger, alike.work.demand)
     if isinstance(held, Refusal):
         unreachable(f"node {site.name} was a candidate and does not fit: {held.message}")
     return Proposal(
         node=site.name,
         node_uid=site.uid,
         held=held,
-        score=most,
-        scores=scores[chosen],
-        candidates=len(fitting),
-        reasons=reasons,
+        score=ranked.score,
+        scores=ranked.scores,
+        candidates=candidates,
+        reasons=code_counts(view, alike),
         policy=view.policy.name if view.policy is not None else "",
         snapshot_revision=view.revision,
         snapshot_age_ms=view.age_ms,
+        best=best,
     )
-
-
-# No place ----------------------------------------------------------------------------------------
-
-
-class _Miss(msgspec.Struct, frozen=True):
-    """A node that does not do, and how many filters it had passed.
-
-    `in_question` says that only binds that are on their way stand in the way.
-    """
-
-    site: Site
-    place: int
-    refusal: Refusal
-    in_question: bool = False
-
-
-def _miss(work: Work, site: Site, place: int, refusal: Refusal) -> _Miss:
-    """Say why in words that do not change with every bind that is on its way."""
-    if not site.assumed or FILTERS[place].name != "resources":
-        return _Miss(site, place, refusal)
-    lasting = claim(site.settled, work.demand)
-    if isinstance(lasting, Refusal):
-        return _Miss(site, place, lasting)
-    return _Miss(site, place, refusal, in_question=True)
-
-
-def _nowhere(work: Work, reasons: dict[str, int], misses: list[_Miss]) -> Report:
-    if not misses:
-        return Report(
-            {NO_NODES: 1}, "there are no nodes", Verdict.NOT_WITH_THIS_FLEET, (Hope.NODES,)
-        )
-    furthest = max(miss.place for miss in misses)
-    nearest = min(
-        (miss for miss in misses if miss.place == furthest), key=lambda miss: _lack(work, miss.site)
-    )
-    fits_some = any(_fits_in_time(work, miss) for miss in misses)
-    counts = sorted(reasons.items(), key=lambda entry: (-entry[1], entry[0]))
-    counted = ", ".join(f"{count} {reason}" for reason, count in counts)
-    message = f"none of {len(misses)} nodes can take it: {counted}"
-    hopes: tuple[Hope, ...] = (Hope.NODES,)
-    if any(FILTERS[miss.place].name in ("residency", "tenancy") for miss in misses):
-        hopes = (Hope.NODES, Hope.ALLOWANCE)
-    return Report(
-        dict(counts),
-        message,
-        Verdict.WAITING if fits_some else Verdict.NOT_WITH_THIS_FLEET,
-        hopes,
-        Miss(nearest.site.name, nearest.refusal.reason.value, nearest.refusal.message),
-        try_soon=any(FILTERS[miss.place].name == "shunned" for miss in misses),
-        in_question=any(miss.in_question for miss in misses),
-    )
-
-
-def _fits_in_time(work: Work, miss: _Miss) -> bool:
-    """Whether this node could take it, were it empty and ready."""
-    if not FILTERS[miss.place].passes:
-        return False
-    return not isinstance(claim(miss.site.empty, work.demand), Refusal)
-
-
-def _lack(work: Work, site: Site) -> float:
-    """How much of a resource is missing at worst: 0 for nothing, 1 for all of it.
-
-    Devices are owned one by one, and sums say nothing about them.
-    """
-    ledger = site.settled
-    devices = {device.device_class for device in work.demand.devices}
-    lacks = [
-        (units - ledger.free(resource)) / units
-        for resource, units in work.demand.amounts.items()
-        if units > 0 and resource not in devices
-    ]
-    return min(1.0, max(0.0, *lacks)) if lacks else 0.0

@@ -4,6 +4,9 @@ It is kept up to date from the changes of the cache and from the scheduler's own
 their way. What a node's ledger would say is put together here from the node, the replicas and the
 reservations, since ledgers themselves are the commit's own; whether something fits is asked of the
 same `model/fit.py` as there.
+
+Each node has a site, which knows who holds what, and a row of the columns, which has the sums. A
+change adds to the row or takes from it; only where promises are made is a row stated anew.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from holdfast.model.kinds.reservation import Claim, Intent, Reservation, Reserva
 from holdfast.model.lifecycle import CHARGED, Cause
 from holdfast.model.refusal import Refusal
 from holdfast.observe.cache import Change, Key
+from holdfast.observe.columns import Columns
+from holdfast.propose.census import Census, Kin, kin_of
 from holdfast.propose.site import Site
 
 # Longer than a resync of the cache takes to bring a lost event to light. An assumption that is
@@ -39,14 +44,19 @@ class Assumption(msgspec.Struct, frozen=True, gc=False):
     node: str
     held: Held
     until_ms: int
+    kin: Kin | None = None
 
 
 class Fleet:
     """All nodes. `notice` takes in what the cache tells; the scheduler adds what it assumes."""
 
     def __init__(self) -> None:
+        self.columns = Columns()
+        self.census = Census(self.columns)
         self._sites: dict[str, Site] = {}
+        self._by_row: dict[int, Site] = {}
         self._assumed: dict[str, Assumption] = {}
+        self._shunned: dict[str, Site] = {}
 
     def __iter__(self) -> Iterator[Site]:
         """The nodes that are registered, in the order in which they became known."""
@@ -55,6 +65,10 @@ class Fleet:
     def get(self, name: str) -> Site | None:
         site = self._sites.get(name)
         return site if site is not None and site.node is not None else None
+
+    def at(self, row: int) -> Site:
+        """The site of a row."""
+        return self._by_row[row]
 
     # What the cache tells ------------------------------------------------------------------------
 
@@ -65,6 +79,8 @@ class Fleet:
             case Node(metadata=metadata):
                 return self._node(metadata.name, after if isinstance(after, Node) else None)
             case Replica(metadata=metadata):
+                # Counted first: a site on which nothing is left is forgotten, and its row with it.
+                self._count(before, after)
                 freed = self._moved(_of_replica(before), _of_replica(after))
                 return [*freed, *self._seen(metadata.uid, after)]
             case Reservation():
@@ -77,29 +93,75 @@ class Fleet:
         if node is not None and old is not None and _looks_alike(old, node):
             # Only its status was written: heartbeats and conditions make no room.
             site.node = node
+            if old.status.images != node.status.images:
+                self.columns.images(site.row, node)
             return []
         site.place(node)
+        self._shunned.pop(name, None)
+        self._place(site)
         self._tidy(site)
         return [name] if node is not None else []
+
+    def _place(self, site: Site) -> None:
+        """Write down in its row what the node is now."""
+        columns, row = self.columns, site.row
+        before = int(columns.zone[row]), int(columns.region[row])
+        if site.node is None:
+            columns.absent(row)
+        else:
+            columns.place_node(row, site.node, site.empty)
+            columns.shun(row, shunned=False)
+        self._restate(site)
+        if before != (int(columns.zone[row]), int(columns.region[row])) and not site.is_bare():
+            # Its replicas were told of before the node was.
+            self.census.rezone()
+
+    def _restate(self, site: Site) -> None:
+        promised = site.ledger if site.promised and site.node is not None else None
+        self.columns.restate(site.row, site.held.values(), site.assumed.values(), promised)
 
     def _moved(self, before: dict[_Where, Held], after: dict[_Where, Held]) -> list[str]:
         freed: dict[str, None] = {}
         for where, held in before.items():
             if after.get(where) != held:
-                site = self._site(where.node)
-                getattr(site, where.shelf).pop(where.owner, None)
-                site.changed()
+                self._put(where, held, None)
                 freed[where.node] = None
         for where, held in after.items():
             if before.get(where) != held:
-                site = self._site(where.node)
-                getattr(site, where.shelf)[where.owner] = held
-                site.changed()
+                self._put(where, None, held)
                 if where.shelf == "leaving":
                     freed[where.node] = None
         for name in freed:
             self._tidy(self._site(name))
         return list(freed)
+
+    def _put(self, where: _Where, old: Held | None, new: Held | None) -> None:
+        """Put something on a shelf of a site, or take it away, and count that in its row."""
+        site = self._site(where.node)
+        was_promised = bool(site.promised)
+        shelf: dict[str, Held] = getattr(site, where.shelf)
+        old = shelf.pop(where.owner, None) if old is not None else shelf.get(where.owner)
+        if new is not None:
+            shelf[where.owner] = new
+        site.changed()
+        self._unshun(site)
+        if was_promised or site.promised or where.shelf == "promised":
+            self._restate(site)
+        elif where.shelf == "held":
+            if old is not None:
+                self.columns.take(site.row, old, -1)
+            if new is not None:
+                self.columns.take(site.row, new, 1)
+
+    def _count(self, before: Any, after: Any) -> None:
+        """Who is where, for the rules about company."""
+        node = _node_of(after)
+        if node:
+            self.census.put(after.metadata.uid, kin_of(after), self._site(node).row)
+        elif before_node := _node_of(before):
+            site = self._sites.get(before_node)
+            if site is not None:
+                self.census.remove(before.metadata.uid, before.namespace, site.row)
 
     def _seen(self, uid: str, replica: Any) -> list[str]:
         """A replica that moved on answers every assumption about it, whichever way."""
@@ -111,31 +173,45 @@ class Fleet:
             return []
         self.unassume(uid)
         binding = replica.status.binding
-        return [] if binding is not None and binding.node == assumed.node else [assumed.node]
+        if binding is not None and binding.node == assumed.node:
+            # It is where it was assumed to be, which taking the assumption back has uncounted.
+            self._count(None, replica)
+            return []
+        return [assumed.node]
 
     def _site(self, name: str) -> Site:
         site = self._sites.get(name)
         if site is None:
-            site = self._sites[name] = Site(name)
+            site = self._sites[name] = Site(name, self.columns.add())
+            self._by_row[site.row] = site
         return site
 
     def _tidy(self, site: Site) -> None:
-        if site.is_idle():
-            self._sites.pop(site.name, None)
+        if site.is_idle() and self._sites.pop(site.name, None) is not None:
+            del self._by_row[site.row]
+            self.columns.drop(site.row)
 
     # What is assumed -----------------------------------------------------------------------------
 
-    def assume(self, uid: str, key: Key, node: str, held: Held, now_ms: int) -> None:
+    def assume(
+        self, uid: str, key: Key, node: str, held: Held, now_ms: int, kin: Kin | None = None
+    ) -> None:
         """Count a placement as made until it is seen, taken back, or too old to be believed."""
         self.unassume(uid)
-        self._assumed[uid] = Assumption(key, node, held, now_ms + ASSUMED_MS)
-        self._site(node).assume(uid, held)
+        self._assumed[uid] = Assumption(key, node, held, now_ms + ASSUMED_MS, kin)
+        site = self._site(node)
+        self._assumed_at(site, uid, held, 1)
+        if kin is not None:
+            self.census.put(uid, kin, site.row)
 
     def renew(self, uid: str, now_ms: int) -> None:
         """Believe in an assumption for longer, if it has not been answered yet."""
-        assumed = self._assumed.get(uid)
+        assumed = self._assumed.pop(uid, None)
         if assumed is not None:
-            self.assume(uid, assumed.key, assumed.node, assumed.held, now_ms)
+            # At the end again, as the last to become too old.
+            self._assumed[uid] = Assumption(
+                assumed.key, assumed.node, assumed.held, now_ms + ASSUMED_MS, assumed.kin
+            )
 
     def unassume(self, uid: str) -> str | None:
         """Count it no longer; the node that has more to give by it."""
@@ -143,9 +219,18 @@ class Fleet:
         if assumed is None:
             return None
         site = self._site(assumed.node)
-        site.assume(uid, None)
+        self._assumed_at(site, uid, assumed.held, -1)
+        if assumed.kin is not None:
+            self.census.remove(uid, assumed.kin.namespace, site.row)
         self._tidy(site)
         return assumed.node
+
+    def _assumed_at(self, site: Site, uid: str, held: Held, sign: int) -> None:
+        site.assume(uid, held if sign > 0 else None)
+        if site.promised:
+            self._restate(site)
+        else:
+            self.columns.lend(site.row, held, sign)
 
     def assumed(self, uid: str) -> Assumption | None:
         return self._assumed.get(uid)
@@ -170,6 +255,22 @@ class Fleet:
         site = self.get(node)
         if site is not None:
             site.shunned, site.shunned_until_ms = refusal, now_ms + SHUNNED_MS
+            self._shunned.pop(node, None)
+            self._shunned[node] = site
+            self.columns.shun(site.row, shunned=True)
+
+    def forgive(self, now_ms: int) -> None:
+        """End what was left alone for long enough. Each for the same time: the first end first."""
+        while self._shunned:
+            site = next(iter(self._shunned.values()))
+            if site.shunned_until_ms > now_ms:
+                break
+            site.shunned = None
+            self._unshun(site)
+
+    def _unshun(self, site: Site) -> None:
+        if self._shunned.pop(site.name, None) is not None:
+            self.columns.shun(site.row, shunned=False)
 
 
 class _Where(msgspec.Struct, frozen=True, gc=False):
@@ -189,6 +290,14 @@ def _looks_alike(old: Node, new: Node) -> bool:
         and old.status.mark == new.status.mark
         and old.status.incarnation == new.status.incarnation
     )
+
+
+def _node_of(replica: Any) -> str:
+    """Where a replica is, or an empty string."""
+    if not isinstance(replica, Replica) or replica.status.state not in CHARGED:
+        return ""
+    binding = replica.status.binding
+    return binding.node if binding is not None else ""
 
 
 def _held(source: Binding | Claim) -> Held:

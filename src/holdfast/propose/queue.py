@@ -1,17 +1,19 @@
 """The replicas that need a place: whose turn it is, who pauses, and who waits for what.
 
 Urgent work goes before all other, then higher priority; among equals the tenants take turns, and
-each tenant's replicas keep the order in which they came. Whoever was refused pauses, longer each
-time and with jitter. Whoever has no place at the moment is parked with what could help, and woken
-by that or by the resync. The queue itself is memory only: what is pending stands in the store, and
-a scheduler that starts finds it there.
+each tenant's replicas keep the order in which they came. So that nobody waits for ever behind what
+is more important, one turn in a few goes to whoever lines up for the longest, whatever its lane.
+Whoever was refused pauses, longer each time and with jitter. Whoever has no place at the moment is
+parked with what could help, together with those that are alike, and woken by that or by the resync.
+The queue itself is memory only: what is pending stands in the store, and a scheduler that starts
+finds it there.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum, auto
 
 import msgspec
@@ -25,9 +27,15 @@ BACKOFF_MIN_MS = 200
 BACKOFF_MAX_MS = 30_000
 # How many doublings lead from the shortest pause to the longest.
 _DOUBLINGS_MAX = 8
+# One turn in so many is for whoever lines up for the longest.
+AGING_EVERY = 16
+# A tenant that has more than this waiting gets no more into the queue: the resync tries again.
+PENDING_PER_TENANT_MAX = 50_000
 
 # Urgent or not, then priority.
 Lane = tuple[bool, int]
+# A tenant, and what its replicas of one sort have in common.
+Sort = tuple[str, Hashable]
 
 
 class Place(Enum):
@@ -57,6 +65,8 @@ class Entry(msgspec.Struct, gc=False):
     conflicts: int = 0
     hopes: tuple[Hope, ...] = ()
     due_ms: int = 0
+    # What it has in common with those that are alike, once that is known.
+    sort: Hashable = None
 
     @property
     def tenant(self) -> str:
@@ -73,8 +83,12 @@ class Queue:
         self._ready: dict[Lane, dict[str, deque[tuple[int, Key]]]] = {}
         self._pauses: list[tuple[int, int, Key]] = []
         self._parked: dict[Key, Entry] = {}
+        # Those of them that hope for something, by tenant and sort.
+        self._hoping: dict[Hope, dict[Sort, dict[Key, Entry]]] = {hope: {} for hope in Hope}
+        self._per_tenant: dict[str, int] = {}
         self._tickets = 0
         self._ready_count = 0
+        self._turns = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -95,12 +109,20 @@ class Queue:
 
     # Coming and going ----------------------------------------------------------------------------
 
-    def add(self, key: Key, uid: str, number: int, lane: Lane) -> Entry:
-        """A replica that needs a place; the same one as before keeps its standing."""
+    def add(self, key: Key, uid: str, number: int, lane: Lane) -> Entry | None:
+        """A replica that needs a place; the same one as before keeps its standing.
+
+        None means that its tenant has too much waiting already.
+        """
         entry = self._entries.get(key)
-        if entry is not None and (entry.uid, entry.number, entry.lane) == (uid, number, lane):
-            return entry
-        self.forget(key)
+        if entry is not None:
+            if (entry.uid, entry.number, entry.lane) == (uid, number, lane):
+                return entry
+            self.forget(key)
+        waiting = self._per_tenant.get(key[0], 0)
+        if waiting >= PENDING_PER_TENANT_MAX:
+            return None
+        self._per_tenant[key[0]] = waiting + 1
         entry = self._entries[key] = Entry(key, uid, number, lane)
         self._line_up(entry)
         return entry
@@ -110,11 +132,22 @@ class Queue:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._leave(entry)
+            left = self._per_tenant[key[0]] - 1
+            if left:
+                self._per_tenant[key[0]] = left
+            else:
+                del self._per_tenant[key[0]]
 
     def take(self, now_ms: int) -> Entry | None:
         """The next one whose turn it is. It stays taken until one of the calls below."""
         self._end_pauses(now_ms)
-        for lane in sorted(self._ready, reverse=True):
+        if not self._ready_count:
+            return None
+        self._turns += 1
+        lanes = sorted(self._ready, reverse=True)
+        if len(lanes) > 1 and self._turns % AGING_EVERY == 0:
+            lanes.sort(key=self._oldest)
+        for lane in lanes:
             entry = self._next_of(lane)
             if entry is not None:
                 entry.place = Place.TAKEN
@@ -122,6 +155,10 @@ class Queue:
                 self._ready_count -= 1
                 return entry
         return None
+
+    def _oldest(self, lane: Lane) -> int:
+        """The ticket of whoever lines up in a lane for the longest."""
+        return min(line[0][0] for line in self._ready[lane].values())
 
     # What becomes of one that was taken ----------------------------------------------------------
 
@@ -149,12 +186,20 @@ class Queue:
         entry.place, entry.hopes = Place.PARKED, tuple(hopes)
         entry.failures = entry.conflicts = 0
         self._parked[entry.key] = entry
+        for hope in entry.hopes:
+            self._hoping[hope].setdefault((entry.tenant, entry.sort), {})[entry.key] = entry
 
     # Waking --------------------------------------------------------------------------------------
 
-    def parked(self, hope: Hope) -> list[Entry]:
-        """Those whom an event of this kind could help, in the order in which they were parked."""
-        return [entry for entry in self._parked.values() if hope in entry.hopes]
+    def parked(self, hope: Hope) -> dict[Sort, list[Entry]]:
+        """Those whom an event of this kind could help, by tenant and sort, as they were parked."""
+        return {sort: list(alike.values()) for sort, alike in self._hoping[hope].items()}
+
+    def wake_hoping(self, hope: Hope) -> None:
+        """An event that may help all who hope for this."""
+        for alike in self.parked(hope).values():
+            for entry in alike:
+                self.wake(entry)
 
     def wake(self, entry: Entry) -> None:
         """Something may have changed for one that is parked."""
@@ -189,14 +234,24 @@ class Queue:
             self._ready_count -= 1
         elif entry.place is Place.PARKED:
             del self._parked[entry.key]
+            for hope in entry.hopes:
+                self._unhope(hope, entry)
         # Whatever line or heap still has its ticket finds it void.
         entry.ticket = 0
         entry.place = Place.TAKEN
 
+    def _unhope(self, hope: Hope, entry: Entry) -> None:
+        sort = entry.tenant, entry.sort
+        alike = self._hoping[hope][sort]
+        del alike[entry.key]
+        if not alike:
+            del self._hoping[hope][sort]
+
     def _next_of(self, lane: Lane) -> Entry | None:
         """The first of the tenant whose turn it is; then that tenant goes to the end."""
         tenants = self._ready[lane]
-        for tenant in list(tenants):
+        while tenants:
+            tenant = next(iter(tenants))
             line = tenants.pop(tenant)
             entry = self._first(line)
             if line:

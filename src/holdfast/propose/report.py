@@ -20,6 +20,10 @@ SCHEDULING_RETRYING = "SchedulingRetrying"
 SERVERS_UNAVAILABLE = "ServersUnavailable"
 # There is not a single node.
 NO_NODES = "NoNodes"
+# The policy in force names a filter that this scheduler was not given.
+FILTER_UNKNOWN = "FilterUnknown"
+# The tenant has so much waiting that this one is not even looked at.
+PENDING_CAP = "PendingCapReached"
 
 
 class Verdict(StrEnum):
@@ -44,6 +48,8 @@ class Hope(StrEnum):
     ALLOWANCE = "allowance"
     # The picture of the plane is fresh again.
     FRESHNESS = "freshness"
+    # Replicas of the same tenant came or went, and with them whom to be near to or away from.
+    COMPANY = "company"
 
 
 class Miss(msgspec.Struct, frozen=True):
@@ -72,11 +78,20 @@ class Report(msgspec.Struct, frozen=True):
     in_question: bool = False
 
 
-class Proposal(msgspec.Struct, frozen=True):
+class Ranked(msgspec.Struct, frozen=True, gc=False):
+    """A node that would do, its score, and what each scorer said."""
+
+    node: str
+    score: float
+    scores: dict[str, float]
+
+
+class Proposal(msgspec.Struct, frozen=True, gc=False):
     """A place, what it would take there, and why this one of all.
 
     `scores` is the breakdown of the chosen node's score by scorer; `reasons` counts what ruled out
-    the nodes that were not candidates.
+    the nodes that were not candidates, and `best` has the breakdown of the best ones. Where many
+    that are alike were placed at once, these three speak of the moment before the first.
     """
 
     node: str
@@ -89,3 +104,4 @@ class Proposal(msgspec.Struct, frozen=True):
     policy: str
     snapshot_revision: int
     snapshot_age_ms: int
+    best: tuple[Ranked, ...] = ()

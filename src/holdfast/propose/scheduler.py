@@ -8,13 +8,15 @@ standing by on one; the commit keeps them from taking the same place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.model.errors import HoldfastError, unreachable
 from holdfast.model.identity import scheduler as scheduler_identity
-from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answered, Ask, Rng, Started, Wake, Woken
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, ReportPending
@@ -24,24 +26,23 @@ from holdfast.observe.cache import Cache, Change, Key, is_streams
 from holdfast.observe.news import Follow, Get
 from holdfast.observe.tenure import Tenure
 from holdfast.propose.binder import COURSES_MAX, Binder
+from holdfast.propose.board import Board
+from holdfast.propose.choosing import salt_of
 from holdfast.propose.course import Course
-from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS, could_take, propose
+from holdfast.propose.decide import propose_run
+from holdfast.propose.filters import Filter
 from holdfast.propose.fleet import Fleet
 from holdfast.propose.notices import Notices
-from holdfast.propose.queue import Entry, Lane, Queue
-from holdfast.propose.report import Hope, Report
-from holdfast.propose.view import PRIORITY_NAME, QUOTA_NAME, View, policy_in_force
+from holdfast.propose.queue import PENDING_PER_TENANT_MAX, Entry, Lane, Queue
+from holdfast.propose.report import PENDING_CAP, Hope, Report, Verdict
+from holdfast.propose.scores import Scorer
+from holdfast.propose.view import PRIORITY_NAME, View, policy_in_force
+from holdfast.propose.waking import Waking
 
 # A step must not keep its shell waiting; what is left is decided in the next one.
-DECISIONS_MAX = 32
+DECISIONS_MAX = 1_024
 # Reports on their way at once. They must not crowd out binds, which help people more.
-NOTICES_MAX = 16
-# When so many nodes changed at once, looking at each for everybody who waits costs more than
-# letting everybody look for himself.
-NODES_LOOKED_AT_MAX = 16
-# One release of a tenant's work makes room for few; those that get nothing wait for the next.
-WOKEN_PER_RELEASE = 4
-
+NOTICES_MAX = 64
 # A place that is only assumed to be taken may be free again in a moment. Saying so each time would
 # be a write for every bind of somebody else; after so many tries (about three seconds) it is said.
 UNSAID_MAX = 4
@@ -68,16 +69,31 @@ class _About(msgspec.Struct, frozen=True):
     notice: Key | None = None
 
 
+# One whose turn it is.
+_Turn = tuple[Entry, Replica]
+
+
 class Scheduler:
     """See the module's docstring. It takes replicas in state Pending of every tenant."""
 
-    def __init__(self, name: str, rng: Rng, *, scope: str = "", resync_ms: int = 60_000) -> None:
+    def __init__(
+        self,
+        name: str,
+        rng: Rng,
+        *,
+        scope: str = "",
+        resync_ms: int = 60_000,
+        filters: Sequence[Filter] = (),
+        scorers: Sequence[Scorer] = (),
+    ) -> None:
         self.identity = scheduler_identity(name).name
         self._rng, self._resync_ms = rng, resync_ms
         follows = [Follow(plural) for plural in FOLLOWED]
         self.cache = Cache(follows, rng, resync_ms=resync_ms)
         self.tenure = Tenure(scope or f"scheduler:{name}", self.identity, instance=name)
         self.fleet, self.queue = Fleet(), Queue(rng)
+        self.board = Board(filters, scorers)
+        self._waking = Waking(self.queue, self.fleet, self.board, self.cache)
         self.notices = Notices(self.identity)
         self.binder = Binder(self.fleet, self.queue, self.notices, self.tenure, self.cache)
         # One slot is the lease's own: what is most needed must not wait for what is many.
@@ -85,6 +101,9 @@ class Scheduler:
         self._notices_sent = 0
         self._resync_at_ms = 0
         self._was_ready = False
+        self._policy: SchedulerPolicy | None = None
+        # Grows when a rule changed that decisions rest on.
+        self._rules = 0
         self._wake_ms: int | None = None
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
@@ -103,7 +122,7 @@ class Scheduler:
             case Answered():
                 effects += self._answered(stimulus, now)
         for change in told.changes:
-            self._noticed(change)
+            self._noticed(change, now)
         effects += self._tend(now)
         return effects
 
@@ -123,14 +142,16 @@ class Scheduler:
             effects.append(self._asks.ask(again, _About(course), now.monotonic_ms))
         self._resync(now)
         view = self._view(now)
-        self._wake_parked(view, now)
+        freed, self.binder.freed = self.binder.freed, {}
+        self._waking.after_news(view, freed, now)
         effects += self._decide(view, now)
         effects += self._publish(now)
         return [*effects, *self._wake(now)]
 
     def _view(self, now: Instant) -> View:
-        policy = policy_in_force(list(self.cache.all("schedulerpolicies")))
-        return View(self.fleet, self.cache, self.cache.revision, self.cache.age_ms(now), policy)
+        cache = self.cache
+        age_ms = cache.age_ms(now)
+        return View(self.fleet, cache, cache.revision, age_ms, self._policy, self._rules)
 
     # Answers -------------------------------------------------------------------------------------
 
@@ -145,6 +166,9 @@ class Scheduler:
                 self._notices_sent -= 1
                 self.notices.answered(about.notice, request, answer, now.monotonic_ms)
             case Bind() | Get() if about.course is not None:
+                if isinstance(request, Bind):
+                    took_ms = now.monotonic_ms - sent.sent_ms
+                    self.binder.took(took_ms, failed=isinstance(answer, HoldfastError))
                 follow_up = self.binder.answered(about.course, request, answer, now, self._rng)
             case Get() | AcquireLease() | RenewLease():
                 follow_up = self.tenure.answered(request, answer, sent.sent_ms, now)
@@ -154,35 +178,44 @@ class Scheduler:
 
     # News ----------------------------------------------------------------------------------------
 
-    def _noticed(self, change: Change) -> None:
+    def _noticed(self, change: Change, now: Instant) -> None:
         freed = self.fleet.notice(change)
         self.binder.freed |= dict.fromkeys(freed)
         if freed and change.plural != "nodes":
-            self._wake_tenant(change.object.namespace)
+            self._waking.tenant_released(change.object.namespace)
         if change.plural == "replicas":
-            self._replica(change)
+            self._replica(change, now)
+        elif change.plural == "schedulerpolicies":
+            self._policy = policy_in_force(list(self.cache.all("schedulerpolicies")))
+            if _spec(change.before) != _spec(change.after):
+                self.queue.wake_all()
         elif change.plural in _ALLOWANCE and _spec(change.before) != _spec(change.after):
-            for entry in self.queue.parked(Hope.ALLOWANCE):
-                self.queue.wake(entry)
-        elif change.plural == "schedulerpolicies" and _spec(change.before) != _spec(change.after):
-            self.queue.wake_all()
+            self._rules += 1
+            self.queue.wake_hoping(Hope.ALLOWANCE)
 
-    def _replica(self, change: Change) -> None:
+    def _replica(self, change: Change, now: Instant) -> None:
         before, after = change.before, change.after
         if isinstance(before, Replica):
             uid = before.metadata.uid
             same = isinstance(after, Replica) and after.metadata.uid == uid
             self.binder.seen(uid, after if isinstance(after, Replica) and same else None)
         if isinstance(after, Replica) and is_waiting(after):
-            self._enqueue(after)
+            self._enqueue(after, now)
         else:
             key = change.object.namespace, change.object.name
             self.queue.forget(key)
             self.notices.forget(key)
 
-    def _enqueue(self, replica: Replica) -> None:
+    def _enqueue(self, replica: Replica, now: Instant) -> None:
         key, number = (replica.namespace, replica.name), replica.status.transition_number
-        self.queue.add(key, replica.metadata.uid, number, self._lane(replica))
+        entry = self.queue.add(key, replica.metadata.uid, number, self._lane(replica))
+        if entry is None:
+            message = (
+                f"tenant {key[0]} has {PENDING_PER_TENANT_MAX} replicas waiting, and more than "
+                "that are not looked at"
+            )
+            report = Report({PENDING_CAP: 1}, message, Verdict.WAITING, ())
+            self.notices.say(replica, report, 0, self._resync_at_ms, now)
 
     def _lane(self, replica: Replica) -> Lane:
         found = self.cache.get(
@@ -201,39 +234,8 @@ class Scheduler:
         self.binder.resync_at_ms = self._resync_at_ms
         for replica in self.cache.all("replicas"):
             if is_waiting(replica):
-                self._enqueue(replica)
+                self._enqueue(replica, now)
         self.queue.wake_all()
-
-    # Waking --------------------------------------------------------------------------------------
-
-    def _wake_parked(self, view: View, now: Instant) -> None:
-        """Give those another turn whom the news of this step may help."""
-        if view.age_ms <= SNAPSHOT_AGE_MAX_MS:
-            for entry in self.queue.parked(Hope.FRESHNESS):
-                self.queue.wake(entry)
-        freed, self.binder.freed = self.binder.freed, {}
-        if not freed:
-            return
-        everybody = len(freed) > NODES_LOOKED_AT_MAX
-        for entry in self.queue.parked(Hope.NODES):
-            replica: Replica = self.cache.get("replicas", *entry.key)
-            if everybody or any(could_take(view, replica, node, now) for node in freed):
-                self.queue.wake(entry)
-
-    def _wake_tenant(self, tenant: str) -> None:
-        """A tenant gave something back: its quota, and its cohort's, has room again."""
-        woken = 0
-        for entry in self.queue.parked(Hope.ALLOWANCE):
-            if woken < WOKEN_PER_RELEASE and self._share_quota(entry.tenant, tenant):
-                self.queue.wake(entry)
-                woken += 1
-
-    def _share_quota(self, one: str, other: str) -> bool:
-        quotas: list[Quota | None] = [
-            self.cache.get("quotas", name, QUOTA_NAME) for name in (one, other)
-        ]
-        cohorts = {quota.spec.cohort if quota is not None else "" for quota in quotas}
-        return one == other or (len(cohorts) == 1 and "" not in cohorts)
 
     # Deciding ------------------------------------------------------------------------------------
 
@@ -245,31 +247,59 @@ class Scheduler:
         return has_lease and self.cache.is_ready and has_room
 
     def _decide(self, view: View, now: Instant) -> list[Ask]:
+        """One round: as many as there is room for, in the order of the queue."""
         effects: list[Ask] = []
-        for _ in range(DECISIONS_MAX):
-            entry = self.queue.take(now.monotonic_ms) if self._may_decide(now) else None
-            if entry is None:
+        if not self._may_decide(now):
+            return effects
+        room = min(DECISIONS_MAX, self.binder.room, self._asks.room - NOTICES_MAX - 1)
+        run: list[_Turn] = []
+        salt = -1
+        for _ in range(room):
+            turn = self._next_turn(now)
+            if turn is None:
                 break
-            effects += self._place(view, entry, now)
+            if salt < 0:
+                salt = salt_of(self._rng)
+            if run and run[0][0].sort != turn[0].sort:
+                effects += self._place(view, run, salt, now)
+                run = []
+            run.append(turn)
+        if run:
+            effects += self._place(view, run, salt, now)
         return effects
 
-    def _place(self, view: View, entry: Entry, now: Instant) -> list[Ask]:
-        """One replica's turn."""
-        replica: Replica | None = self.cache.get("replicas", *entry.key)
+    def _next_turn(self, now: Instant) -> _Turn | None:
+        """The next one in the queue that still needs a place."""
+        while (entry := self.queue.take(now.monotonic_ms)) is not None:
+            replica: Replica | None = self.cache.get("replicas", *entry.key)
+            if replica is None or not is_waiting(replica):
+                self.queue.forget(entry.key)
+            elif self.fleet.assumed(entry.uid) is not None:
+                # Its bind is on its way, or was accepted and the cache does not show it yet.
+                self.queue.park(entry, ())
+            else:
+                if entry.sort is None:
+                    entry.sort = self.board.key(replica)
+                return entry, replica
+        return None
+
+    def _place(self, view: View, run: list[_Turn], salt: int, now: Instant) -> list[Ask]:
+        """The turn of several that are alike."""
+        effects: list[Ask] = []
         term = self.tenure.term
-        if replica is None or term is None or not is_waiting(replica):
-            self.queue.forget(entry.key)
-            return []
-        if self.fleet.assumed(entry.uid) is not None:
-            # Its bind is on its way, or was accepted and only the cache does not show it yet.
-            self.queue.park(entry, ())
-            return []
-        decision = propose(view, replica, now, self._rng)
-        if isinstance(decision, Report):
-            self._wait(entry, replica, decision, now)
-            return []
-        course, bind = self.binder.start(entry, replica, decision, term, now)
-        return [self._asks.ask(bind, _About(course), now.monotonic_ms)]
+        if term is None:
+            unreachable("nobody decides without a term")
+        while run:
+            decisions = propose_run(view, [it for _, it in run], now, salt, self.board)
+            for (entry, replica), decision in zip(run, decisions, strict=False):
+                if isinstance(decision, Report):
+                    self._wait(entry, replica, decision, now)
+                    continue
+                course, bind = self.binder.start(entry, replica, decision, term, now)
+                effects.append(self._asks.ask(bind, _About(course), now.monotonic_ms))
+            # There may be fewer decisions than replicas: what was just assumed matters to the rest.
+            run = run[len(decisions) :]
+        return effects
 
     def _wait(self, entry: Entry, replica: Replica, report: Report, now: Instant) -> None:
         """There is no place now: wait for what could help, and let people know."""

@@ -1,7 +1,7 @@
 """One node as the scheduler sees it: what it has, who holds which part of it, what is left.
 
-`fleet.py` keeps these up to date. The ledger is put together anew when something changed, since
-the commit's own ledger of the node is not told to anybody.
+`fleet.py` keeps these up to date, and the sums in columns beside them. The ledger itself, which
+names owners, is put together when somebody asks: for devices, and to say why not.
 
 Nodes, replicas and reservations are told by different streams, so that the picture may contradict
 itself for a moment: a claim and the binding that consumed it both hold the same device. Such a
@@ -25,8 +25,8 @@ from holdfast.model.refusal import Refusal
 class Site:
     """One node, and everything that is known to hold a part of it."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, row: int) -> None:
+        self.name, self.row = name, row
         self.node: Node | None = None
         self.held: dict[str, Held] = {}
         self.promised: dict[str, Held] = {}
@@ -85,8 +85,12 @@ class Site:
             self.assumed[uid] = held
         self._ledger = None
 
+    def is_bare(self) -> bool:
+        """Whether nothing at all is on it."""
+        return not (self.held or self.promised or self.assumed)
+
     def is_idle(self) -> bool:
-        return self.node is None and not (self.held or self.promised or self.assumed)
+        return self.node is None and self.is_bare()
 
     def _with_promises(self, ledger: NodeLedger) -> NodeLedger:
         """What is promised to preemptions, less what their victims still hold."""

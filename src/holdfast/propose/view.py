@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.model.fit import Demand, demand_of
+from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import CapacityClass, Quota
 from holdfast.model.kinds.region import Region
@@ -19,6 +20,7 @@ from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.ledger import Gate
 from holdfast.model.refusal import Refusal
+from holdfast.observe.columns import Codes, Columns
 from holdfast.propose.fleet import Fleet
 from holdfast.propose.site import Site
 
@@ -36,15 +38,25 @@ class Objects(Protocol):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A replica that needs a place, with what the rules about nodes ask again and again."""
+    """A replica that needs a place, with what the rules about nodes ask again and again.
+
+    `units` is what it takes of each resource by the number of the column, but for devices, which
+    are given one by one. `tables` keeps what rules said of each different place, taint and so on.
+    """
 
     replica: Replica
     demand: Demand
     tenant: Tenant | None
+    units: tuple[tuple[int, int], ...] = ()
+    tables: dict[str, Codes] = {}
 
     @property
     def namespace(self) -> str:
         return self.replica.namespace
+
+    @property
+    def placement(self) -> Placement:
+        return self.replica.spec.template.placement
 
     @property
     def priority_class(self) -> str:
@@ -52,18 +64,30 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """See the module's docstring. `policy` is the revision that decides, if there is one."""
+    """See the module's docstring. `policy` is the revision that decides, if there is one.
+
+    `rules` grows when tenants, regions, quotas or priority classes change: what was found by them
+    before that is worth nothing.
+    """
 
     fleet: Fleet
     objects: Objects
     revision: int = 0
     age_ms: int = 0
     policy: SchedulerPolicy | None = None
+    rules: int = 0
+
+    @property
+    def columns(self) -> Columns:
+        return self.fleet.columns
 
     def work(self, replica: Replica) -> Work:
         """A replica with its demand and its tenant's rules."""
         tenant: Tenant | None = self.objects.get("tenants", "", replica.namespace)
-        return Work(replica, demand_of(replica.spec.template), tenant)
+        demand = demand_of(replica.spec.template)
+        owned = frozenset(device.device_class for device in demand.devices)
+        units = tuple(self.columns.units(demand.amounts, owned))
+        return Work(replica, demand, tenant, units)
 
     def region(self, name: str) -> Region | None:
         found: Region | None = self.objects.get("regions", "", name) if name else None

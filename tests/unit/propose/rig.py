@@ -199,6 +199,8 @@ class Rig:
 
     def node(self, name: str = "node-a", cpu: str = "8", **spec: Any) -> Any:
         capacity = {"cpu": cpu, "memory": "1Ti"}
+        if "replicas" in spec:
+            capacity["replicas"] = spec.pop("replicas")
         labels = spec.pop("labels", {})
         meta = ObjectMeta(name=name, labels=labels)
         return self.put(Node(meta, spec=NodeSpec(capacity=capacity, **spec)))

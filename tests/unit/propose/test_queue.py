@@ -20,7 +20,9 @@ def made(*names: str, lane: tuple[bool, int] = (False, 0)) -> Queue:
 
 def add(queue: Queue, name: str, *, lane: tuple[bool, int] = (False, 0)) -> Entry:
     tenant, _, rest = name.partition("/")
-    return queue.add((tenant, rest), f"uid-{name}", 0, lane)
+    entry = queue.add((tenant, rest), f"uid-{name}", 0, lane)
+    assert entry is not None
+    return entry
 
 
 def order(queue: Queue, now_ms: int = 0) -> list[str]:
@@ -105,8 +107,9 @@ def test_parked_ones_are_found_by_what_could_help_them() -> None:
         entry = queue.take(0)
         assert entry is not None
         queue.park(entry, hopes)
-    assert [entry.key[1] for entry in queue.parked(Hope.NODES)] == ["1", "2"]
-    (both,) = queue.parked(Hope.ALLOWANCE)
+    (alike,) = queue.parked(Hope.NODES).values()
+    assert [entry.key[1] for entry in alike] == ["1", "2"]
+    ((both,),) = queue.parked(Hope.ALLOWANCE).values()
     queue.wake(both)
     assert order(queue) == ["a/2"]
     queue.wake_all()

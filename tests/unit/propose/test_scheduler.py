@@ -29,9 +29,10 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import AcquireLease, RenewLease
 from holdfast.model.time import timestamp
-from holdfast.propose.binder import COURSES_MAX
+from holdfast.propose.binder import COURSES_MAX, COURSES_MIN, LATE_MS
 from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS
-from holdfast.propose.scheduler import DECISIONS_MAX, NOTICES_MAX, WOKEN_PER_RELEASE
+from holdfast.propose.scheduler import DECISIONS_MAX, NOTICES_MAX
+from holdfast.propose.waking import WOKEN_PER_RELEASE
 from tests.plane import template
 from tests.unit.propose.rig import Lost, Rig, Silence, refusal
 
@@ -224,42 +225,79 @@ def test_work_of_a_cohort_wakes_its_other_tenants_only() -> None:
     ]
 
 
-def test_binds_and_reports_on_their_way_are_bounded() -> None:
+def test_binds_on_their_way_are_bounded() -> None:
     """[E5, F4]"""
     rig = Rig()
-    rig.node("node-0", cpu="1000")
     rig.verdicts = [Silence()] * 500
-    for index in range(COURSES_MAX + 20):
-        rig.replica(f"web-{index}-0")
+    for index in range(COURSES_MIN + 20):
+        rig.replica(f"web-{index}-0", cpu="100m")
+        rig.node(f"node-{index}", cpu="1")
     rig.start()
-    assert len(rig.binds) == DECISIONS_MAX, "one step decides for so many"
     rig.pass_time(1_000)
-    assert len(rig.binds) == COURSES_MAX
+    assert len(rig.binds) == COURSES_MIN
     rig.answer(rig.commit(rig.binds[0]))
-    assert len(rig.binds) == COURSES_MAX + 1
+    assert len(rig.binds) == COURSES_MIN + 2, "its own slot, and one more for the quick answer"
+
+
+def test_one_step_decides_for_so_many_and_the_next_goes_on() -> None:
+    """[E6]"""
+    rig = Rig()
+    for index in range(4):
+        rig.node(f"node-{index}", cpu="1000", replicas="1000")
+    for _ in range(COURSES_MAX):
+        rig.scheduler.binder.took(0)
+    assert rig.scheduler.binder.room == COURSES_MAX
+    rig.verdicts = [Silence()] * 5_000
+    for index in range(DECISIONS_MAX + 5):
+        rig.replica(f"web-{index}-0", cpu="100m")
+    rig.start()
+    assert len(rig.binds) == DECISIONS_MAX
+    rig.pass_time(10)
+    assert len(rig.binds) == DECISIONS_MAX + 5
+
+
+def test_late_answers_lead_to_fewer_binds_at_once() -> None:
+    """What waits for longer than a question may take would have to be asked about again. [E5]"""
+    binder = Rig().scheduler.binder
+    for _ in range(2_000):
+        binder.took(LATE_MS)
+    grown = binder.room
+    assert COURSES_MIN < grown <= COURSES_MAX
+    binder.took(LATE_MS + 1)
+    late = binder.room
+    assert late < grown
+    binder.took(0, failed=True)
+    assert binder.room < late
+    for _ in range(2_000):
+        binder.took(LATE_MS + 1)
+    assert binder.room == COURSES_MIN
 
 
 def test_a_bind_that_pauses_keeps_its_slot() -> None:
     """[E5, F6]"""
     rig = Rig()
-    rig.node("node-0", cpu="1000")
-    rig.verdicts = [Lost(committed=False)] * COURSES_MAX
-    for index in range(COURSES_MAX + 5):
+    rig.verdicts = [Lost(committed=False)] * (COURSES_MIN + 50)
+    for index in range(COURSES_MIN + 50):
         rig.replica(f"web-{index}-0")
+        rig.node(f"node-{index}", cpu="2")
     rig.start()
     rig.pass_time(100)
-    assert len(rig.binds) == COURSES_MAX
+    assert len(rig.binds) == COURSES_MIN
 
 
 def test_a_bind_whose_answer_is_still_awaited_keeps_its_slot_too() -> None:
     """News have settled them all, and nobody has answered yet. [E5]"""
     rig = Rig()
-    rig.node("node-0", cpu="1000")
-    rig.verdicts = [Silence()] * 500
+    for index in range(40):
+        rig.node(f"node-{index}", cpu="1000")
+    rig.verdicts = [Silence()] * 10_000
+    for _ in range(COURSES_MAX):
+        rig.scheduler.binder.took(0)
     for index in range(COURSES_MAX):
-        rig.replica(f"web-{index}-0")
+        rig.replica(f"web-{index}-0", cpu="100m")
     rig.start()
     rig.pass_time(100)
+    assert len(rig.binds) == COURSES_MAX
     for bind in rig.binds:
         rig.commit(bind)
     rig.replica("late-0-0")
@@ -271,8 +309,8 @@ def test_a_bind_whose_answer_is_still_awaited_keeps_its_slot_too() -> None:
 def test_reports_do_not_crowd_out_anything() -> None:
     """[E3]"""
     rig = Rig()
-    rig.report_verdicts = [Silence()] * 100
-    for index in range(60):
+    rig.report_verdicts = [Silence()] * 500
+    for index in range(200):
         rig.replica(f"web-{index}-0")
     rig.start()
     rig.pass_time(1_000)

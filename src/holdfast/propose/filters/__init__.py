@@ -1,9 +1,12 @@
 """Filters: whether a node can take a replica at all. One file each, in the order below.
 
 Each asks the one rule of the model that the commit asks as well, so that it can be wrong only by
-looking at something old. The order goes from what is cheap and lasts to what is dear and passes: a
-node is counted under the first reason that rules it out, and the node that got furthest is the
-nearest miss.
+looking at something old. It exists twice: for one node, to say why in words, and for many nodes at
+once, as codes; a property test holds the two together. The order goes from what is cheap and lasts
+to what is dear and passes: a node is counted under the first reason that rules it out, and the node
+that got furthest is the nearest miss.
+
+What depends on where other replicas are (`propose/company.py`) comes after all of these.
 """
 
 from __future__ import annotations
@@ -13,46 +16,67 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.model.refusal import Refusal
-from holdfast.propose.filters.labels import labels
-from holdfast.propose.filters.readiness import readiness
-from holdfast.propose.filters.residency import residency
-from holdfast.propose.filters.resources import resources
-from holdfast.propose.filters.shunned import shunned
-from holdfast.propose.filters.site import site
-from holdfast.propose.filters.taints import taints
-from holdfast.propose.filters.tenancy import tenancy
-from holdfast.propose.view import Candidate, Work
+from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.propose.filters import (
+    labels,
+    readiness,
+    residency,
+    resources,
+    shunned,
+    site,
+    taints,
+    tenancy,
+)
+from holdfast.propose.view import Candidate, View, Work
 
 Rule = Callable[[Work, Candidate], Refusal | None]
+# For each of these rows 0, or the place of the reason from 1; None where it rules out no node.
+Judge = Callable[[Work, View, Rows, Level], Codes | None]
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """A rule with its name.
+    """A rule with its name, for one node and for many.
 
     `passes` says that what it refuses may be allowed later on the very same node, without anybody
-    changing what the node is.
+    changing what the node is. `by_load` says that its answer changes with what is taken of a node,
+    and not only with the node. `reasons` are the codes of its refusals, in the order of its codes.
     """
 
     name: str
     rule: Rule
+    judge: Judge
+    reasons: tuple[str, ...]
     passes: bool
+    by_load: bool = False
 
 
 FILTERS: tuple[Filter, ...] = (
-    Filter("site", site, passes=False),
-    Filter("residency", residency, passes=False),
-    Filter("tenancy", tenancy, passes=False),
-    Filter("labels", labels, passes=False),
-    Filter("taints", taints, passes=False),
-    Filter("resources", resources, passes=True),
-    Filter("readiness", readiness, passes=True),
-    Filter("shunned", shunned, passes=True),
+    Filter("site", site.site, site.sites, site.REASONS, passes=False),
+    Filter(
+        "residency", residency.residency, residency.residencies, residency.REASONS, passes=False
+    ),
+    Filter("tenancy", tenancy.tenancy, tenancy.tenancies, tenancy.REASONS, passes=False),
+    Filter("labels", labels.labels, labels.labelled, labels.REASONS, passes=False),
+    Filter("taints", taints.taints, taints.tainted, taints.REASONS, passes=False),
+    Filter(
+        "resources",
+        resources.resources,
+        resources.fitting,
+        resources.REASONS,
+        passes=True,
+        by_load=True,
+    ),
+    Filter("readiness", readiness.readiness, readiness.ready, readiness.REASONS, passes=True),
+    # Each for the reason of its own refusal.
+    Filter("shunned", shunned.shunned, shunned.left_alone, ("",), passes=True),
 )
 
 
-def first_refusal(work: Work, candidate: Candidate) -> tuple[int, Refusal] | None:
+def first_refusal(
+    work: Work, candidate: Candidate, filters: tuple[Filter, ...] = FILTERS
+) -> tuple[int, Refusal] | None:
     """The first filter that rules the node out, by its place in the order, and why."""
-    for place, each in enumerate(FILTERS):
+    for place, each in enumerate(filters):
         refusal = each.rule(work, candidate)
         if refusal is not None:
             return place, refusal

@@ -6,13 +6,64 @@ node whose labels have just changed, as if it had been placed a moment earlier.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from holdfast.model.placing import selector_refusal
-from holdfast.model.refusal import Refusal
-from holdfast.propose.view import Candidate, Work
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.selectors import Expression, Operator, holds
+from holdfast.observe.columns import Bools, Codes, Level, Rows
+from holdfast.propose.view import Candidate, View, Work
+
+REASONS = (Reason.SELECTOR_MISMATCH,)
 
 
 def labels(work: Work, candidate: Candidate) -> Refusal | None:
     """Whether the node has the labels that the work asks for."""
     node = candidate.site.node
     have = node.metadata.labels if node is not None else {}
-    return selector_refusal(have, work.replica.spec.template.placement)
+    return selector_refusal(have, work.placement)
+
+
+def labelled(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    """The same of many nodes."""
+    placement = work.placement
+    wanted = [
+        Expression(key=key, operator=Operator.IN, values=(value,))
+        for key, value in placement.node_selector.items()
+    ]
+    wanted += placement.node_expressions
+    if not wanted:
+        return None
+    return (~all_hold(wanted, view, rows)).astype(np.uint8)
+
+
+def all_hold(expressions: Sequence[Expression], view: View, rows: Rows) -> Bools:
+    """Where all of these hold."""
+    held = _holds(expressions[0], view, rows)
+    for expression in expressions[1:]:
+        held &= _holds(expression, view, rows)
+    return held
+
+
+def _holds(expression: Expression, view: View, rows: Rows) -> Bools:
+    """Where one expression holds.
+
+    In and NotIn compare numbers of values, since a key such as the host's name has as many values
+    as there are nodes. The others ask the rule for each value.
+    """
+    of_key = view.columns.facts.label(expression.key)
+    have = of_key.column[rows]
+    if expression.operator in (Operator.IN, Operator.NOT_IN):
+        numbers = [of_key.numbers[v] for v in expression.values if v in of_key.numbers]
+        found: Bools = np.isin(have, numbers) if len(numbers) != 1 else have == numbers[0]
+        return found if expression.operator is Operator.IN else ~found
+    if expression.operator is Operator.EXISTS:
+        return have >= 0
+    if expression.operator is Operator.DOES_NOT_EXIST:
+        return have < 0
+    key = expression.key
+    # The last entry is for rows without a value, whose number is -1.
+    table = [holds(expression, {key: value}) for value in of_key.values]
+    return np.array([*table, holds(expression, {})], np.bool_)[have]

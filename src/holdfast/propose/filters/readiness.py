@@ -7,11 +7,39 @@ refuses it.
 
 from __future__ import annotations
 
+from itertools import product
+
+import numpy as np
+
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.ledger import Gate
 from holdfast.model.placing import gate_refusal
-from holdfast.model.refusal import Refusal
-from holdfast.propose.view import Candidate, Work
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.observe.columns import Codes, Level, Rows, gate_number
+from holdfast.propose.filters.tables import code_of
+from holdfast.propose.view import Candidate, View, Work
+
+REASONS = (Reason.NODE_NOT_READY, Reason.NODE_DRAINING, Reason.NODE_CORDONED)
+
+
+def _codes_of_gates() -> Codes:
+    """What the rule says of each gate there can be, by its number."""
+    found = {}
+    for phase, draining, cordoned in product(NodePhase, (False, True), (False, True)):
+        gate = Gate(uid="", phase=phase, draining=draining, cordoned=cordoned)
+        number = gate_number(phase, draining=draining, cordoned=cordoned)
+        found[number] = code_of(gate_refusal(gate), REASONS)
+    return np.array([found[number] for number in range(len(found))], np.uint8)
+
+
+_CODES = _codes_of_gates()
 
 
 def readiness(work: Work, candidate: Candidate) -> Refusal | None:
     """Whether the node takes any new work."""
     return gate_refusal(candidate.gate)
+
+
+def ready(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    """The same of many nodes."""
+    return _CODES[view.columns.gate[rows]]

@@ -6,11 +6,26 @@ A region or tenant that this picture lacks keeps the work waiting until it is to
 from __future__ import annotations
 
 from holdfast.model.placing import residency_refusal
-from holdfast.model.refusal import Refusal
-from holdfast.propose.view import Candidate, Work
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.propose.filters.tables import code_of, table_of
+from holdfast.propose.view import Candidate, View, Work
+
+REASONS = (Reason.RESIDENCY_UNKNOWN, Reason.RESIDENCY_FORBIDDEN)
 
 
 def residency(work: Work, candidate: Candidate) -> Refusal | None:
     """Whether the data of this work may be in the node's region."""
-    placement = work.replica.spec.template.placement
-    return residency_refusal(placement, work.tenant, candidate.gate.region, candidate.region)
+    return residency_refusal(work.placement, work.tenant, candidate.gate.region, candidate.region)
+
+
+def residencies(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    """The same of many nodes: asked once for each region."""
+
+    def judged(name: str) -> int:
+        refusal = residency_refusal(work.placement, work.tenant, name, view.region(name))
+        return code_of(refusal, REASONS)
+
+    columns = view.columns
+    table = table_of(work, "residency", columns.regions.values, judged)
+    return table[columns.region[rows]] if table.any() else None

@@ -1,17 +1,46 @@
 """Resources: sums, devices and fixed ports, by the same `claim` as the commit.
 
-The ledger is this picture's own, with what is assumed. An old one offers what is taken by now,
+The sums are this picture's own, with what is assumed. An old one offers what is taken by now,
 which the commit refuses, or misses what was given back, which the next news mend.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from holdfast.model.fit import claim
-from holdfast.model.refusal import Refusal
-from holdfast.propose.view import Candidate, Work
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.propose.filters.devices import device_codes
+from holdfast.propose.view import Candidate, View, Work
+
+REASONS = (Reason.NODE_FULL, Reason.PORT_TAKEN, Reason.DEVICE_MISSING, Reason.DEVICE_TAKEN)
+_FULL, _PORT, _MISSING, _TAKEN = range(1, 5)
 
 
 def resources(work: Work, candidate: Candidate) -> Refusal | None:
     """Whether the work fits on the node beside what is there."""
     held = claim(candidate.site.ledger, work.demand)
     return held if isinstance(held, Refusal) else None
+
+
+def fitting(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    """The same of many nodes: sums first, then ports, then devices, as the rule goes."""
+    columns = view.columns
+    short = None
+    for resource, units in work.units:
+        lacking = columns.left(resource, rows, level) < units
+        short = lacking if short is None else short | lacking
+    if short is None:
+        short = np.zeros(len(columns.live[rows]), np.bool_)
+    codes = short.astype(np.uint8)
+    if work.demand.ports and level is not Level.EMPTY:
+        for port in work.demand.ports:
+            taken = columns.ports.taken(port, settled=level is Level.SETTLED)
+            if taken:
+                there = np.zeros(columns.count, np.bool_)
+                there[taken] = True
+                codes[there[rows] & (codes == 0)] = _PORT
+    if work.demand.devices:
+        device_codes(work, view, rows, level, codes, missing=_MISSING, taken=_TAKEN)
+    return codes

@@ -1,15 +1,23 @@
 """Nodes that the commit refused a moment ago, although this picture said yes.
 
 Until there is news of such a node, or for a short time, it is seen wrongly: proposing it again
-would be refused again. The reason is the commit's own.
+would be refused again. The reason is the commit's own, so that it has no list of reasons here.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from holdfast.model.refusal import Refusal
-from holdfast.propose.view import Candidate, Work
+from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.propose.view import Candidate, View, Work
 
 
 def shunned(work: Work, candidate: Candidate) -> Refusal | None:
     """Whether the node is left alone for a moment."""
     return candidate.shunned
+
+
+def left_alone(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    """The same of many nodes."""
+    return view.columns.shunned[rows].astype(np.uint8)

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from holdfast.model.ledger import Gate
 from holdfast.model.placing import site_refusal
-from holdfast.model.refusal import Refusal
-from holdfast.propose.view import Candidate, Work
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.propose.filters.tables import code_of, table_of
+from holdfast.propose.view import Candidate, View, Work
+
+REASONS = (Reason.REGION_MISMATCH, Reason.ZONE_MISMATCH, Reason.POOL_MISMATCH)
 
 
 def site(work: Work, candidate: Candidate) -> Refusal | None:
     """Whether the node is where the work asks to be."""
-    return site_refusal(candidate.gate, work.replica.spec.template.placement)
+    return site_refusal(candidate.gate, work.placement)
+
+
+def sites(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    """The same of many nodes: asked once for each place."""
+    placement = work.placement
+    if not (placement.regions or placement.zones or placement.pool):
+        return None
+
+    def judged(place: tuple[str, str, str]) -> int:
+        region, zone, pool = place
+        gate = Gate(uid="", region=region, zone=zone, pool=pool)
+        return code_of(site_refusal(gate, placement), REASONS)
+
+    columns = view.columns
+    return table_of(work, "site", columns.places.values, judged)[columns.place[rows]]

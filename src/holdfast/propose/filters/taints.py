@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from holdfast.model.kinds.placement import Taint
+from holdfast.model.ledger import Gate
 from holdfast.model.placing import taint_refusal
-from holdfast.model.refusal import Refusal
-from holdfast.propose.view import Candidate, Work
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.propose.filters.tables import code_of, table_of
+from holdfast.propose.view import Candidate, View, Work
+
+REASONS = (Reason.TAINTED,)
 
 
 def taints(work: Work, candidate: Candidate) -> Refusal | None:
     """Whether the work puts up with the node's taints."""
-    return taint_refusal(candidate.gate, work.replica.spec.template.placement)
+    return taint_refusal(candidate.gate, work.placement)
+
+
+def tainted(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    """The same of many nodes: asked once for each list of taints."""
+
+    def judged(seen: tuple[Taint, ...]) -> int:
+        return code_of(taint_refusal(Gate(uid="", taints=seen), work.placement), REASONS)
+
+    columns = view.columns
+    table = table_of(work, "taints", columns.taints_seen.values, judged)
+    return table[columns.taints[rows]] if table.any() else None

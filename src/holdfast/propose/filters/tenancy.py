@@ -5,17 +5,48 @@ An old picture may offer a node that is protected by now; the commit refuses it.
 
 from __future__ import annotations
 
+import numpy as np
+
+from holdfast.model.kinds.node import Protection
+from holdfast.model.kinds.region import Region
 from holdfast.model.placing import protection_refusal
-from holdfast.model.refusal import Refusal
-from holdfast.propose.view import Candidate, Work
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.propose.filters.tables import code_of, table_of
+from holdfast.propose.view import Candidate, View, Work
+
+REASONS = (Reason.TENANCY_FORBIDDEN, Reason.PROTECTED_CAPACITY)
 
 
 def tenancy(work: Work, candidate: Candidate) -> Refusal | None:
     """Whether the capacity of the node, and of its pool, is for this work."""
-    gate, region = candidate.gate, candidate.region
+    gate = candidate.gate
+    return _kept(gate.protected_for, work) or _kept(_of_pool(candidate.region, gate.pool), work)
+
+
+def tenancies(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    """The same of many nodes: asked once for each protection and each pool of a region."""
+
+    def of_node(protection: Protection | None) -> int:
+        return code_of(_kept(protection, work), REASONS)
+
+    def of_pool(place: tuple[str, str, str]) -> int:
+        region, _, pool = place
+        return code_of(_kept(_of_pool(view.region(region), pool), work), REASONS)
+
+    columns = view.columns
+    nodes = table_of(work, "protection", columns.protections.values, of_node)
+    pools = table_of(work, "pool", columns.places.values, of_pool)
+    if not pools.any():
+        return nodes[columns.protection[rows]] if nodes.any() else None
+    own = nodes[columns.protection[rows]]
+    return np.where(own != 0, own, pools[columns.place[rows]])
+
+
+def _kept(protection: Protection | None, work: Work) -> Refusal | None:
+    return protection_refusal(protection, work.namespace, work.priority_class)
+
+
+def _of_pool(region: Region | None, name: str) -> Protection | None:
     pools = region.spec.pools if region is not None else ()
-    pool = next((pool.protected_for for pool in pools if pool.name == gate.pool), None)
-    tenant, priority_class = work.namespace, work.priority_class
-    return protection_refusal(gate.protected_for, tenant, priority_class) or protection_refusal(
-        pool, tenant, priority_class
-    )
+    return next((pool.protected_for for pool in pools if pool.name == name), None)

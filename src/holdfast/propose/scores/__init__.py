@@ -1,36 +1,81 @@
-"""Scores: which of the nodes that can take a replica is the better choice. One file each.
+"""Scores: which of the nodes that can take a replica is the better choice.
 
 A score is from 0 to `SCORE_MAX` and never carries a hard rule. A policy's weights say how much each
 counts; a scorer that the policy does not name counts nothing, and a policy that names none leaves
-the choice to the default weights.
+the choice to the default weights. A scorer that has nothing to say of some work (no image, no
+preference) is left out of its mean.
+
+`spread` and `affinity` rank by where other replicas are and live in `propose/company.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
-from holdfast.propose.scores.headroom import headroom
-from holdfast.propose.view import Candidate, Work
+from holdfast.observe.columns import Floats, Ints, Rows
+from holdfast.propose.scores.headroom import headroom, packing
+from holdfast.propose.scores.leanings import (
+    cost,
+    has_image,
+    has_preference,
+    has_region,
+    has_taints,
+    image,
+    locality,
+    preference,
+    scarce,
+    spares_devices,
+    welcome,
+)
+from holdfast.propose.view import View, Work
 
 SCORE_MAX = 100.0
 
-SCORERS: dict[str, Callable[[Work, Candidate], float]] = {"headroom": headroom}
-DEFAULT_WEIGHTS: dict[str, int] = {"headroom": 1}
+# How good these rows are once `more` replicas of the same work were put there before this one.
+Score = Callable[[Work, View, Rows, Ints | int], Floats]
 
 
-def weights_of(policy: SchedulerPolicy | None) -> Mapping[str, int]:
+def always(work: Work, view: View) -> bool:
+    return True
+
+
+class Scorer(msgspec.Struct, frozen=True):
+    """A score with its name, and the weight that it has where no policy says otherwise.
+
+    `by_load` says that it changes with what is taken of a node. One that does and looks at more
+    than `more` times the work's own units must say `is_exact=False`: then replicas that are alike
+    are placed one by one instead of many at once.
+    """
+
+    name: str
+    score: Score
+    weight: int = 0
+    applies: Callable[[Work, View], bool] = always
+    by_load: bool = False
+    is_exact: bool = True
+
+
+SPREAD, AFFINITY = "spread", "affinity"
+COMPANY_WEIGHTS = {SPREAD: 10, AFFINITY: 10}
+
+SCORERS: tuple[Scorer, ...] = (
+    Scorer("headroom", headroom, 10, by_load=True),
+    Scorer("packing", packing, by_load=True),
+    Scorer("preference", preference, 10, has_preference),
+    Scorer("taints", welcome, 10, has_taints),
+    Scorer("scarce", scarce, 5, spares_devices),
+    Scorer("locality", locality, 5, has_region),
+    Scorer("image", image, 2, has_image),
+    Scorer("cost", cost),
+)
+
+
+def weights_of(policy: SchedulerPolicy | None, scorers: tuple[Scorer, ...]) -> Mapping[str, int]:
     """How much each scorer counts. Names that are not known here are another version's."""
+    usual = {scorer.name: scorer.weight for scorer in scorers} | COMPANY_WEIGHTS
     named = policy.spec.weights if policy is not None else {}
-    known = {name: weight for name, weight in named.items() if name in SCORERS and weight > 0}
-    return known or DEFAULT_WEIGHTS
-
-
-def breakdown(work: Work, candidate: Candidate, weights: Mapping[str, int]) -> dict[str, float]:
-    """Each scorer's own word, from 0 to SCORE_MAX."""
-    return {name: SCORERS[name](work, candidate) for name in weights}
-
-
-def weighed(scores: Mapping[str, float], weights: Mapping[str, int]) -> float:
-    """The weighted mean, which has the same bounds as each score."""
-    return sum(score * weights[name] for name, score in scores.items()) / sum(weights.values())
+    known = {name: weight for name, weight in named.items() if name in usual and weight > 0}
+    return known or {name: weight for name, weight in usual.items() if weight > 0}

@@ -6,16 +6,25 @@ buys no nodes by itself. An old picture only ranks wrongly.
 
 from __future__ import annotations
 
-from holdfast.propose.view import Candidate, Work
+import numpy as np
+
+from holdfast.observe.columns import Floats, Ints, Rows
+from holdfast.propose.view import View, Work
 
 
-def headroom(work: Work, candidate: Candidate) -> float:
+def headroom(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: the share of the node that is left afterwards, of what the work asks for."""
-    ledger = candidate.site.ledger
-    shares = []
-    for resource, units in work.demand.amounts.items():
-        whole = ledger.allocatable.get(resource, 0)
-        if whole > 0:
-            left = ledger.free(resource) - units
-            shares.append(min(1.0, max(0.0, left / whole)))
-    return 100.0 * sum(shares) / len(shares) if shares else 0.0
+    columns = view.columns
+    total: Floats | None = None
+    for resource, units in work.units:
+        left = columns.free[resource, rows] - units * (1 + more)
+        share = left / np.maximum(columns.total[resource, rows], 1)
+        total = share if total is None else total + share
+    if total is None:
+        return np.zeros(np.shape(columns.live[rows] * np.asarray(more)), np.float64)
+    return total * (100.0 / len(work.units))
+
+
+def packing(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+    """0 to 100: the opposite, for fleets that pay by the node: fill one before the next."""
+    return 100.0 - headroom(work, view, rows, more)

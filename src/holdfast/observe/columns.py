@@ -1,0 +1,270 @@
+"""All nodes as columns of numbers, one row each: what a decision asks of thousands at once.
+
+`propose/fleet.py` keeps them up to date from what the cache tells and from what the scheduler
+assumes; filters and scorers read them. A change touches one row and is noted in a log, so that
+whoever computed something for all rows computes it again for the changed ones only.
+
+Whatever has few different values (places, taints, protections, gates, types of devices) is a number
+for the value, so that a rule of the model is asked once for each value instead of for each node.
+The sums are those of the node's ledger, as far as they are known: see `propose/site.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.fit import Held, sums_of
+from holdfast.model.kinds.node import Node, NodePhase, Protection
+from holdfast.model.kinds.placement import Taint
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.quantity import Resource, capacity
+from holdfast.observe.columns_devices import DeviceColumns
+from holdfast.observe.columns_facts import FactColumns
+from holdfast.observe.columns_log import ChangeLog
+from holdfast.observe.columns_ports import PortRows
+
+__all__ = ["Bools", "Codes", "Columns", "Floats", "Interned", "Ints", "Level", "Rows"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.uint8]
+# The rows that a question is about: all of them, or some by number.
+Rows = slice | npt.NDArray[np.intp]
+
+ROWS_MIN = 64
+_PHASES = {phase: index for index, phase in enumerate(NodePhase)}
+
+V = TypeVar("V", bound=Hashable)
+
+
+class Level(Enum):
+    """What counts as taken: everything, all but what is only assumed, or nothing."""
+
+    NOW = auto()
+    SETTLED = auto()
+    EMPTY = auto()
+
+
+class Interned(Generic[V]):
+    """Numbers for values: equal values have the same number, from 0 in the order of first sight.
+
+    They are kept for good. A plane has few zones and taints, however often its nodes change.
+    """
+
+    __slots__ = ("_numbers", "values")
+
+    def __init__(self) -> None:
+        self.values: list[V] = []
+        self._numbers: dict[V, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def number(self, value: V) -> int:
+        """The number of this value, a new one if it was never seen."""
+        found = self._numbers.get(value)
+        if found is None:
+            found = self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return found
+
+    def known(self, value: V) -> int | None:
+        """The number of this value if it has one."""
+        return self._numbers.get(value)
+
+
+def gate_number(phase: NodePhase, *, draining: bool, cordoned: bool) -> int:
+    """One number for all that makes a node take new work or not."""
+    return _PHASES[phase] * 4 + draining * 2 + cordoned
+
+
+class Columns:
+    """See the module's docstring. Rows from 0 to `count` are, or were once, a node's."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._spare: list[int] = []
+        self.resources: Interned[str] = Interned()
+        for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK, Resource.REPLICAS):
+            self.resources.number(resource.value)
+        self.places: Interned[tuple[str, str, str]] = Interned()
+        self.zones: Interned[tuple[str, str]] = Interned()
+        self.regions: Interned[str] = Interned()
+        self.taints_seen: Interned[tuple[Taint, ...]] = Interned()
+        self.protections: Interned[Protection | None] = Interned()
+        self.live: Bools = np.zeros(ROWS_MIN, np.bool_)
+        self.shunned: Bools = np.zeros(ROWS_MIN, np.bool_)
+        self.place: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.zone: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.region: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.gate: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.taints: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.protection: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.assumed: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.cost: Floats = np.zeros(ROWS_MIN, np.float64)
+        kinds = len(self.resources)
+        # By resource, then by row: each question is about all rows of one resource.
+        self.total: Ints = np.zeros((kinds, ROWS_MIN), np.int64)
+        self.free: Ints = np.zeros((kinds, ROWS_MIN), np.int64)
+        self.lent: Ints = np.zeros((kinds, ROWS_MIN), np.int64)
+        self.devices = DeviceColumns(ROWS_MIN)
+        self.facts = FactColumns(ROWS_MIN)
+        self.ports = PortRows()
+        # Rows whose node is another or differs, and rows of which only more or less is taken.
+        self.node_log, self.load_log = ChangeLog(), ChangeLog()
+
+    @property
+    def all(self) -> slice:
+        """All rows, also those that are no node's at the moment."""
+        return slice(0, self.count)
+
+    @property
+    def capacity(self) -> int:
+        return len(self.live)
+
+    # Rows ----------------------------------------------------------------------------------------
+
+    def add(self) -> int:
+        """A row for a node that is not known yet."""
+        if self._spare:
+            return self._spare.pop()
+        if self.count == self.capacity:
+            self._grow()
+        self.count += 1
+        return self.count - 1
+
+    def drop(self, row: int) -> None:
+        """The node is gone, and nothing is held on it."""
+        self.absent(row)
+        self.restate(row, (), ())
+        self._spare.append(row)
+
+    def absent(self, row: int) -> None:
+        """The node of this row is not registered: nobody is placed there."""
+        self.live[row] = self.shunned[row] = False
+        self.total[:, row] = 0
+        self.facts.place(row, {}, ())
+        self.devices.place(row, {})
+        self.node_log.note(row)
+
+    def place_node(self, row: int, node: Node, empty: NodeLedger) -> None:
+        """The node of this row is this. What is held on it is stated after that."""
+        gate = empty.gate
+        self.live[row] = True
+        self.place[row] = self.places.number((gate.region, gate.zone, gate.pool))
+        self.zone[row] = self.zones.number((gate.region, gate.zone))
+        self.region[row] = self.regions.number(gate.region)
+        self.gate[row] = gate_number(gate.phase, draining=gate.draining, cordoned=gate.cordoned)
+        self.taints[row] = self.taints_seen.number(gate.taints)
+        self.protection[row] = self.protections.number(gate.protected_for)
+        self.cost[row] = capacity(Resource.CPU, node.spec.cost_per_hour) / 1000.0
+        self.total[:, row] = 0
+        for resource, units in empty.allocatable.items():
+            number = self._resource(resource)
+            self.total[number, row] = units
+        self.facts.place(row, node.metadata.labels, node.status.images)
+        self.devices.place(row, empty.devices)
+        self.node_log.note(row)
+
+    def images(self, row: int, node: Node) -> None:
+        """Other images are on the node now: nothing to place by, only to rank by."""
+        self.facts.place(row, node.metadata.labels, node.status.images)
+        self.node_log.note(row)
+
+    def shun(self, row: int, *, shunned: bool) -> None:
+        self.shunned[row] = shunned
+        self.node_log.note(row)
+
+    # What is taken -------------------------------------------------------------------------------
+
+    def restate(
+        self,
+        row: int,
+        held: Iterable[Held],
+        assumed: Iterable[Held],
+        promised: NodeLedger | None = None,
+    ) -> None:
+        """Begin anew with all that is held; `promised` is the ledger where promises are made."""
+        self.free[:, row] = self.total[:, row]
+        self.lent[:, row] = self.assumed[row] = 0
+        self.devices.clear(row)
+        self.ports.clear(row)
+        for each in held:
+            self.take(row, each, 1)
+        for each in assumed:
+            self.lend(row, each, 1)
+        if promised is not None:
+            for number, resource in enumerate(self.resources.values):
+                self.free[number, row] = promised.free(resource)
+            self.devices.promise(row, promised.devices)
+            self.ports.change(row, promised.promised_ports, 1)
+        self.load_log.note(row)
+
+    def take(self, row: int, held: Held, sign: int) -> None:
+        """So much more is held on the node, or with -1 so much less."""
+        for resource, units in sums_of(held).items():
+            self.free[self._resource(resource), row] -= sign * units
+        if held.devices:
+            self.devices.take(row, held.devices, sign)
+        if held.ports:
+            self.ports.change(row, held.ports, sign)
+        self.load_log.note(row)
+
+    def lend(self, row: int, held: Held, sign: int) -> None:
+        """The same for what is only assumed to be held."""
+        self.take(row, held, sign)
+        for resource, units in sums_of(held).items():
+            self.lent[self._resource(resource), row] += sign * units
+        if held.devices:
+            self.devices.lend(row, held.devices, sign)
+        if held.ports:
+            self.ports.lend(row, held.ports, sign)
+        self.assumed[row] += sign
+
+    def left(self, resource: int, rows: Rows, level: Level = Level.NOW) -> Ints:
+        """What is free of a resource in these rows."""
+        if level is Level.EMPTY:
+            return self.total[resource, rows]
+        free = self.free[resource, rows]
+        return free + self.lent[resource, rows] if level is Level.SETTLED else free
+
+    def units(self, amounts: Mapping[str, int], but: frozenset[str]) -> list[tuple[int, int]]:
+        """Amounts by the number of their resource; nothing of a resource asks nothing."""
+        return [
+            (self._resource(resource), units)
+            for resource, units in amounts.items()
+            if units and resource not in but
+        ]
+
+    # Inside --------------------------------------------------------------------------------------
+
+    def _resource(self, resource: str) -> int:
+        number = self.resources.number(resource)
+        if number >= len(self.total):
+            more = np.zeros((1, self.capacity), np.int64)
+            self.total = np.concatenate([self.total, more])
+            self.free = np.concatenate([self.free, more])
+            self.lent = np.concatenate([self.lent, more])
+        return number
+
+    def _grow(self) -> None:
+        rows = self.capacity + self.capacity // 2
+        for name in ("live", "shunned", "place", "zone", "region", "gate", "taints", "protection"):
+            setattr(self, name, wider(getattr(self, name), rows))
+        for name in ("assumed", "cost", "total", "free", "lent"):
+            setattr(self, name, wider(getattr(self, name), rows))
+        self.devices.grow(rows)
+        self.facts.grow(rows)
+
+
+def wider(column: npt.NDArray[np.generic], rows: int) -> npt.NDArray[np.generic]:
+    """The same column with room for more rows, which are zero."""
+    more = np.zeros((*column.shape[:-1], rows), column.dtype)
+    more[..., : column.shape[-1]] = column
+    return more

@@ -1,0 +1,80 @@
+"""Replicas that are alike: what is true of a node for one of them is true for all.
+
+The board keeps one `Alike` for each sort of work that it meets. Most work that waits is thousands
+of replicas of few workloads, so each question about nodes is asked once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from holdfast.model.fit import Held
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
+from holdfast.propose.census import Kin, kin_of
+from holdfast.propose.company import Company
+from holdfast.propose.report import Report
+from holdfast.propose.standing import Standing
+from holdfast.propose.view import Work
+
+
+def key_of(replica: Replica) -> Hashable:
+    """All that rules and scorers look at. Equal keys mean alike; alike ones may differ in key."""
+    template = replica.spec.template
+    placement = template.placement
+    by_labels = placement.affinity or placement.anti_affinity
+    by_workload = placement.spread or placement.max_per_node
+    what = (template.resources, template.devices, template.ports, placement, template.image)
+    return (
+        replica.namespace,
+        template.priority_class,
+        replica.spec.region,
+        replica.spec.workload_uid if by_workload else "",
+        tuple(replica.metadata.labels.items()) if by_labels else (),
+        msgspec.msgpack.encode(what),
+    )
+
+
+class Alike:
+    """One sort of work, and how all nodes stand to it.
+
+    `rules` and `policy` are those under which this was found. `nowhere` is the report of the last
+    time that there was no place, with what it was found on: thousands that wait get the same one.
+    """
+
+    __slots__ = (
+        "company",
+        "held",
+        "held_up",
+        "kin",
+        "nowhere",
+        "policy",
+        "rules",
+        "standing",
+        "work",
+    )
+
+    def __init__(
+        self,
+        work: Work,
+        standing: Standing,
+        company: Company | None,
+        rules: int,
+        policy: SchedulerPolicy | None,
+    ) -> None:
+        self.work, self.standing, self.company = work, standing, company
+        self.rules, self.policy = rules, policy
+        self.kin: Kin = kin_of(work.replica)
+        # What each takes, where that does not depend on the node.
+        self.held = Held(charge=work.demand.amounts, ports=work.demand.ports)
+        self.held_up: tuple[Report | None] | None = None
+        self.nowhere: tuple[Hashable, Report] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each placement changes only sums of its node, and so many at once are exact."""
+        demand = self.work.demand
+        leans = self.company is not None and self.company.leans
+        return not (demand.devices or demand.ports or leans) and self.standing.is_exact

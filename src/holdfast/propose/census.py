@@ -1,0 +1,157 @@
+"""Who is where: how many replicas of a kind each node, zone and region has.
+
+The fleet keeps it from bindings and from what is assumed; spread, affinity and the limit per node
+ask it. Counts are kept only of what some work asks about (a term: a workload, or a selector within
+a tenant), and begin with one look at all replicas of that tenant.
+
+A replica that is being stopped counts until it is gone: it is still there to be near to, or to stay
+away from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from holdfast.model.kinds.placement import Topology
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.selectors import LabelSelector, selects
+from holdfast.observe.columns import Columns
+
+# Terms that are counted at once. The one that was asked for first is counted anew when needed.
+TERMS_MAX = 4_096
+# Different sorts of replicas of which it is remembered by which terms they count.
+SORTS_MAX = 16_384
+
+
+class Kin(msgspec.Struct, frozen=True, gc=False):
+    """What the rules about company look at in a replica."""
+
+    namespace: str
+    workload_uid: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def kin_of(replica: Replica) -> Kin:
+    """The same of a replica, whether it has a place or needs one."""
+    labels = tuple(replica.metadata.labels.items())
+    return Kin(replica.namespace, replica.spec.workload_uid, labels)
+
+
+class Term:
+    """Whom to count: replicas of one workload, or those of a tenant that a selector takes."""
+
+    __slots__ = ("counts", "namespace", "selector", "total", "workload_uid")
+
+    def __init__(self, namespace: str, workload_uid: str, selector: LabelSelector | None) -> None:
+        self.namespace, self.workload_uid, self.selector = namespace, workload_uid, selector
+        # By row, by zone and by region, each by its number in the columns.
+        self.counts: dict[Topology, dict[int, int]] = {topology: {} for topology in Topology}
+        self.total = 0
+
+    def takes(self, kin: Kin) -> bool:
+        """Whether a replica counts."""
+        if kin.namespace != self.namespace:
+            return False
+        if self.selector is None:
+            return kin.workload_uid == self.workload_uid
+        return selects(self.selector, dict(kin.labels))
+
+    def add(self, row: int, columns: Columns, sign: int) -> None:
+        """One more on this row, or with -1 one less."""
+        self.total += sign
+        for topology, number in domains_of(row, columns):
+            counts = self.counts[topology]
+            count = counts.get(number, 0) + sign
+            if count:
+                counts[number] = count
+            else:
+                del counts[number]
+
+
+def domains_of(row: int, columns: Columns) -> Iterator[tuple[Topology, int]]:
+    """The places that a row belongs to, by topology."""
+    yield Topology.NODE, row
+    yield Topology.ZONE, int(columns.zone[row])
+    yield Topology.REGION, int(columns.region[row])
+
+
+class Census:
+    """See the module's docstring. A replica is in one place, or in none."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._where: dict[str, dict[str, tuple[Kin, int]]] = {}
+        self._terms: dict[tuple[str, str, bytes], Term] = {}
+        self._by_sort: dict[Kin, tuple[Term, ...]] = {}
+        # The tenants of whose replicas some came or went since somebody last asked.
+        self.stirred: dict[str, None] = {}
+        self.changes = 0
+
+    def put(self, uid: str, kin: Kin, row: int) -> None:
+        """A replica is on this row now, wherever it was before."""
+        there = self._where.setdefault(kin.namespace, {})
+        before = there.get(uid)
+        if before is not None:
+            if before[1] == row and before[0] == kin:
+                return
+            self._count(before[0], before[1], -1)
+        there[uid] = kin, row
+        self._count(kin, row, 1)
+
+    def remove(self, uid: str, namespace: str, row: int) -> None:
+        """A replica is not on this row any more; if it is elsewhere by now, nothing changes."""
+        there = self._where.get(namespace, {})
+        before = there.get(uid)
+        if before is None or before[1] != row:
+            return
+        del there[uid]
+        if not there:
+            del self._where[namespace]
+        self._count(before[0], row, -1)
+
+    def term(self, namespace: str, workload_uid: str, selector: LabelSelector | None) -> Term:
+        """The counts of a workload, or of what a selector takes in this tenant."""
+        key = namespace, workload_uid, msgspec.json.encode(selector) if selector else b""
+        term = self._terms.get(key)
+        if term is None:
+            if len(self._terms) >= TERMS_MAX:
+                del self._terms[next(iter(self._terms))]
+            term = self._terms[key] = Term(namespace, workload_uid, selector)
+            self._by_sort.clear()
+            for kin, row in self._where.get(namespace, {}).values():
+                if term.takes(kin):
+                    term.add(row, self._columns, 1)
+        return term
+
+    def labels_in(
+        self, namespace: str, topology: Topology, number: int
+    ) -> Iterator[dict[str, str]]:
+        """The labels of all replicas of a tenant in one place, to say why in words."""
+        for kin, row in self._where.get(namespace, {}).values():
+            if (topology, number) in domains_of(row, self._columns):
+                yield dict(kin.labels)
+
+    def rezone(self) -> None:
+        """A node is in another zone or region than before: count places anew."""
+        for term in self._terms.values():
+            rows = term.counts[Topology.NODE]
+            fresh: Mapping[Topology, dict[int, int]] = {topology: {} for topology in Topology}
+            for row, count in rows.items():
+                for topology, number in domains_of(row, self._columns):
+                    fresh[topology][number] = fresh[topology].get(number, 0) + count
+            term.counts = dict(fresh)
+
+    def _count(self, kin: Kin, row: int, sign: int) -> None:
+        self.stirred[kin.namespace] = None
+        self.changes += 1
+        if not self._terms:
+            return
+        terms = self._by_sort.get(kin)
+        if terms is None:
+            if len(self._by_sort) >= SORTS_MAX:
+                self._by_sort.clear()
+            terms = self._by_sort[kin] = tuple(t for t in self._terms.values() if t.takes(kin))
+        for term in terms:
+            term.add(row, self._columns, sign)

@@ -1,0 +1,35 @@
+"""What a rule says of each different value, looked up for all rows at once.
+
+The rule is the model's own function, asked once for each value that nodes have: a plane has few
+zones, pools, taints and protections. Filters call this; what was asked before is kept with the work
+and only new values are asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.observe.columns import Codes
+from holdfast.propose.view import Work
+
+V = TypeVar("V")
+
+
+def table_of(work: Work, name: str, values: Sequence[V], rule: Callable[[V], int]) -> Codes:
+    """What the rule says of each value, by the value's number."""
+    table = work.tables.get(name)
+    known = len(table) if table is not None else 0
+    if table is None or known < len(values):
+        fresh = np.array([rule(value) for value in values[known:]], np.uint8)
+        table = fresh if table is None else np.concatenate([table, fresh])
+        work.tables[name] = table
+    return table
+
+
+def code_of(refusal: Refusal | None, reasons: tuple[Reason, ...]) -> int:
+    """A refusal as a filter's code: 0 for none, else the place of its reason from 1."""
+    return reasons.index(refusal.reason) + 1 if refusal is not None else 0

@@ -1,0 +1,190 @@
+"""Why there is no place for some work: what rules out how many nodes, and which comes closest.
+
+`decide.py` calls this when no node does. The words must not change with every bind that is on its
+way, so what is only assumed does not count for them; that a place is only assumed to be taken is
+said in `in_question`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.model.fit import claim
+from holdfast.model.ledger import Gate
+from holdfast.model.refusal import Refusal
+from holdfast.observe.columns import Codes, Floats, Ints, Level
+from holdfast.propose import company as company_rules
+from holdfast.propose.alike import Alike
+from holdfast.propose.filters import Filter
+from holdfast.propose.report import NO_NODES, Hope, Miss, Report, Verdict
+from holdfast.propose.site import Site
+from holdfast.propose.standing import NOBODY
+from holdfast.propose.view import Candidate, View
+
+_ALLOWED_BY_PEOPLE = ("residency", "tenancy")
+_RESOURCES, _SHUNNED = "resources", "shunned"
+
+
+def candidate_at(view: View, site: Site) -> Candidate:
+    """One node as the rules look at it."""
+    gate: Gate = site.empty.gate
+    return Candidate(site, gate, view.region(gate.region), site.shunned)
+
+
+def code_counts(
+    view: View, alike: Alike, code: Codes | None = None, tally: Ints | None = None
+) -> dict[str, int]:
+    """How many nodes each reason rules out, the rules about company left aside."""
+    standing = alike.standing
+    if code is None or tally is None:
+        code, tally = standing.code[view.columns.all], standing.tally
+    counts: dict[str, int] = {}
+    for number in np.flatnonzero(tally).tolist():
+        if number in (0, NOBODY):
+            continue
+        _, reason = standing.meanings[number]
+        if reason:
+            counts[reason] = counts.get(reason, 0) + int(tally[number])
+            continue
+        # Those that are left alone for a moment, each for the reason of its own refusal.
+        for row in np.flatnonzero(code == number).tolist():
+            shunned = view.fleet.at(row).shunned
+            if shunned is not None:
+                counts[shunned.reason.value] = counts.get(shunned.reason.value, 0) + 1
+    return counts
+
+
+def nowhere(view: View, alike: Alike) -> Report:
+    """The report for work that no node can take."""
+    census = view.fleet.census
+    columns = view.columns
+    found_on = columns.node_log.end, columns.load_log.end, census.changes
+    if alike.nowhere is not None and alike.nowhere[0] == found_on:
+        return alike.nowhere[1]
+    report = _Search(view, alike).report()
+    alike.nowhere = found_on, report
+    return report
+
+
+class _Search:
+    """One look at all nodes, with the codes that last."""
+
+    def __init__(self, view: View, alike: Alike) -> None:
+        self.view, self.alike = view, alike
+        standing, columns = alike.standing, view.columns
+        self.code: Codes = standing.code[columns.all].copy()
+        # After all filters come the rules about company.
+        self.company: Codes = np.zeros(columns.count, np.uint8)
+        if alike.company is not None:
+            self.company = np.where(self.code == 0, alike.company.codes(view, standing), 0)
+        self.is_question = False
+        self._look_past_assumptions()
+        places = [place for place, _ in standing.meanings]
+        places += [-1] * (256 - len(places))
+        self.place: Ints = np.array(places, np.int64)[self.code]
+        self.place[self.company != 0] = len(standing.filters)
+
+    def _look_past_assumptions(self) -> None:
+        """Judge resources again without what is only assumed."""
+        standing, columns = self.alike.standing, self.view.columns
+        place = next(i for i, each in enumerate(standing.filters) if each.name == _RESOURCES)
+        base = next(i for i, meaning in enumerate(standing.meanings) if meaning[0] == place)
+        reasons = len(standing.filters[place].reasons)
+        is_full = (self.code >= base) & (self.code < base + reasons)
+        rows = np.flatnonzero(is_full & (columns.assumed[columns.all] > 0))
+        if not len(rows):
+            return
+        judge = standing.filters[place].judge
+        lasting = judge(self.alike.work, self.view, rows, Level.SETTLED)
+        if lasting is not None:
+            self.is_question = bool((lasting == 0).any())
+            self.code[rows] = np.where(lasting == 0, self.code[rows], lasting + base - 1)
+
+    def report(self) -> Report:
+        rows = np.flatnonzero(self.code != NOBODY)
+        if not len(rows):
+            return Report(
+                {NO_NODES: 1}, "there are no nodes", Verdict.NOT_WITH_THIS_FLEET, (Hope.NODES,)
+            )
+        counts = sorted(self._counts().items(), key=lambda entry: (-entry[1], entry[0]))
+        counted = ", ".join(f"{count} {reason}" for reason, count in counts)
+        names = {self._name(place) for place in np.unique(self.place[rows]).tolist()}
+        hopes = [Hope.NODES]
+        if names.intersection(_ALLOWED_BY_PEOPLE):
+            hopes.append(Hope.ALLOWANCE)
+        if self.company.any():
+            hopes.append(Hope.COMPANY)
+        return Report(
+            dict(counts),
+            f"none of {len(rows)} nodes can take it: {counted}",
+            Verdict.WAITING if self._fits_in_time() else Verdict.NOT_WITH_THIS_FLEET,
+            tuple(hopes),
+            self._nearest(rows),
+            try_soon=_SHUNNED in names,
+            in_question=self.is_question,
+        )
+
+    def _filter(self, place: int) -> Filter | None:
+        filters = self.alike.standing.filters
+        return filters[place] if place < len(filters) else None
+
+    def _name(self, place: int) -> str:
+        found = self._filter(place)
+        return found.name if found is not None else "company"
+
+    def _counts(self) -> dict[str, int]:
+        tally = np.bincount(self.code, minlength=256)
+        counts = code_counts(self.view, self.alike, self.code, tally)
+        for index, why in enumerate(company_rules.REASONS):
+            count = int(np.count_nonzero(self.company == index + 1))
+            if count:
+                counts[why.value] = counts.get(why.value, 0) + count
+        return counts
+
+    def _fits_in_time(self) -> bool:
+        """Whether some node could take it, were it empty and ready."""
+        filters = self.alike.standing.filters
+        passing = [place for place, each in enumerate(filters) if each.passes]
+        rows = np.flatnonzero(np.isin(self.place, [*passing, len(filters)]))
+        if not len(rows):
+            return False
+        judge = next(each.judge for each in filters if each.name == _RESOURCES)
+        codes = judge(self.alike.work, self.view, rows, Level.EMPTY)
+        return codes is None or bool((codes == 0).any())
+
+    # The nearest miss ----------------------------------------------------------------------------
+
+    def _nearest(self, rows: Ints) -> Miss:
+        """The node that passed most filters, and of those the one that lacks least."""
+        furthest = int(self.place[rows].max())
+        among = rows[self.place[rows] == furthest]
+        row = int(among[self._lack(among).argmin()])
+        site = self.view.fleet.at(row)
+        refusal = self._words(furthest, site)
+        if refusal is None:
+            return Miss(site.name, self.alike.standing.meanings[self.code[row]][1], "")
+        return Miss(site.name, refusal.reason.value, refusal.message)
+
+    def _words(self, place: int, site: Site) -> Refusal | None:
+        """Why, as the rule itself says it of this node."""
+        found, alike, view = self._filter(place), self.alike, self.view
+        if found is None:
+            if alike.company is None:
+                return None
+            return alike.company.refusal(view, alike.standing, site.row)
+        if found.name == _RESOURCES:
+            lasting = claim(site.settled, alike.work.demand)
+            if isinstance(lasting, Refusal):
+                return lasting
+        return found.rule(alike.work, candidate_at(view, site))
+
+    def _lack(self, rows: Ints) -> Floats:
+        """How much of a resource is missing at worst: 0 for nothing, 1 for all of it.
+
+        Devices are owned one by one, and sums say nothing about them.
+        """
+        worst = np.zeros(len(rows), np.float64)
+        for resource, units in self.alike.work.units:
+            free = self.view.columns.left(resource, rows, Level.SETTLED)
+            worst = np.maximum(worst, (units - free) / units)
+        return np.minimum(worst, 1.0)

@@ -1,0 +1,185 @@
+"""A run: many replicas that are alike, placed in turn without asking everything each time.
+
+One placement changes the sums of one node only, and the counts of its places. So the best rows are
+put into heaps, one for each group of rows that the rules about company treat alike; each placement
+takes the best that is allowed and puts its row back with the score that it has by then. The result
+is the same as deciding one by one, which a property test holds it to.
+
+Of K placements only the K best rows of each group can be chosen: after k of them at least one of
+those is untouched, and no worse than any row that was left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.kinds.placement import Topology
+from holdfast.propose.alike import Alike
+from holdfast.propose.choosing import ranks
+from holdfast.propose.crowd import Crowd
+from holdfast.propose.view import View
+
+# Scores are computed ahead for so many placements on one row, and then for so many more.
+LEVELS_FIRST = 4
+LEVELS_MORE = 32
+
+_Rows = npt.NDArray[np.intp]
+# Higher sums first, then lower ranks.
+_Head = tuple[float, int, int]
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """A row, its sum at that moment, and what each scorer said."""
+
+    row: int
+    sum: float
+    scores: dict[str, float]
+
+
+class _Steps:
+    """What a row's sum and scores become with each placement there."""
+
+    __slots__ = ("level", "parts", "room", "sums")
+
+    def __init__(self, sums: list[float], parts: dict[str, list[float]], room: int) -> None:
+        self.sums, self.parts, self.room = sums, parts, room
+        self.level = 0
+
+
+class _Group:
+    """Rows of one zone or region, or all of them, the best first."""
+
+    __slots__ = ("aside", "heap", "region", "zone")
+
+    def __init__(self, heap: list[_Head], zone: int, region: int) -> None:
+        self.heap, self.zone, self.region = heap, zone, region
+        # Rows that may be allowed again when the emptiest node has more.
+        self.aside: list[_Head] = []
+
+    def head(self, crowd: Crowd | None) -> _Head | None:
+        """The best row that may be taken now."""
+        heap = self.heap
+        if crowd is None:
+            return heap[0] if heap else None
+        while heap:
+            row = heap[0][2]
+            if not crowd.allows_row(row):
+                heapq.heappop(heap)
+            elif not crowd.is_even(row):
+                self.aside.append(heapq.heappop(heap))
+            else:
+                return heap[0]
+        return None
+
+    def readmit(self) -> None:
+        for head in self.aside:
+            heapq.heappush(self.heap, head)
+        self.aside.clear()
+
+
+class Run:
+    """See the module's docstring. `choices` may end early: then there is no more place."""
+
+    def __init__(self, view: View, alike: Alike, count: int, salt: int) -> None:
+        self._view, self._alike, self._salt = view, alike, salt
+        self._steps: dict[int, _Steps] = {}
+        self._crowd: Crowd | None = None
+        if alike.company is not None:
+            self._crowd = Crowd(view, alike.company, alike.standing)
+        self._groups = list(self._grouped(count))
+
+    def choices(self, count: int) -> Iterator[Choice]:
+        """Where to put so many, in turn."""
+        for _ in range(count):
+            best: tuple[_Head, _Group] | None = None
+            for group in self._groups:
+                if self._crowd is not None and not self._crowd.allows_group(group):
+                    continue
+                head = group.head(self._crowd)
+                if head is not None and (best is None or head < best[0]):
+                    best = head, group
+            if best is None:
+                return
+            yield self._taken(*best)
+
+    def _taken(self, head: _Head, group: _Group) -> Choice:
+        negative, rank, row = head
+        steps = self._steps[row]
+        level = steps.level
+        choice = Choice(row, -negative, {name: part[level] for name, part in steps.parts.items()})
+        steps.level = level + 1
+        if steps.level >= steps.room:
+            heapq.heappop(group.heap)
+        else:
+            if steps.level >= len(steps.sums):
+                self._more(row, steps)
+            heapq.heapreplace(group.heap, (-steps.sums[steps.level], rank, row))
+        if self._crowd is not None and self._crowd.placed(row, group):
+            for each in self._groups:
+                each.readmit()
+        return choice
+
+    def _more(self, row: int, steps: _Steps) -> None:
+        """Look further ahead on one row."""
+        begin = len(steps.sums)
+        counts = np.arange(begin, min(steps.room, begin + LEVELS_MORE))
+        rows = np.array([row], np.intp)
+        sums, parts = self._alike.standing.ladder(self._view, rows, counts)
+        steps.sums += sums[0].tolist()
+        for name, part in parts.items():
+            steps.parts[name] += part[0].tolist()
+
+    # Groups --------------------------------------------------------------------------------------
+
+    def _grouped(self, count: int) -> Iterator[_Group]:
+        columns, standing = self._view.columns, self._alike.standing
+        rows = np.flatnonzero(standing.sums[columns.all] > -np.inf)
+        crowd = self._crowd
+        if crowd is None:
+            yield self._group(rows, count)
+            return
+        rows = rows[~crowd.never(rows)]
+        by = {Topology.ZONE: columns.zone, Topology.REGION: columns.region}.get(crowd.finest)
+        # Rows that are set aside for a while could leave fewer than are needed.
+        kept = len(rows) if crowd.sets_aside else count
+        if by is None:
+            yield self._group(rows, kept)
+            return
+        for number in np.unique(by[rows]).tolist():
+            yield self._group(rows[by[rows] == number], kept)
+
+    def _group(self, rows: _Rows, kept: int) -> _Group:
+        columns, standing = self._view.columns, self._alike.standing
+        if not len(rows):
+            return _Group([], -1, -1)
+        sums = standing.sums[rows]
+        if len(rows) > kept:
+            # All that are as good as the last that is kept: the lot decides among them below.
+            least = np.partition(sums, len(sums) - kept)[len(sums) - kept]
+            rows, sums = rows[sums >= least], sums[sums >= least]
+        lots = ranks(rows, self._salt)
+        order = np.lexsort((lots, -sums))[:kept]
+        rows, sums, lots = rows[order], sums[order], lots[order]
+        self._look_ahead(rows)
+        # What is sorted is a heap.
+        heap = list(zip((-sums).tolist(), lots.tolist(), rows.tolist(), strict=True))
+        return _Group(heap, int(columns.zone[rows[0]]), int(columns.region[rows[0]]))
+
+    def _look_ahead(self, rows: _Rows) -> None:
+        columns, standing = self._view.columns, self._alike.standing
+        room = np.full(len(rows), np.iinfo(np.int64).max)
+        for resource, units in self._alike.work.units:
+            room = np.minimum(room, columns.free[resource, rows] // units)
+        ahead, parts = standing.ladder(self._view, rows, np.arange(LEVELS_FIRST))
+        listed = {name: part.tolist() for name, part in parts.items()}
+        names = list(listed)
+        for place, (row, sums, left) in enumerate(
+            zip(rows.tolist(), ahead.tolist(), room.tolist(), strict=True)
+        ):
+            own = {name: listed[name][place] for name in names}
+            self._steps[row] = _Steps(sums, own, left)

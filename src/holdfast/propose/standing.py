@@ -1,0 +1,183 @@
+"""How all nodes stand to one sort of work: why each does not do, or how good it would be.
+
+Computed once for all rows and then again only for rows that changed since the last look, which the
+logs of the columns tell. A change of what is taken of a node asks only about resources; a change of
+the node itself asks everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.observe.columns import Bools, Codes, Columns, Floats, Ints, Level, Rows
+from holdfast.propose.filters import Filter
+from holdfast.propose.scores import Scorer
+from holdfast.propose.view import View, Work
+
+# A row that is no node's.
+NOBODY = 255
+# Above this share of all rows, asking about all of them is cheaper than picking out the changed.
+CHANGED_SHARE_MAX = 0.25
+# So few are picked out anyway.
+CHANGED_FEW = 64
+
+
+class Standing:
+    """See the module's docstring. Arrays are as long as the columns have room for.
+
+    `sums` is the weighted sum of scores, or minus infinity where the node does not do.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        view: View,
+        filters: tuple[Filter, ...],
+        scorers: Sequence[Scorer],
+        weights: Mapping[str, int],
+    ) -> None:
+        self.work, self.filters = work, filters
+        self.scorers = [
+            (scorer, weights[scorer.name])
+            for scorer in scorers
+            if scorer.name in weights and scorer.applies(work, view)
+        ]
+        self.weight = sum(weight for _, weight in self.scorers)
+        self.is_exact = all(scorer.is_exact for scorer, _ in self.scorers)
+        loads = [place for place, each in enumerate(filters) if each.by_load]
+        self._first_load, self._end_load = loads[0], loads[-1] + 1
+        # What each code means: which filter, and which reason.
+        self.meanings: list[tuple[int, str]] = [(-1, "")]
+        self._bases: list[int] = []
+        for place, each in enumerate(filters):
+            self._bases.append(len(self.meanings) - 1)
+            self.meanings += [(place, reason) for reason in each.reasons]
+        # Grows whenever something about nodes themselves was looked at again.
+        self.version = 0
+        self._begin(view.columns)
+
+    def _begin(self, columns: Columns) -> None:
+        room = columns.capacity
+        self.code: Codes = np.full(room, NOBODY, np.uint8)
+        # What filters say before and after those that ask for the load.
+        self._before: Codes = np.full(room, NOBODY, np.uint8)
+        self._after: Codes = np.zeros(room, np.uint8)
+        self.sums: Floats = np.full(room, -np.inf, np.float64)
+        self.parts: dict[str, Floats] = {
+            scorer.name: np.zeros(room, np.float64) for scorer, _ in self.scorers
+        }
+        self.tally: Ints = np.zeros(256, np.int64)
+        self._node_at = self._load_at = -1
+
+    # Looking again -------------------------------------------------------------------------------
+
+    def refresh(self, view: View) -> None:
+        """Take in whatever changed since the last look."""
+        columns = view.columns
+        if len(self.code) != columns.capacity:
+            self._begin(columns)
+        nodes = columns.node_log.since(self._node_at)
+        loads = columns.load_log.since(self._load_at)
+        self._node_at, self._load_at = columns.node_log.end, columns.load_log.end
+        if nodes is None or loads is None:
+            self._everything(view)
+            return
+        if not nodes and not loads:
+            return
+        changed = len(nodes) + len(loads)
+        if changed > CHANGED_FEW and changed > columns.count * CHANGED_SHARE_MAX:
+            self._everything(view)
+            return
+        if nodes:
+            self._look_at_nodes(view, _rows(nodes))
+        self._look_at_loads(view, _rows(nodes + loads))
+
+    def _everything(self, view: View) -> None:
+        rows = view.columns.all
+        self._look_at_nodes(view, rows)
+        self._look_at_loads(view, rows)
+
+    def _look_at_nodes(self, view: View, rows: Rows) -> None:
+        self.version += 1
+        live = view.columns.live[rows]
+        before: Codes = np.where(live, 0, NOBODY).astype(np.uint8)
+        self._before[rows] = self._judged(view, rows, before, 0, self._first_load)
+        after = np.zeros(len(live), np.uint8)
+        self._after[rows] = self._judged(view, rows, after, self._end_load, len(self.filters))
+        for scorer, _ in self.scorers:
+            if not scorer.by_load:
+                self.parts[scorer.name][rows] = scorer.score(self.work, view, rows, 0)
+
+    def _look_at_loads(self, view: View, rows: Rows) -> None:
+        code: Codes = self._before[rows].copy()
+        code = self._judged(view, rows, code, self._first_load, self._end_load)
+        code = np.where(code == 0, self._after[rows], code)
+        sums = np.zeros(len(code), np.float64)
+        for scorer, weight in self.scorers:
+            if scorer.by_load:
+                part = scorer.score(self.work, view, rows, 0)
+                self.parts[scorer.name][rows] = part
+            else:
+                part = self.parts[scorer.name][rows]
+            sums += weight * part
+        sums[code != 0] = -np.inf
+        if isinstance(rows, slice):
+            self.tally = np.bincount(code, minlength=256)
+        else:
+            self.tally += np.bincount(code, minlength=256)
+            self.tally -= np.bincount(self.code[rows], minlength=256)
+        self.code[rows] = code
+        self.sums[rows] = sums
+
+    def _judged(self, view: View, rows: Rows, code: Codes, begin: int, end: int) -> Codes:
+        """The code with what these filters say, each where the earlier ones let the node pass."""
+        for place in range(begin, end):
+            found = self.filters[place].judge(self.work, view, rows, Level.NOW)
+            if found is not None:
+                refused = (code == 0) & (found != 0)
+                code[refused] = found[refused] + self._bases[place]
+        return code
+
+    # What it says --------------------------------------------------------------------------------
+
+    @property
+    def candidates(self) -> int:
+        """How many nodes do."""
+        return int(self.tally[0])
+
+    @property
+    def nodes(self) -> int:
+        return int(self.tally.sum() - self.tally[NOBODY])
+
+    def takes_work(self, columns: Columns) -> Bools:
+        """Where only the load, or company, could be in the way."""
+        rows = columns.all
+        found: Bools = (self._before[rows] == 0) & (self._after[rows] == 0)
+        return found
+
+    def ladder(
+        self, view: View, rows: npt.NDArray[np.intp], more: Ints
+    ) -> tuple[Floats, dict[str, Floats]]:
+        """The sums, and each score, of these rows once so many of this work were put there.
+
+        One row of the result for each row, one column for each count.
+        """
+        down, across = rows[:, None], more[None, :]
+        sums: Floats = np.zeros((len(rows), len(more)), np.float64)
+        parts = {}
+        for scorer, weight in self.scorers:
+            part = self.parts[scorer.name][down]
+            if scorer.by_load:
+                part = scorer.score(self.work, view, down, across)
+            parts[scorer.name] = np.broadcast_to(part, sums.shape)
+            # In the order of additions of a single decision, so that the sums are equal to the bit.
+            sums += weight * part
+        return sums, parts
+
+
+def _rows(numbers: list[int]) -> Rows:
+    """Each of these rows once, in order."""
+    return np.array(sorted(set(numbers)), np.intp)

@@ -1,0 +1,99 @@
+"""Who is given another turn by which news: those whom they may help, and no more of them.
+
+The scheduler tells it of nodes that have more to give, of tenants that gave something back, and of
+replicas that came or went. Whoever is parked is looked at by its sort, not one by one: what a node
+means for one replica it means for all that are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.model.kinds.quota import Quota
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.time import Instant
+from holdfast.propose.board import Board
+from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS, room_for
+from holdfast.propose.fleet import Fleet
+from holdfast.propose.queue import Entry, Queue
+from holdfast.propose.report import Hope, Report
+from holdfast.propose.view import QUOTA_NAME, Objects, View
+
+# When so many nodes changed at once, looking at each for everybody who waits costs more than
+# letting everybody look for himself.
+NODES_LOOKED_AT_MAX = 16
+# One release of a tenant's work makes room for few; those that get nothing wait for the next.
+WOKEN_PER_RELEASE = 4
+# Of each sort that waits for company. Those that get a place stir the others again.
+WOKEN_PER_STIR = 64
+
+
+class Waking:
+    """See the module's docstring."""
+
+    def __init__(self, queue: Queue, fleet: Fleet, board: Board, objects: Objects) -> None:
+        self._queue, self._fleet, self._board, self._objects = queue, fleet, board, objects
+
+    def after_news(self, view: View, freed: Iterable[str], now: Instant) -> None:
+        """Give those another turn whom the news of this step may help."""
+        if view.age_ms <= SNAPSHOT_AGE_MAX_MS:
+            self._queue.wake_hoping(Hope.FRESHNESS)
+        stirred, self._fleet.census.stirred = self._fleet.census.stirred, {}
+        if stirred:
+            for (tenant, _), alike in self._queue.parked(Hope.COMPANY).items():
+                if tenant in stirred:
+                    self._wake(alike, WOKEN_PER_STIR)
+        names = list(freed)
+        if not names:
+            return
+        self._fleet.forgive(now.monotonic_ms)
+        parked = self._queue.parked(Hope.NODES)
+        if len(names) > NODES_LOOKED_AT_MAX:
+            for alike in parked.values():
+                self._wake(alike, len(alike))
+            return
+        sites = [site for site in map(self._fleet.get, names) if site is not None]
+        rows = [site.row for site in sites]
+        for alike in parked.values():
+            self._wake(alike, self._room(view, alike[0], rows))
+
+    def tenant_released(self, tenant: str) -> None:
+        """A tenant gave something back: its quota, and its cohort's, has room again."""
+        left = WOKEN_PER_RELEASE
+        for (other, _), alike in self._queue.parked(Hope.ALLOWANCE).items():
+            if not left:
+                return
+            if self._share_quota(other, tenant):
+                left -= self._wake(alike, left)
+
+    def _wake(self, alike: list[Entry], most: int) -> int:
+        for entry in alike[:most]:
+            self._queue.wake(entry)
+        return min(most, len(alike))
+
+    def _room(self, view: View, entry: Entry, rows: list[int]) -> int:
+        """How many like this one the nodes of these rows could take at most."""
+        replica: Replica | None = self._objects.get("replicas", *entry.key)
+        if replica is None:
+            return 1
+        columns = view.columns
+        known = self._board.known(entry.sort)
+        if known is not None:
+            # Whatever else has changed, what has no room has no room.
+            units = known.work.units
+            rows = [row for row in rows if all(columns.free[r, row] >= n for r, n in units)]
+        if not rows:
+            return 0
+        found = self._board.alike(replica, view)
+        if isinstance(found, Report):
+            return 0
+        return sum(room_for(view, found, row) for row in rows)
+
+    def _share_quota(self, one: str, other: str) -> bool:
+        if one == other:
+            return True
+        quotas: list[Quota | None] = [
+            self._objects.get("quotas", name, QUOTA_NAME) for name in (one, other)
+        ]
+        cohorts = {quota.spec.cohort if quota is not None else "" for quota in quotas}
+        return len(cohorts) == 1 and "" not in cohorts
