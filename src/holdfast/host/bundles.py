@@ -38,17 +38,26 @@ _RESULTS = msgspec.json.Decoder(Results)
 class _Wish:
     """One request, first in line and then on its way."""
 
-    __slots__ = ("body", "deadline_s", "future", "is_sent")
+    __slots__ = ("body", "deadline_s", "future", "is_sent", "name", "timeout_s")
 
-    def __init__(self, body: bytes, deadline_s: float, future: asyncio.Future[Any]) -> None:
-        self.body = body
-        self.deadline_s = deadline_s
+    def __init__(
+        self, name: str, body: bytes, now_s: float, timeout_s: float, future: asyncio.Future[Any]
+    ) -> None:
+        self.name, self.body = name, body
+        self.deadline_s, self.timeout_s = now_s + timeout_s, timeout_s
         self.future = future
         self.is_sent = False
 
     def settle(self, verdict: Any) -> None:
         if not self.future.done():
             self.future.set_result(verdict)
+
+    def time_out(self) -> None:
+        sentence = f"no answer to {self.name} within {self.timeout_s:g} s"
+        if self.is_sent:
+            self.settle(OutcomeUnknown(sentence))
+        else:
+            self.settle(Unavailable(f"{sentence}; it was not sent"))
 
 
 class Bundles:
@@ -59,6 +68,10 @@ class Bundles:
         self._line: deque[_Wish] = deque()
         self._is_flushing = False
         self._under_way: set[asyncio.Task[None]] = set()
+        # All without a verdict, and the one timer for the first of their deadlines. One for each
+        # would cost more than sending it.
+        self._waiting: set[_Wish] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
     async def ask(self, request: Any, timeout_s: float) -> Any:
         """The verdict on one request; a refusal is a value.
@@ -66,29 +79,49 @@ class Bundles:
         Raises Unavailable when it was not sent or certainly not taken in, OutcomeUnknown when it
         may have been.
         """
-        loop = asyncio.get_running_loop()
-        form = packed(request) if isinstance(request, Create) else request
-        wish = _Wish(_ENCODER.encode(form), loop.time() + timeout_s, loop.create_future())
-        self._line.append(wish)
-        if not self._is_flushing:
-            self._is_flushing = True
-            # Whoever asks in this turn of the loop is in line by then.
-            loop.call_soon(self._flush)
-        try:
-            async with asyncio.timeout_at(wish.deadline_s):
-                verdict = await wish.future
-        except TimeoutError:
-            sentence = f"no answer to {type(request).__name__} within {timeout_s:g} s"
-            if wish.is_sent:
-                raise OutcomeUnknown(sentence) from None
-            raise Unavailable(f"{sentence}; it was not sent") from None
+        verdict = await self.submit(request, timeout_s)
         if isinstance(verdict, HoldfastError):
             # One error may be the answer to many, so it must not gather their tracebacks.
             raise verdict.with_traceback(None)
         return verdict
 
+    def submit(self, request: Any, timeout_s: float) -> asyncio.Future[Any]:
+        """Ask without waiting: the future gets the verdict, with errors as values."""
+        loop = asyncio.get_running_loop()
+        form = packed(request) if isinstance(request, Create) else request
+        name, future = type(request).__name__, loop.create_future()
+        wish = _Wish(name, _ENCODER.encode(form), loop.time(), timeout_s, future)
+        self._line.append(wish)
+        self._waiting.add(wish)
+        future.add_done_callback(lambda _: self._waiting.discard(wish))
+        if self._timer is None or wish.deadline_s < self._timer.when():
+            self._watch_time(wish.deadline_s)
+        if not self._is_flushing:
+            self._is_flushing = True
+            # Whoever asks in this turn of the loop is in line by then.
+            loop.call_soon(self._flush)
+        return future
+
+    def _watch_time(self, deadline_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline_s, self._time_out)
+
+    def _time_out(self) -> None:
+        """Tell those whose time is over, and wait for the next one's."""
+        self._timer = None
+        now_s = asyncio.get_running_loop().time()
+        late = [wish for wish in self._waiting if wish.deadline_s <= now_s]
+        for wish in late:
+            wish.time_out()
+        left = self._waiting.difference(late)
+        if left:
+            self._watch_time(min(wish.deadline_s for wish in left))
+
     async def close(self) -> None:
         """Stop waiting for whatever is on its way."""
+        if self._timer is not None:
+            self._timer.cancel()
         for task in self._under_way:
             task.cancel()
         if self._under_way:

@@ -41,13 +41,24 @@ class Calls:
         self._identity, self._store, self._peers = identity, store, peers
         self._post, self._fail = post, fail
         self._calls_max = calls_max
-        self._open: dict[int, asyncio.Task[None]] = {}
+        self._open: dict[int, asyncio.Future[Any]] = {}
 
     def ask(self, effect: Ask) -> None:
-        timeout_s = effect.timeout_ms / 1000
+        sender, timeout_s = self._as(effect), effect.timeout_ms / 1000
+        if not self._has_room(effect):
+            return
+        try:
+            submitted = self._peers.submit(sender, effect.to, effect.body, timeout_s)
+        except HoldfastError as error:
+            self._post(Answered(effect.call, error))
+            return
+        if submitted is not None:
+            self._open[effect.call] = submitted
+            submitted.add_done_callback(lambda future: self._returned(effect.call, future))
+            return
         self._begin(
             effect,
-            lambda: self._peers.ask(self._as(effect), effect.to, effect.body, timeout_s),
+            lambda: self._peers.ask(sender, effect.to, effect.body, timeout_s),
             timeout_s + _SLACK_S,
         )
 
@@ -87,16 +98,31 @@ class Calls:
         invariant(self._store is not None, f"{self._identity.name} has no store")
         return self._store  # type: ignore[return-value]
 
-    def _begin(self, effect: Call, perform: Callable[[], Awaitable[Any]], timeout_s: float) -> None:
+    def _has_room(self, effect: Call) -> bool:
         number = effect.call
         invariant(number not in self._open, f"{self._identity.name} reuses call {number} in flight")
-        if len(self._open) >= self._calls_max:
-            busy = Unavailable(f"{self._calls_max} calls are on their way already")
-            self._post(Answered(number, busy))
+        if len(self._open) < self._calls_max:
+            return True
+        busy = Unavailable(f"{self._calls_max} calls are on their way already")
+        self._post(Answered(number, busy))
+        return False
+
+    def _begin(self, effect: Call, perform: Callable[[], Awaitable[Any]], timeout_s: float) -> None:
+        if self._has_room(effect):
+            task = asyncio.create_task(self._run(effect, perform, timeout_s))
+            self._open[effect.call] = task
+            task.add_done_callback(self._done)
+
+    def _returned(self, call: int, future: asyncio.Future[Any]) -> None:
+        """A question that had no task of its own was answered."""
+        del self._open[call]
+        if future.cancelled():
             return
-        task = asyncio.create_task(self._run(effect, perform, timeout_s))
-        self._open[number] = task
-        task.add_done_callback(self._done)
+        bug = future.exception()
+        if bug is not None:
+            self._fail(bug)
+        else:
+            self._post(Answered(call, future.result()))
 
     async def _run(
         self, effect: Call, perform: Callable[[], Awaitable[Any]], timeout_s: float
@@ -113,7 +139,7 @@ class Calls:
         del self._open[effect.call]
         self._post(Answered(effect.call, body))
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Future[None]) -> None:
         """Anything but an error of ours is a bug, and the machine cannot go on without answer."""
         if not task.cancelled():
             bug = task.exception()

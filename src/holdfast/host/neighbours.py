@@ -30,6 +30,7 @@ from holdfast.host.forwarding import (
     encoded,
 )
 from holdfast.host.metrics import Metrics
+from holdfast.host.peers import Peers
 from holdfast.host.settings import peer_host
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity
@@ -67,7 +68,7 @@ class _Waiting:
             self.future.set_result(verdict)
 
 
-class Neighbours:
+class Neighbours(Peers):
     """`Peers` over the network. `find` tells the address of a server, or nothing."""
 
     def __init__(

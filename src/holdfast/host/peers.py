@@ -6,6 +6,7 @@ live in one process; between processes the same call goes over the network.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Protocol
 
 from holdfast.model.errors import Unavailable
@@ -14,6 +15,15 @@ from holdfast.model.identity import Identity
 
 class Peers(Protocol):
     """A way to other machines."""
+
+    def submit(
+        self, sender: Identity, to: str, body: Any, timeout_s: float
+    ) -> asyncio.Future[Any] | None:
+        """The same without a task of its own, where many questions travel in one.
+
+        The future gets the answer within that time, with errors as values. None: use `ask`.
+        """
+        return None
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """The answer of another machine.
@@ -24,7 +34,7 @@ class Peers(Protocol):
         ...
 
 
-class Nobody:
+class Nobody(Peers):
     """For machines without neighbours: nobody can be reached, and that is certain."""
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
@@ -37,7 +47,7 @@ class Askable(Protocol):
     async def ask(self, sender: Identity, body: Any, timeout_s: float) -> Any: ...
 
 
-class Table:
+class Table(Peers):
     """All machines of this process by name. The asker's identity is known, so it is not proven."""
 
     def __init__(self) -> None:

@@ -49,6 +49,14 @@ class Remote:
         self._rng: Rng = rng if rng is not None else random.SystemRandom()
         self._ways: dict[tuple[str, str], _Way] = {}
 
+    def submit(
+        self, sender: Identity, to: str, body: Any, timeout_s: float
+    ) -> asyncio.Future[Any] | None:
+        """See `Peers`."""
+        if not travels_together(body):
+            return None
+        return self._way(sender, to).bundles.submit(body, timeout_s)
+
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """The answer of the servers, or of the one with this address."""
         way = self._way(sender, to)

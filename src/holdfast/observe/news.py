@@ -103,6 +103,13 @@ _CHANGES: dict[str, type[Present[Any] | Departed[Any]]] = {
 News = Present[Any] | Departed[Any] | Reached
 
 
+# How the lines of our servers begin. Others may write the same differently; that is read as well.
+_OPENINGS: dict[bytes, type[Present[Any] | Departed[Any]]] = {
+    b'{"type":"%b","object":' % kind.encode(): made for kind, made in _CHANGES.items()
+}
+_OPENING_BYTES = {len(opening) for opening in _OPENINGS}
+
+
 def read_line(cls: type[Object], line: bytes) -> News | bytes:
     """One line of a watch as news; the Status of an ERROR as its bytes.
 
@@ -110,22 +117,44 @@ def read_line(cls: type[Object], line: bytes) -> News | bytes:
     or was cut in the middle.
     """
     try:
+        made = _opening(line)
+        if made is not None:
+            return _change(cls, made[0], line[made[1] : -1])
         event = _EVENTS.decode(line)
         body = bytes(event.object)
         if event.type == "ERROR":
             return body
-        meta = _VERSIONS.decode(body).metadata
         if event.type == "BOOKMARK":
-            listed = meta.annotations.get(LISTED)
-            return Reached(
-                complete_revision(meta.resource_version),
-                LIST_ENDS in meta.annotations,
-                int(listed) if listed is not None else None,
-            )
+            return _reached(body)
         if event.type not in _CHANGES:
             raise ValueError(f"an event of type {event.type[:40]!r}")
-        revision = object_revision(meta.resource_version)
-        obj: Any = decode_trusted(cls, body)
+        return _change(cls, _CHANGES[event.type], body)
     except (msgspec.DecodeError, ValueError, Invalid) as error:
         raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
-    return _CHANGES[event.type](obj, revision)
+
+
+def _opening(line: bytes) -> tuple[type[Present[Any] | Departed[Any]], int] | None:
+    """What a line begins, and where its object does; a line is as long as its object and one."""
+    if not line.endswith(b"}}"):
+        return None
+    for size in _OPENING_BYTES:
+        made = _OPENINGS.get(line[:size])
+        if made is not None:
+            return made, size
+    return None
+
+
+def _change(cls: type[Object], made: Any, body: bytes) -> News:
+    obj: Any = decode_trusted(cls, body)
+    news: News = made(obj, object_revision(obj.metadata.resource_version))
+    return news
+
+
+def _reached(body: bytes) -> Reached:
+    meta = _VERSIONS.decode(body).metadata
+    listed = meta.annotations.get(LISTED)
+    return Reached(
+        complete_revision(meta.resource_version),
+        LIST_ENDS in meta.annotations,
+        int(listed) if listed is not None else None,
+    )

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdfast.host.peers import Peers
 from holdfast.host.shell import Shell
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity
@@ -118,7 +119,7 @@ class Client:
                     future.set_result(OutcomeUnknown("the connection broke"))
 
 
-class Neighbours:
+class Neighbours(Peers):
     """The other servers, found by their sockets in one folder."""
 
     def __init__(self, folder: Path) -> None:

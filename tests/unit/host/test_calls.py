@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.peers import Table
+from holdfast.host.peers import Peers, Table
 from holdfast.host.shell import Shell, ShellLimits
 from holdfast.model.errors import (
     Expired,
     OutcomeUnknown,
     Unavailable,
 )
-from holdfast.model.identity import server
+from holdfast.model.identity import Identity, server
 from holdfast.model.machine import (
     Answered,
     Ask,
@@ -158,5 +158,60 @@ def test_a_machine_without_neighbours_is_told_so() -> None:
         async with shell(puppet := Puppet(obey)) as one:
             await one.ask(PERSON, [Ask(1, "anybody", [], 5_000)], 5.0)
             assert isinstance((await puppet.told(Answered))[0].body, Unavailable)
+
+    play(story())
+
+
+class Gathering(Peers):
+    """Takes questions without a task for each, and answers as the test says."""
+
+    def __init__(self) -> None:
+        self.futures: dict[Any, asyncio.Future[Any]] = {}
+
+    def submit(
+        self, sender: Identity, to: str, body: Any, timeout_s: float
+    ) -> asyncio.Future[Any] | None:
+        if body == "nowhere":
+            raise Unavailable("there is no way")
+        if body == "alone":
+            return None
+        self.futures[body] = asyncio.get_running_loop().create_future()
+        return self.futures[body]
+
+    async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
+        return f"{body} was asked"
+
+
+def test_questions_that_travel_together_have_one_answer_each_as_others_do() -> None:
+    """Errors are values of theirs too, and whoever stops waits for none of them. [C2]"""
+
+    async def story() -> None:
+        peers, puppet = Gathering(), Puppet(obey)
+        async with Shell(puppet, server("one"), peers=peers) as one:
+            bodies = ("a", "b", "nowhere", "alone", "never")
+            asked = [Ask(n, "x", body, 5_000) for n, body in enumerate(bodies, 1)]
+            await one.ask(PERSON, asked, 5.0)
+            peers.futures["a"].set_result("yes")
+            lost = OutcomeUnknown("lost")
+            peers.futures["b"].set_result(lost)
+            answers = {a.call: a.body for a in await puppet.told(Answered, 4)}
+            assert isinstance(answers.pop(3), Unavailable)
+            assert answers == {1: "yes", 2: lost, 4: "alone was asked"}
+        assert peers.futures["never"].cancelled()
+
+    play(story())
+
+
+def test_a_bug_on_the_way_of_many_stops_the_machine() -> None:
+    """[C2]"""
+
+    async def story() -> None:
+        peers = Gathering()
+        one = Shell(Puppet(obey), server("one"), peers=peers)
+        await one.start()
+        await one.ask(PERSON, [Ask(1, "x", "a", 5_000)], 5.0)
+        peers.futures["a"].set_exception(ZeroDivisionError())
+        with pytest.raises(ZeroDivisionError):
+            await one.wait()
 
     play(story())
