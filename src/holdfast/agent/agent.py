@@ -17,8 +17,16 @@ from holdfast.agent.crew import Crew
 from holdfast.agent.entry import Entry
 from holdfast.agent.facts import Facts
 from holdfast.agent.renewing import GONE, Echo, Life, Renewing
-from holdfast.agent.tend import View
-from holdfast.agent.words import Exited, Extend, Inventory, Launched, LookAround, NotLaunched
+from holdfast.agent.view import View
+from holdfast.agent.words import (
+    Exited,
+    Extend,
+    Inventory,
+    Launched,
+    LookAround,
+    NotLaunched,
+    Probed,
+)
 from holdfast.agent.work import version_of
 from holdfast.model.identity import agent as agent_identity
 from holdfast.model.kinds.node import Node
@@ -83,6 +91,8 @@ class Agent:
                 self._crew.ended(attempt, process, False, now_ms)
             case Exited(attempt=attempt, process=process):
                 self._crew.ended(attempt, process, True, now_ms)
+            case Probed():
+                self._crew.probed(stimulus, now_ms)
             case Answered(call=call, body=body):
                 pending = self._asks.answered(call)
                 if pending is not None:

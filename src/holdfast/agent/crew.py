@@ -9,14 +9,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.tend import Look, Vanish, View, Wait, next_step
-from holdfast.agent.words import Attempt, Clear, Halt, Inventory, Launch
+from holdfast.agent.probing import ask
+from holdfast.agent.stopping import Farewell, Wait
+from holdfast.agent.tend import Lack, Look, Vanish, next_step
+from holdfast.agent.view import View
+from holdfast.agent.words import (
+    Attempt,
+    Check,
+    Clear,
+    Halt,
+    Inventory,
+    Launch,
+    Probed,
+)
 from holdfast.agent.work import VANISHED, Phase, Work, is_over
 from holdfast.model.kinds.replica import Process, Replica
-from holdfast.model.lifecycle import State
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Rng
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Accepted, Move
+from holdfast.model.requests import Accepted, Move, ReportStage
 from holdfast.observe.asks import Asks
 from holdfast.observe.cache import Cache
 from holdfast.observe.news import Found, Get
@@ -100,6 +112,17 @@ class Crew:
         work.ended(process, has_run, now_ms, self._rng)
         self._queue.add(work.uid, now_ms)
 
+    def probed(self, probed: Probed, now_ms: int) -> None:
+        """What came of a question. What an earlier attempt says is old."""
+        work = self._works.get(probed.attempt.uid)
+        if work is None or work.attempt != probed.attempt.number or not work.is_active:
+            return
+        if probed.kind is Check.PRE_STOP:
+            work.has_left = True
+        elif work.health is not None:
+            work.health.heard(probed.kind, probed.ok, probed.message, now_ms)
+        self._queue.add(work.uid, now_ms)
+
     def _slot_freed(self, attempt: Attempt, now_ms: int) -> None:
         """A start is done: the replica that waited longest may go."""
         if attempt not in self._launching:
@@ -148,6 +171,8 @@ class Crew:
             return
         work.is_asking = False
         match answer:
+            case Found(object=found) if isinstance(request, Get) and request.plural == "secrets":
+                work.secrets[request.name] = found if isinstance(found, Secret) else None
             case Found() if isinstance(request, Get):
                 self._read(work, answer.object)
             case Accepted(objects=objects):
@@ -201,6 +226,9 @@ class Crew:
                 self._take_step(work, view, out)
 
     def _take_step(self, work: Work, view: View, out: list[Any]) -> None:
+        at_ms = ask(work, view.now_ms, self._rng, out)
+        if at_ms is not None:
+            self._queue.add(work.uid, at_ms)
         step = next_step(work, view)
         match step:
             case Wait(until_ms=until_ms):
@@ -208,6 +236,8 @@ class Crew:
                     self._queue.add(work.uid, until_ms)
             case Halt():
                 self._halt(work, step, out)
+            case Farewell():
+                self._say_farewell(work, step, view.now_ms, out)
             case Look():
                 self.doubts_node = True
             case _ if work.is_asking:
@@ -215,15 +245,26 @@ class Crew:
                 return
             case Launch():
                 self._launch(work, step, out)
-            case Vanish():
-                self._vanished(work, view.now_ms)
+            case Vanish() | Lack():
+                self._missed(work, step, view.now_ms)
             case Clear():
                 self._clear(work, step, view.now_ms, out)
             case _ if view.now_ms < work.retry_ms:
                 self._queue.add(work.uid, work.retry_ms)
             case _:
-                work.is_asking = True
-                out.append(self._asks.ask(step, work.uid, view.now_ms))
+                self._say(work, step, view.now_ms, out)
+
+    def _say(self, work: Work, step: Any, now_ms: int, out: list[Any]) -> None:
+        if isinstance(step, ReportStage) and step.stage is Stage.STARTING:
+            work.unready(now_ms)
+        work.is_asking = True
+        out.append(self._asks.ask(step, work.uid, now_ms))
+
+    def _say_farewell(self, work: Work, step: Farewell, now_ms: int, out: list[Any]) -> None:
+        work.phase, work.has_left = Phase.LEAVING, False
+        work.halt_grace_ms, work.stop_by_ms = step.grace_ms, now_ms + step.grace_ms
+        out.append(step.probe)
+        self._queue.add(work.uid, now_ms + step.probe.timeout_ms)
 
     @staticmethod
     def _halt(work: Work, halt: Halt, out: list[Any]) -> None:
@@ -238,8 +279,13 @@ class Crew:
         work.launching(launch.attempt)
         out.append(launch)
 
-    def _vanished(self, work: Work, now_ms: int) -> None:
-        """Nothing says how it ended, only that it did: the inventory knew all that runs."""
+    def _missed(self, work: Work, step: Vanish | Lack, now_ms: int) -> None:
+        """Something that should be there is not: what the start needs, or the work itself."""
+        if isinstance(step, Lack):
+            work.lacked(step.what, now_ms, self._rng)
+            self._queue.add(work.uid, now_ms)
+            return
+        # Nothing says how it ended, only that it did: the inventory knew all that runs.
         known = work.replica.status.process if work.replica is not None else Process()
         work.attempt = max(work.attempt, known.restarts)
         process = Process(id=known.id, started_at=known.started_at, reason=VANISHED)

@@ -11,50 +11,27 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.agent.renewing import Life
+from holdfast.agent.reports import finished, move, released, restarted, staged
+from holdfast.agent.secrets import lacking, secret_names, unsealed
+from holdfast.agent.stopping import Farewell, Wait, farewell, stop
+from holdfast.agent.view import View
 from holdfast.agent.words import DEADLINE_PASSED, Attempt, Clear, Halt, Launch
 from holdfast.agent.work import (
-    CRASH_LOOP,
-    CRASH_LOOP_AFTER,
     Phase,
     Work,
     alive,
-    describe,
     is_over,
+    is_ready,
     outcome,
 )
-from holdfast.model.kinds.replica import Binding, Process, Replica
+from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
-from holdfast.model.lifecycle import STAGES, Stage, State
-from holdfast.model.requests import Move, ReportStage, Target
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.requests import Move, ReportStage
 from holdfast.observe.news import Get
 
 # A start that fails so often here may succeed elsewhere.
 START_TRIES_MAX = 5
-# The longest operation id that the authority takes, and the longest sentence that it keeps.
-OPERATION_ID_MAX = 253
-SENTENCE_MAX = 1_024
-
-
-class View(msgspec.Struct, frozen=True):
-    """Where the node stands. `life` None means that the last one is over and no new one has begun.
-
-    `is_clear`: as far as we know the servers trust the node in this life. `deadline_ms` is None
-    when nothing may be started now.
-    """
-
-    node: str
-    identity: str
-    life: Life | None
-    is_clear: bool
-    deadline_ms: int | None
-    grace_max_ms: int
-    now_ms: int
-
-
-class Wait(msgspec.Struct, frozen=True, gc=False):
-    """Nothing to do before this moment, or before something changes."""
-
-    until_ms: int | None = None
 
 
 class Vanish(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +42,13 @@ class Look(msgspec.Struct, frozen=True, gc=False):
     """The servers know of a later life of this node than we do: look at the node."""
 
 
-Step = Wait | Vanish | Look | Get | Launch | Halt | Clear | Move | ReportStage
+class Lack(msgspec.Struct, frozen=True, gc=False):
+    """Something that the start needs is not there."""
+
+    what: str
+
+
+Step = Wait | Vanish | Look | Get | Launch | Farewell | Halt | Lack | Clear | Move | ReportStage
 
 WAIT = Wait()
 
@@ -79,10 +62,10 @@ def next_step(work: Work, view: View) -> Step:
     replica = work.replica
     binding = replica.status.binding if replica is not None else None
     if work.is_gone or replica is None or binding is None or binding.node != view.node:
-        return _leave(work, view.grace_max_ms)
+        return _leave(work, view.grace_max_ms, view)
     here = Life(binding.node_uid, binding.node_incarnation)
     if replica.status.state is State.RELEASED:
-        return _leave(work, _grace_ms(replica))
+        return _leave(work, _grace_ms(replica), view)
     if view.life is None or here != view.life:
         return _of_another_life(work, replica, binding, view)
     match replica.status.state:
@@ -93,24 +76,14 @@ def next_step(work: Work, view: View) -> Step:
         case State.UNKNOWN:
             return _return(work, replica, view)
         case State.STOPPING | State.FAILED | State.SUCCEEDED:
-            return _stop(work, _grace_ms(replica)) or _released(work, replica, view)
+            step = stop(work, _grace_ms(replica), view.now_ms, farewell(work, replica))
+            return step or released(work, replica, view)
     return WAIT
 
 
-def _leave(work: Work, grace_ms: int) -> Step:
+def _leave(work: Work, grace_ms: int, view: View) -> Step:
     """It does not belong here: what runs is stopped, what it left is removed."""
-    return _stop(work, grace_ms) or Clear(work.uid)
-
-
-def _stop(work: Work, grace_ms: int) -> Step | None:
-    """Stop what runs; None once nothing does."""
-    match work.phase:
-        case Phase.LAUNCHING | Phase.RUNNING:
-            return Halt(Attempt(work.uid, work.attempt), grace_ms)
-        case Phase.HALTING:
-            return WAIT
-        case Phase.NONE | Phase.ENDED:
-            return None
+    return stop(work, grace_ms, view.now_ms) or Clear(work.uid)
 
 
 def _of_another_life(work: Work, replica: Replica, binding: Binding, view: View) -> Step:
@@ -122,11 +95,11 @@ def _of_another_life(work: Work, replica: Replica, binding: Binding, view: View)
         return Look()
     if work.is_kept:
         return WAIT
-    step = _stop(work, min(_grace_ms(replica), view.grace_max_ms))
+    step = stop(work, min(_grace_ms(replica), view.grace_max_ms), view.now_ms)
     if step is not None:
         return step
     may_say = replica.status.state in (State.STOPPING, State.FAILED, State.SUCCEEDED)
-    return _released(work, replica, view) if may_say and life is not None else WAIT
+    return released(work, replica, view) if may_say and life is not None else WAIT
 
 
 def _begin(work: Work, replica: Replica, view: View) -> Step:
@@ -137,19 +110,19 @@ def _begin(work: Work, replica: Replica, view: View) -> Step:
         case Phase.NONE:
             return _launch(work, replica, view)
         case Phase.RUNNING:
-            return _move(work, replica, view, State.RUNNING, reason, work.process)
+            return move(work, replica, view, State.RUNNING, reason, work.process)
         case Phase.ENDED if work.has_run:
             ends = outcome(policy, work.process)
             if ends is not None:
-                return _finished(work, replica, view, ends)
+                return finished(work, replica, view, ends)
             # It ran, and its end is the next thing to say.
-            return _move(work, replica, view, State.RUNNING, reason, alive(work.process))
+            return move(work, replica, view, State.RUNNING, reason, alive(work.process))
         case Phase.ENDED:
             # Work that once ran here can run here: its failing starts are a crash loop.
             is_new = not (replica.status.process.id or replica.status.process.restarts)
             is_last = policy is RestartPolicy.NEVER or work.crashes >= START_TRIES_MAX
             if is_new and is_last and work.process.reason != DEADLINE_PASSED:
-                return _finished(work, replica, view, State.FAILED)
+                return finished(work, replica, view, State.FAILED)
             return _launch(work, replica, view)
     return WAIT
 
@@ -160,9 +133,8 @@ def _run(work: Work, replica: Replica, view: View) -> Step:
     match work.phase:
         case Phase.NONE:
             return Vanish()
-        case Phase.RUNNING:
-            is_ready = STAGES.index(replica.status.stage) >= STAGES.index(Stage.READY)
-            return WAIT if is_ready and known.id == process.id else _ready(work, replica, view)
+        case Phase.RUNNING | Phase.LEAVING:
+            return _look_after(work, replica, view)
         case Phase.ENDED:
             if not work.has_run and process.reason == DEADLINE_PASSED:
                 return _launch(work, replica, view)
@@ -171,9 +143,34 @@ def _run(work: Work, replica: Replica, view: View) -> Step:
                 return _launch(work, replica, view)
             ends = outcome(replica.spec.template.restart, process)
             if ends is not None:
-                return _finished(work, replica, view, ends)
-            return _restarted(work, replica, view)
+                return finished(work, replica, view, ends)
+            return restarted(work, replica, view)
     return WAIT
+
+
+def _look_after(work: Work, replica: Replica, view: View) -> Step:
+    """It runs: say how it is when that has changed, and end what is ill if it can be restarted."""
+    health = work.health
+    if health is None:
+        return WAIT
+    if work.phase is Phase.LEAVING or (
+        health.ill and view.is_clear and view.deadline_ms is not None
+    ):
+        grace_ms = replica.spec.template.grace_seconds * 1_000
+        return stop(work, grace_ms, view.now_ms, farewell(work, replica)) or WAIT
+    known = replica.status.process
+    is_same = known.id == work.process.id
+    if health.is_ready:
+        if is_same and is_ready(replica):
+            return WAIT
+        if is_same and view.now_ms < work.ready_ms:
+            # Work that flaps waits for this, longer each time.
+            return Wait(work.ready_ms)
+        return staged(work, replica, view, Stage.READY)
+    is_told = not is_ready(replica) and (bool(known.reason) or not health.complaint)
+    if is_same and is_told:
+        return WAIT
+    return staged(work, replica, view, Stage.STARTING, health.complaint)
 
 
 def _return(work: Work, replica: Replica, view: View) -> Step:
@@ -182,11 +179,10 @@ def _return(work: Work, replica: Replica, view: View) -> Step:
     What was told to stop goes on stopping, mark or no mark.
     """
     if replica.status.cause is not None:
-        if work.phase in (Phase.LAUNCHING, Phase.RUNNING):
-            return Halt(Attempt(work.uid, work.attempt), _grace_ms(replica))
-        if not view.is_clear:
-            return WAIT
-        return _move(work, replica, view, State.STOPPING, "Returned", work.process)
+        step = stop(work, _grace_ms(replica), view.now_ms, farewell(work, replica))
+        if isinstance(step, Halt | Farewell) or not view.is_clear:
+            return step or WAIT
+        return move(work, replica, view, State.STOPPING, "Returned", work.process)
     if not view.is_clear:
         return WAIT
     if work.phase is Phase.NONE and replica.status.process.id:
@@ -200,8 +196,16 @@ def _launch(work: Work, replica: Replica, view: View) -> Step:
     if view.deadline_ms is None or not view.is_clear or binding is None:
         return WAIT
     if view.now_ms < work.resume_ms:
+        if work.lack and replica.status.process.reason != work.lack:
+            return staged(work, replica, view, Stage.STARTING, work.lack)
         return Wait(work.resume_ms)
     template = replica.spec.template
+    for name in secret_names(template):
+        if name not in work.secrets:
+            return Get("secrets", name, work.namespace)
+    what = lacking(template, work.secrets, work.namespace)
+    if what:
+        return Lack(what)
     keeps = template.on_disconnect is OnDisconnect.KEEP
     grace_ms = template.grace_seconds * 1_000
     # After a restart without an inventory the servers' count is the only one.
@@ -216,78 +220,8 @@ def _launch(work: Work, replica: Replica, view: View) -> Step:
         # The fence waits for no longer grace than the plane's own.
         grace_ms if keeps else min(grace_ms, view.grace_max_ms),
         binding.devices,
+        unsealed(template, work.secrets),
     )
-
-
-def _ready(work: Work, replica: Replica, view: View) -> ReportStage:
-    return ReportStage(
-        _target(replica),
-        Stage.READY,
-        view.life.incarnation if view.life is not None else None,
-        _counted(replica, work.process),
-        _operation(replica, view, f"ready-{work.attempt}"),
-    )
-
-
-def _restarted(work: Work, replica: Replica, view: View) -> Move:
-    """It ended and is to be started again in place. The end is said before the next start."""
-    process, how = work.process, describe(work.process)
-    if work.crashes < CRASH_LOOP_AFTER:
-        return _move(work, replica, view, State.RUNNING, "Restarted", process)
-    text = f"{CRASH_LOOP}: {how}; next start after {work.pause_ms} ms"
-    process = msgspec.structs.replace(process, reason=text[:SENTENCE_MAX])
-    return _move(work, replica, view, State.RUNNING, CRASH_LOOP, process)
-
-
-def _finished(work: Work, replica: Replica, view: View, to: State) -> Move:
-    return _move(work, replica, view, to, work.process.reason or "Exited", work.process)
-
-
-def _released(work: Work, replica: Replica, view: View) -> Move:
-    """Nothing of it runs any more: the proof of stop."""
-    process = work.process if work.phase is Phase.ENDED else None
-    return _move(work, replica, view, State.RELEASED, "Stopped", process)
-
-
-def _move(
-    work: Work, replica: Replica, view: View, to: State, reason: str, process: Process | None
-) -> Move:
-    evidence = "nothing was ever started"
-    if work.attempt >= 0:
-        how = describe(work.process) if work.phase is Phase.ENDED else f"process {work.process.id}"
-        evidence = f"attempt {work.attempt}: {how}"
-    if process is not None and not process.id and not is_over(process):
-        # Nothing is known of it yet; what the servers know stays.
-        process = None
-    return Move(
-        _target(replica),
-        to,
-        reason[:SENTENCE_MAX],
-        evidence[:SENTENCE_MAX],
-        view.life.incarnation if view.life is not None else None,
-        process=_counted(replica, process) if process is not None else None,
-        operation=_operation(replica, view, to.value),
-    )
-
-
-def _counted(replica: Replica, process: Process) -> Process:
-    """The process with the restarts that the commit has counted."""
-    restarts = replica.status.process.restarts
-    return msgspec.structs.replace(process, restarts=restarts, reason=process.reason[:SENTENCE_MAX])
-
-
-def _target(replica: Replica) -> Target:
-    return Target(
-        replica.namespace, replica.name, replica.metadata.uid, replica.status.transition_number
-    )
-
-
-def _operation(replica: Replica, view: View, intent: str) -> str:
-    """The same for every try of the same intention. The longest node names leave no room for the
-    identity; the uid tells enough."""
-    what = f"{replica.metadata.uid}/{replica.status.transition_number}/{intent}"
-    whole = f"{view.identity}/{what}"
-    return whole if len(whole) <= OPERATION_ID_MAX else what
 
 
 def _grace_ms(replica: Replica) -> int:

@@ -11,15 +11,30 @@ agent may have been paused between its decision and its deed.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from holdfast.model.kinds.replica import DeviceShare, Process
-from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.template import ExecAction, HttpAction, TcpAction, Template
 
 # `Process.reason` of an end that was nobody's doing but the deadline's: `Exited` when it struck
 # while the work ran, `NotLaunched` when it had passed before the start. Such an end says nothing
 # about the work itself.
 DEADLINE_PASSED = "DeadlinePassed"
+# `Process.reason` of an end that somebody asked for.
+STOPPED = "Stopped"
+
+Action = ExecAction | HttpAction | TcpAction
+
+
+class Check(StrEnum):
+    """What a question to the work is for."""
+
+    STARTUP = "startup"
+    READINESS = "readiness"
+    LIVENESS = "liveness"
+    PRE_STOP = "preStop"
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
@@ -27,6 +42,16 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 
     uid: str
     number: int
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """Values of Secrets on their way to the work that refers to them: base64 by NAME/KEY."""
+
+    values: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        # A repr ends up in traces and error messages, so the values must not be in it.
+        return f"Sealed({', '.join(sorted(self.values))})"
 
 
 # Effects. -----------------------------------------------------------------------------------------
@@ -48,6 +73,7 @@ class Launch(msgspec.Struct, frozen=True):
     deadline_ms: int | None
     grace_ms: int
     devices: tuple[DeviceShare, ...] = ()
+    secrets: Sealed = Sealed()
 
 
 class Extend(msgspec.Struct, frozen=True, gc=False):
@@ -61,6 +87,18 @@ class Halt(msgspec.Struct, frozen=True, gc=False):
 
     attempt: Attempt
     grace_ms: int
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """Ask a piece of work something, or tell it, for so long at most. `Probed` follows, once.
+
+    Ports are numbers here. What a command starts is gone when the answer comes.
+    """
+
+    attempt: Attempt
+    kind: Check
+    action: Action
+    timeout_ms: int
 
 
 class Clear(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +133,15 @@ class Exited(msgspec.Struct, frozen=True):
 
     attempt: Attempt
     process: Process
+
+
+class Probed(msgspec.Struct, frozen=True, gc=False):
+    """What came of a `Probe`: whether it succeeded, and a few words when it did not."""
+
+    attempt: Attempt
+    kind: Check
+    ok: bool
+    message: str = ""
 
 
 class Item(msgspec.Struct, frozen=True):

@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.words import DEADLINE_PASSED, Attempt, Item
+from holdfast.agent.probes import LIVENESS_FAILED, NOT_READY, STARTUP_FAILED, Health
+from holdfast.agent.words import DEADLINE_PASSED, STOPPED, Attempt, Item
 from holdfast.model.kinds.replica import Process, Replica
+from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
-from holdfast.model.lifecycle import State
+from holdfast.model.lifecycle import STAGES, Stage, State
 from holdfast.model.machine import Rng
 
 RESTART_MIN_MS = 100
@@ -28,6 +30,17 @@ CRASH_LOOP = "CrashLoop"
 VANISHED = "Vanished"
 _DOUBLINGS_MAX = 12
 
+# After each loss of readiness it is longer until work is called ready again, so that work which
+# flaps costs few writes; that it is not ready is always said at once.
+FLAP_MIN_MS = 1_000
+FLAP_MAX_MS = 300_000
+_FLAPS_MAX = 10
+
+# A Secret that is not there may be created at any moment.
+LACK_MIN_MS = 500
+LACK_MAX_MS = 30_000
+_LACKS_MAX = 8
+
 RETRY_MIN_MS = 100
 RETRY_MAX_MS = 30_000
 _RETRY_DOUBLINGS_MAX = 9
@@ -39,6 +52,8 @@ class Phase(StrEnum):
     NONE = "none"
     LAUNCHING = "launching"
     RUNNING = "running"
+    # It was told that it will be stopped, by its pre-stop, and still runs.
+    LEAVING = "leaving"
     HALTING = "halting"
     ENDED = "ended"
 
@@ -55,6 +70,18 @@ class Work:
         self.has_run = False
         self.started_ms = 0
         self.halt_grace_ms = 0
+        # By when it has to be gone, and whether its pre-stop is done.
+        self.stop_by_ms = 0
+        self.has_left = False
+        # What its probes say, and whether an earlier life of the agent started it.
+        self.health: Health | None = None
+        self.is_adopted = False
+        # How often it lost its readiness, and before when it is not called ready again.
+        self.flaps = self.ready_ms = 0
+        # What its next start needs of the servers, and what of it was not there.
+        self.secrets: dict[str, Secret | None] = {}
+        self.lack = ""
+        self.lacks = 0
         # How often in a row it ended soon after its start, and when it may be started again.
         self.crashes = 0
         self.pause_ms = self.resume_ms = 0
@@ -70,7 +97,7 @@ class Work:
     @property
     def is_active(self) -> bool:
         """Whether something of it runs or may come to run."""
-        return self.phase in (Phase.LAUNCHING, Phase.RUNNING, Phase.HALTING)
+        return self.phase in (Phase.LAUNCHING, Phase.RUNNING, Phase.LEAVING, Phase.HALTING)
 
     @property
     def is_kept(self) -> bool:
@@ -89,10 +116,15 @@ class Work:
         self.has_run = bool(item.process.id)
         self.phase = Phase.RUNNING if item.is_running else Phase.ENDED
         self.started_ms = self.resume_ms = now_ms
+        self.is_adopted = True
 
     def launching(self, attempt: Attempt) -> None:
         self.attempt, self.phase = attempt.number, Phase.LAUNCHING
         self.process, self.has_run = Process(), False
+        self.health, self.is_adopted = None, False
+        self.flaps = self.ready_ms = 0
+        self.secrets.clear()
+        self.lack, self.lacks = "", 0
 
     def launched(self, process: Process, now_ms: int) -> None:
         """It runs. When it is to be stopped already, it stays so."""
@@ -102,6 +134,8 @@ class Work:
 
     def ended(self, process: Process, has_run: bool, now_ms: int, rng: Rng) -> None:
         """It does not run any more, or never did. Decide when the next attempt may start."""
+        if process.reason == STOPPED and self.health is not None and self.health.ill:
+            process = msgspec.structs.replace(process, reason=self.health.ill)
         self.phase, self.process, self.has_run = Phase.ENDED, process, has_run
         if process.reason == DEADLINE_PASSED:
             # The servers were silent; that is no fault of the work.
@@ -113,6 +147,33 @@ class Work:
         self.crashes += 1
         self.pause_ms = int(longest_ms * (0.5 + rng.random() / 2))
         self.resume_ms = now_ms + self.pause_ms
+
+    def watch(self, rng: Rng) -> None:
+        """Begin to ask a running attempt how it is, once its template is known."""
+        replica = self.replica
+        if self.phase is not Phase.RUNNING or self.health is not None or replica is None:
+            return
+        was_ready = replica.status.process.id == self.process.id and is_ready(replica)
+        spread = rng.random() if self.is_adopted else 0.0
+        probes = replica.spec.template.probes
+        self.health = Health(probes, self.started_ms, was_ready=was_ready, spread=spread)
+
+    def unready(self, now_ms: int) -> None:
+        """That it is not ready is being said. It counts when it was ready before."""
+        if self.replica is None or not is_ready(self.replica):
+            return
+        if now_ms - self.ready_ms >= STEADY_MS:
+            self.flaps = 0
+        pause_ms = min(FLAP_MAX_MS, FLAP_MIN_MS << min(self.flaps, _FLAPS_MAX))
+        self.flaps += 1
+        self.ready_ms = now_ms + pause_ms
+
+    def lacked(self, what: str, now_ms: int, rng: Rng) -> None:
+        """Its start needs something that is not there: look again, less and less often."""
+        longest_ms = min(LACK_MAX_MS, LACK_MIN_MS << min(self.lacks, _LACKS_MAX))
+        self.lack, self.lacks = what, self.lacks + 1
+        self.resume_ms = now_ms + int(longest_ms * (0.5 + rng.random() / 2))
+        self.secrets.clear()
 
     # What the servers say ------------------------------------------------------------------------
 
@@ -153,12 +214,21 @@ def version_of(obj: Any) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
+_CUT_SHORT = (DEADLINE_PASSED, STOPPED, STARTUP_FAILED, LIVENESS_FAILED)
+
+
+def is_ready(replica: Replica) -> bool:
+    """Whether the servers know it as ready."""
+    return STAGES.index(replica.status.stage) >= STAGES.index(Stage.READY)
+
+
 def outcome(policy: RestartPolicy, process: Process) -> State | None:
     """What an end means under a restart policy: Succeeded, Failed, or None for another attempt.
 
-    Work that the deadline stopped has not done what it was there for, whatever code it left.
+    Work that was stopped has not done what it was there for, whatever code it left.
     """
-    has_failed = process.exit_code != 0 or process.reason == DEADLINE_PASSED
+    word = process.reason.partition(":")[0]
+    has_failed = process.exit_code != 0 or word in _CUT_SHORT
     match policy:
         case RestartPolicy.ALWAYS:
             return None
@@ -183,7 +253,8 @@ def describe(process: Process) -> str:
 
 def is_over(process: Process) -> bool:
     """Whether this tells of an end."""
-    return process.exit_code is not None or process.signal is not None or bool(process.reason)
+    has_ended = process.exit_code is not None or process.signal is not None
+    return has_ended or (bool(process.reason) and not process.reason.startswith(NOT_READY))
 
 
 def alive(process: Process) -> Process:

@@ -28,6 +28,8 @@ _STAGE_STATES = {
     Actor.AGENT: (State.RUNNING,),
     Actor.ENDPOINTS: (State.RUNNING,),
 }
+# An agent that cannot start work yet, for want of a Secret, says so before anything runs.
+_STARTING_STATES = (State.BOUND, State.RUNNING)
 
 
 def report_stage(
@@ -45,7 +47,8 @@ def report_stage(
         return Refusal(
             Reason.NOT_OWNER, f"{context.identity.name} does not report stage {request.stage.value}"
         )
-    if replica.status.state not in _STAGE_STATES[owner]:
+    states = _STARTING_STATES if request.stage is Stage.STARTING else _STAGE_STATES[owner]
+    if replica.status.state not in states:
         return Refusal(
             Reason.WRONG_STATE,
             f"replica {replica.name} is {replica.status.state.value}; "

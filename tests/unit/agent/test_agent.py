@@ -11,7 +11,8 @@ import pytest
 from holdfast.agent.agent import ASKS_MAX
 from holdfast.agent.crew import ASKS_KEPT, LAUNCHES_MAX
 from holdfast.agent.renewing import Life
-from holdfast.agent.tend import View, next_step
+from holdfast.agent.tend import next_step
+from holdfast.agent.view import View
 from holdfast.agent.words import Attempt, Extend, Halt, Inventory, Item, Launch
 from holdfast.agent.work import Work
 from holdfast.model.errors import Unavailable

@@ -36,7 +36,9 @@ def test_each_stage_is_said_by_its_reporter_in_its_states(stage: Stage, way: str
     for identity in (*REPORTERS.values(), ADMIN, ANN, who.controller("status")):
         answer = it.plane.ask(identity, report(replica, stage))
         right = owner is not None and REPORTERS[owner] == identity
-        fits = waits if owner is Actor.SCHEDULER else runs
+        # An agent says that it is about to start what is bound, and why it cannot yet.
+        begins = stage is Stage.STARTING and way == "bound"
+        fits = waits if owner is Actor.SCHEDULER else runs or begins
         assert isinstance(answer, Accepted) == (right and fits), (identity.name, answer)
 
 
