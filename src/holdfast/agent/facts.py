@@ -30,6 +30,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[str, ...] = ()
     agent_version: str = ""
     address: str = ""
+    # Tells this agent from another one under the same name; nobody is told apart without it.
+    installation: str = ""
 
     def node(self, name: str, boot: str) -> Node:
         """The Node to register."""
@@ -46,6 +48,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             agent_version=self.agent_version,
             address=self.address,
             boot_id=boot,
+            installation=self.installation,
             images=self.images,
         )
         return Node(ObjectMeta(name=name, labels=self.labels), spec=spec, status=status)

@@ -28,7 +28,7 @@ _GONE = (NodePhase.FENCED, NodePhase.LOST)
 
 # What an agent says of its own machine; everything else in the spec belongs to the operator.
 AGENT_SPEC = ("capacity", "reserved", "devices")
-AGENT_STATUS = ("agent_version", "address", "boot_id", "images")
+AGENT_STATUS = ("agent_version", "address", "boot_id", "installation", "images")
 # Only set at the first registration: a machine does not move, and its operator may re-label it
 # later.
 FIRST_SPEC = ("region", "zone", "pool", "cost_per_hour")
@@ -61,6 +61,12 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
     past = recall(old.metadata, request.operation, mark)
     if past is not None:
         return past
+    if _is_anothers(old.status, request.node.status):
+        return Refusal(
+            Reason.NOT_OWNER,
+            f"node {name} is run by another agent, which keeps another directory; this one may "
+            "have the name once that one is gone and its node fenced",
+        )
     spec = msgspec.structs.replace(
         old.spec, **{field: getattr(request.node.spec, field) for field in AGENT_SPEC}
     )
@@ -72,6 +78,15 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
         metadata = msgspec.structs.replace(metadata, generation=metadata.generation + 1)
     node = msgspec.structs.replace(old, metadata=metadata, spec=spec, status=status)
     return _mirrored(draft, node)
+
+
+def _is_anothers(now: NodeStatus, given: NodeStatus) -> bool:
+    """Whether this life belongs to another agent under the same name.
+
+    One that does not know what the other has started would start it once more.
+    """
+    is_other = bool(now.installation) and now.installation != given.installation
+    return is_other and now.phase not in _GONE
 
 
 def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> Node | Refusal:

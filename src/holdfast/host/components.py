@@ -22,6 +22,7 @@ from holdfast.correct.controller import Controller
 from holdfast.correct.registry import all_controllers
 from holdfast.correct.team import Team
 from holdfast.host.credentials import access_of
+from holdfast.host.holding import Holding
 from holdfast.host.joining import joined
 from holdfast.host.remote import Remote
 from holdfast.host.runtime.runtime import Runtime
@@ -84,10 +85,15 @@ class Component:
         folder: Path | None = None,
         runtime: Runtime | None = None,
         terms: Terms = dict,
+        holding: Holding | None = None,
     ) -> None:
-        """`terms` are the leases that the machine holds, by the identity that does."""
+        """`terms` are the leases that the machine holds, by the identity that does.
+
+        `holding` is what others may have when this process has ended.
+        """
         self.title, self.machine = title, machine
         self._remote, self._runtime, self._terms = remote, runtime, terms
+        self._holding = holding
         self._was_said = False
         self.shell = Shell(
             machine,
@@ -142,6 +148,8 @@ class Component:
         if self._runtime is not None:
             await self._runtime.stop()
         await self._remote.close()
+        if self._holding is not None:
+            self._holding.let_go()
 
 
 async def scheduler(origin: Origin) -> Component:
@@ -178,6 +186,15 @@ async def controllers(origin: Origin, some: Sequence[Controller] = ()) -> Compon
 async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Component:
     """The agent of one node. It joins now if it never did."""
     node = _checked(settings.node)
+    holding = await asyncio.to_thread(Holding, settings.data, node)
+    try:
+        return await _agent(settings, node, holding, say)
+    except BaseException:
+        holding.let_go()
+        raise
+
+
+async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say) -> Component:
     identity = who.agent(node)
     if settings.pki is not None:
         access = await asyncio.to_thread(access_of, settings.servers, settings.pki, identity.name)
@@ -190,13 +207,15 @@ async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Compon
         address=settings.facts.address or "127.0.0.1",
         isolation=settings.isolation or None,
     )
+    facts = msgspec.structs.replace(settings.facts, installation=holding.installation)
     return Component(
         f"agent of {node}",
-        Agent(node, settings.facts, random.SystemRandom()),
+        Agent(node, facts, random.SystemRandom()),
         identity,
         Remote({identity.name: access}),
         folder=settings.data / "agent",
         runtime=runtime,
+        holding=holding,
     )
 
 

@@ -102,6 +102,27 @@ def test_later_registrations_change_what_the_machine_is_and_nothing_else() -> No
     assert it.plane.ledger("node-a").allocatable["cpu"] == 16_000
 
 
+def test_a_life_belongs_to_one_agent_and_another_waits_for_the_fence() -> None:
+    """It would start once more whatever the first one runs, under the same name. [C6.7, INV2]"""
+    it = Furnished()
+
+    def given(installation: str) -> RegisterNode:
+        node = registration()
+        status = msgspec.structs.replace(node.status, installation=installation)
+        return RegisterNode(msgspec.structs.replace(node, status=status))
+
+    # One from before there were names gets hers now.
+    assert it.yes(AGENT, given("one")).status.installation == "one"
+    for other in ("two", ""):
+        refused(it.ask(AGENT, given(other)), Reason.NOT_OWNER)
+    it.marked()
+    refused(it.ask(AGENT, given("two")), Reason.NOT_OWNER)
+    assert it.yes(AGENT, given("one")).status.incarnation == 1
+    it.fenced()
+    assert it.yes(AGENT, given("two")).status.incarnation == 2
+    refused(it.ask(AGENT, given("one")), Reason.NOT_OWNER)
+
+
 def test_a_registration_that_says_nothing_new_writes_nothing() -> None:
     """[A2]"""
     it = Furnished()

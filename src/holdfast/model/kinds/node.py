@@ -118,6 +118,7 @@ class NodeStatus(Part, frozen=True):
     agent_version: the version of its agent.
     address: where its agent can be reached.
     boot_id: the boot of the machine.
+    installation: which of all agents this life belongs to, by the directory that it keeps.
     images: what is on it already, to rank by.
     last_heartbeat: the last one that was written down; newer ones are kept in memory.
     conditions: each type has one writer.
@@ -130,6 +131,7 @@ class NodeStatus(Part, frozen=True):
     agent_version: str = ""
     address: str = ""
     boot_id: str = ""
+    installation: str = ""
     images: tuple[str, ...] = ()
     last_heartbeat: Timestamp | None = None
     conditions: tuple[Condition, ...] = ()
