@@ -257,6 +257,9 @@ class Queue:
             if line:
                 tenants[tenant] = line
             if entry is not None:
+                if not tenants:
+                    # A lane without anybody has no oldest.
+                    del self._ready[lane]
                 return entry
         del self._ready[lane]
         return None

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.propose.queue import BACKOFF_MAX_MS, BACKOFF_MIN_MS, Entry, Queue
+from holdfast.propose.queue import AGING_EVERY, BACKOFF_MAX_MS, BACKOFF_MIN_MS, Entry, Queue
 from holdfast.propose.report import Hope
 
 
@@ -171,3 +171,17 @@ def test_nobody_is_lost_or_taken_twice(moves: list[tuple[str, int]]) -> None:
     queue.wake_all()
     assert sorted(order(queue, 10**9)) == sorted(known - set(taken))
     assert not queue.has_ready
+
+
+def test_a_lane_that_ran_empty_does_not_spoil_the_turn_of_the_oldest() -> None:
+    """The oldest of all gets a turn now and then, also when a lane has just emptied. [V5, E2]"""
+    queue = made("a/old")
+    turns: list[str] = []
+    for number in range(3 * AGING_EVERY):
+        add(queue, f"a/urgent-{number}", lane=(True, 0))
+        taken = queue.take(0)
+        assert taken is not None
+        turns.append(taken.key[1])
+        queue.park(taken, ())
+    assert turns.index("old") < AGING_EVERY
+    assert len(set(turns)) == len(turns)
