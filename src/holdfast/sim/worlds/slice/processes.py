@@ -25,6 +25,8 @@ from holdfast.agent.words import (
     Launched,
     LookAround,
     NotLaunched,
+    Probe,
+    Probed,
 )
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect
@@ -81,10 +83,13 @@ class Held:
     __slots__ = (
         "alarm",
         "deadline_ms",
+        "death",
+        "has_struck",
         "is_running",
         "is_stopping",
         "launch",
         "process",
+        "stop_by_ms",
         "was_frozen",
     )
 
@@ -92,8 +97,9 @@ class Held:
         self.launch = launch
         self.deadline_ms = launch.deadline_ms
         self.process = Process()
-        self.is_running = self.is_stopping = False
-        self.alarm = 0
+        self.is_running = self.is_stopping = self.has_struck = False
+        # The alarms of the deadline and of the end that a stop leads to, and when that is at last.
+        self.alarm = self.death = self.stop_by_ms = 0
         # Whoever was frozen with his computer may wake after his deadline: the honest limit.
         self.was_frozen = False
 
@@ -111,6 +117,7 @@ class Processes:
         world.perform(Extend, self._extend)
         world.perform(Halt, self._halt)
         world.perform(Clear, self._clear)
+        world.perform(Probe, self._probe)
         world.perform(LookAround, self._look)
         world.power_hooks.append(self._power)
         world.faults.add("work_exit", Kind(HOST, self._work_exit))
@@ -152,6 +159,7 @@ class Processes:
         """The shim is there. It looks at the deadline before it starts anything."""
         host = cell.host
         if held.is_stopping or self._is_late(host, held):
+            held.has_struck = True
             held.process = Process(reason="DeadlinePassed")
             self._refuse(cell, held.launch, "DeadlinePassed")
             return
@@ -185,13 +193,15 @@ class Processes:
 
     def _strike(self, _number: int, host: Host, held: Held) -> None:
         if held.is_running and self._is_late(host, held):
+            # It also strikes while a stop goes on that was allowed to take longer.
+            held.has_struck = True
             self._stop(host, held, held.launch.grace_ms, "DeadlinePassed")
-        elif held.is_running and not held.is_stopping:
+        elif held.is_running:
             self._arm(host, held)
 
     def _extend(self, cell: Cell, effect: Extend) -> None:
         for held in self.table(cell.host).values():
-            if held.deadline_ms is None or held.is_stopping:
+            if held.deadline_ms is None or held.has_struck:
                 continue
             if effect.deadline_ms > held.deadline_ms:
                 # The alarm is set anew when it sounds: most deadlines are moved long before.
@@ -212,18 +222,22 @@ class Processes:
             held.is_stopping = True
 
     def _stop(self, host: Host, held: Held, grace_ms: int, why: str) -> None:
-        """Ask it, then kill it. Once stopping has begun nothing takes it back."""
+        """Ask it, then kill it. Nothing takes that back once it has begun; it may be cut short."""
+        stop_by_ms = self._now_ms(host) + grace_ms
         if held.is_stopping:
+            if stop_by_ms < held.stop_by_ms:
+                held.stop_by_ms = stop_by_ms
+                self._world.timers.cancel(host, held.death)
+                takes_ms = grace_ms + between(self._rng, *KILL_MS)
+                held.death = self._after(host, takes_ms, self._die, host, (held, SIGKILL, why))
             return
-        held.is_stopping = True
-        if held.alarm:
-            self._world.timers.cancel(host, held.alarm)
+        held.is_stopping, held.stop_by_ms = True, stop_by_ms
         stubborn = self._rng.random() * STUBBORN_ONE_IN < 1 or not grace_ms
         takes_ms = grace_ms + between(self._rng, *KILL_MS)
         signal = SIGKILL
         if not stubborn:
             takes_ms, signal = between(self._rng, 0, grace_ms), SIGTERM
-        held.alarm = self._after(host, takes_ms, self._die, host, (held, signal, why))
+        held.death = self._after(host, takes_ms, self._die, host, (held, signal, why))
 
     def _die(self, _number: int, host: Host, how: tuple[Held, int, str]) -> None:
         held, signal, why = how
@@ -249,6 +263,12 @@ class Processes:
         self._world.fact(ProcessEnded(host.name, attempt.uid, attempt.number, why))
         for cell in host.cells:
             self._tell(host, cell, Exited(attempt, held.process))
+
+    def _probe(self, cell: Cell, probe: Probe) -> None:
+        """Work that runs is well; nothing else answers."""
+        held = self.table(cell.host).get(probe.attempt)
+        is_well = held is not None and held.is_running
+        self._tell(cell.host, cell, Probed(probe.attempt, probe.kind, is_well))
 
     # Looking and clearing --------------------------------------------------------------------
 
