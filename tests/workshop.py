@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.agent.words import Attempt, Halt, Inventory, Launch, Launched, LookAround
 from holdfast.host.clock import monotonic_ms
-from holdfast.host.runtime import cgroups, limits_closing
+from holdfast.host.runtime import cgroups_found, limits_closing
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.host.runtime.runtime import Runtime
 from holdfast.host.runtime.starting import Options
@@ -173,7 +173,7 @@ def end_all(attempts: Attempts) -> None:
                 with suppress(ProcessLookupError):
                     os.kill(seen.state.shim.pid, signal.SIGKILL)
     # No agent will ever come to this directory again.
-    groups = cgroups.find(NODE, attempts.root)
+    groups = cgroups_found.find(NODE, attempts.root)
     for attempt in groups.attempts():
         limits_closing.remove(groups, attempt)
     groups.retire()

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from holdfast.agent.words import Attempt, Clear, Exited, Launched
-from holdfast.host.runtime import cgroups, devices
+from holdfast.host.runtime import cgroups, cgroups_found, devices
 from holdfast.host.runtime.cgroups import Cgroups
+from holdfast.host.runtime.limits import Limits
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.node import Device
@@ -42,7 +43,7 @@ HOG = Template(command=("/usr/bin/env", "python3", "-c", MEMORY), limits=Resourc
 @pytest.fixture
 def groups(tmp_path: Path) -> Iterator[Cgroups]:
     """The groups of the test's own agent; skipped where the machine has none to give."""
-    found = cgroups.find(NODE, tmp_path / "replicas")
+    found = cgroups_found.find(NODE, tmp_path / "replicas")
     lacking = {"cpu", "memory", "pids"} - set(found.controllers)
     if lacking:
         found.retire()
@@ -227,7 +228,7 @@ def _arguments(pid: int) -> bytes:
 def test_groups_of_an_attempt_that_nobody_holds_are_swept(groups: Cgroups, tmp_path: Path) -> None:
     """An agent died between making them and starting anything. [H2]"""
     lost = Attempt(new_uid(), 3)
-    groups.make(lost, cgroups.Limits())
+    groups.make(lost, Limits())
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:

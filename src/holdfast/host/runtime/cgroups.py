@@ -12,10 +12,7 @@ them in the first version, others in the second, and some not at all.
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import os
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,20 +21,14 @@ from pathlib import Path
 import msgspec
 
 from holdfast.agent.words import Attempt
-from holdfast.host.runtime import limits
-from holdfast.host.runtime.cgroups_mounted import Hierarchy, mounted
+from holdfast.host.runtime import cgroups_files, limits
+from holdfast.host.runtime.cgroups_mounted import Hierarchy
 from holdfast.host.runtime.limits import CPU, DEVICES, MEMORY, PIDS, Limits, Write
-from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.quantity import Resource, render
 
-PARENT = "holdfast"
-PROCS, KILL, EVENTS = "cgroup.procs", "cgroup.kill", "memory.events"
 # Killing takes a moment; a tree that has not gone by then is tried again by whoever asked.
 KILL_ROUNDS_MAX = 50
 KILL_PAUSE_S = 0.01
-PROCS_BYTES_MAX = 1 << 20
-# Below a group lie at most those that work or its container made: deeper ones are not looked for.
-DEPTH_MAX = 16
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -108,11 +99,11 @@ class Cgroups:
         if not amount:
             return limits.UNSTATED
         first, *others = limits.writes(seat.version, controller, of)
-        problem = _written(folder, first)
+        problem = cgroups_files.written(folder, first)
         if problem:
             return f"none: {problem}"
         # Without one of these the limit holds all the same, only for less than one might think.
-        missing = [it.without for it in others if _written(folder, it) and it.without]
+        missing = [it.without for it in others if cgroups_files.written(folder, it) and it.without]
         return ", ".join((f"cgroup-v{seat.version} {amount}", *missing))
 
     def _share(self, attempt: Attempt, of: Limits) -> str:
@@ -120,7 +111,7 @@ class Cgroups:
         write = limits.share_write(seat.version, of) if seat is not None else None
         if seat is None or write is None:
             return f"none: {self._lacking.get(CPU, 'nothing is set aside')}"
-        problem = _written(seat.folder / name(attempt), write)
+        problem = cgroups_files.written(seat.folder / name(attempt), write)
         share = render(Resource.CPU, of.share_milli)
         return f"none: {problem}" if problem else f"cgroup-v{seat.version} {share}"
 
@@ -130,7 +121,7 @@ class Cgroups:
             return f"none: {self._lacking[DEVICES]}"
         seat, folder = self._made(attempt, DEVICES)
         for rule in denied:
-            problem = _written(folder, Write("devices.deny", rule))
+            problem = cgroups_files.written(folder, Write("devices.deny", rule))
             if problem:
                 return f"none: {problem}"
         return f"cgroup-v{seat.version} without {len(denied)} of others"
@@ -139,10 +130,11 @@ class Cgroups:
     def entrances(self, attempt: Attempt) -> Iterator[tuple[int, ...]]:
         """What a process writes 0 to in order to be in all its groups, as open files."""
         with ExitStack() as opened:
-            paths = dict.fromkeys(s.folder / name(attempt) / PROCS for s in self._seats.values())
+            folders = dict.fromkeys(it.folder / name(attempt) for it in self._seats.values())
             fds = []
-            for path in paths:
-                if path.parent.is_dir():
+            for folder in folders:
+                if folder.is_dir():
+                    path = folder / cgroups_files.PROCS
                     fds.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
                     opened.callback(os.close, fds[-1])
             yield tuple(fds)
@@ -154,7 +146,7 @@ class Cgroups:
         seat = self._seats.get(MEMORY)
         if seat is None:
             return 0
-        file = EVENTS if seat.version == 2 else "memory.oom_control"
+        file = "memory.events" if seat.version == 2 else "memory.oom_control"
         with suppress(OSError, ValueError):
             for line in (seat.folder / name(attempt) / file).read_text("ascii").splitlines():
                 if line.startswith("oom_kill "):
@@ -164,11 +156,11 @@ class Cgroups:
     def kill(self, attempt: Attempt) -> bool:
         """Kill whatever is in its groups. True when nothing is left in any."""
         for _ in range(KILL_ROUNDS_MAX):
-            groups = [below for path in self._each(attempt) for below in _below(path)]
-            if not any(_pids(group) for group in groups):
+            groups = [it for path in self._each(attempt) for it in cgroups_files.below(path)]
+            if not any(cgroups_files.pids(group) for group in groups):
                 return True
             for group in groups:
-                _kill(group)
+                cgroups_files.kill(group)
             time.sleep(KILL_PAUSE_S)
         return False
 
@@ -176,7 +168,7 @@ class Cgroups:
         """Remove its groups, which are empty. False when one could not be, for the next sweep."""
         is_gone = True
         for path in self._each(attempt):
-            for group in reversed(_below(path)):
+            for group in reversed(cgroups_files.below(path)):
                 try:
                     group.rmdir()
                 except FileNotFoundError:
@@ -204,121 +196,3 @@ class Cgroups:
 def name(attempt: Attempt) -> str:
     """How the groups of an attempt are called."""
     return f"{attempt.uid}-{attempt.number}"
-
-
-def find(node: str, folder: Path, parent: str = PARENT, proc: Path = Path("/proc")) -> Cgroups:
-    """The groups of the agent of this node that keeps its work in this folder."""
-    if not parent or any(part in ("", ".", "..") for part in parent.split("/")):
-        rule = "must be a relative path of a control group"
-        raise Invalid(f"--cgroup: {parent!r}: {rule}", (FieldError("--cgroup", parent, rule),))
-    # Two planes on one machine may both have a node of this name, and neither may end the other's.
-    mark = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:12]
-    relative = f"{parent}/{node}-{mark}"
-    hierarchies = mounted(proc)
-    seats: dict[str, Seat] = {}
-    lacking = dict.fromkeys((CPU, MEMORY, PIDS, DEVICES), "this machine has no such control groups")
-    for hierarchy in hierarchies:
-        usable = [it for it in hierarchy.controllers if it in lacking or it == "freezer"]
-        if hierarchy.version == 2:
-            usable.append("unified")
-        if not usable:
-            continue
-        try:
-            found = _prepare(hierarchy, relative)
-        except OSError as error:
-            why = os.strerror(error.errno or errno.EIO).lower()
-            lacking.update(dict.fromkeys(usable, f"control groups cannot be made here: {why}"))
-            continue
-        for controller in usable:
-            if controller in found:
-                seats.setdefault(controller, Seat(hierarchy.version, hierarchy.root / relative))
-            else:
-                lacking[controller] = f"cgroup-v2 does not hand on {controller} here"
-    if DEVICES not in seats and "unified" in seats:
-        lacking[DEVICES] = "cgroup-v2 needs a BPF program to keep devices apart"
-    if "unified" in seats:
-        # It can kill a whole group at once, for which the first version has the freezer.
-        seats.pop("freezer", None)
-    return Cgroups(relative, hierarchies, seats, lacking)
-
-
-def _prepare(hierarchy: Hierarchy, relative: str) -> tuple[str, ...]:
-    """Make the folder that the groups will be in. Returns which controllers work in it."""
-    at = hierarchy.root
-    if hierarchy.version == 1:
-        (at / relative).mkdir(0o755, parents=True, exist_ok=True)
-        if not os.access(at / relative, os.W_OK):
-            raise PermissionError(errno.EACCES, "not writable")
-        return hierarchy.controllers
-    handed: list[str] = []
-    for part in (*relative.split("/"), ""):
-        handed = [it for it in hierarchy.controllers if _is_handed_on(at, it)]
-        if part:
-            at /= part
-            with suppress(FileExistsError):
-                at.mkdir(0o755)
-    if not os.access(at, os.W_OK):
-        raise PermissionError(errno.EACCES, "not writable")
-    return (*handed, "unified")
-
-
-def _is_handed_on(folder: Path, controller: str) -> bool:
-    with suppress(OSError):
-        (folder / "cgroup.subtree_control").write_text(f"+{controller}", "ascii")
-        return controller in (folder / "cgroup.subtree_control").read_text("ascii").split()
-    return False
-
-
-def _written(folder: Path, write: Write) -> str:
-    """What kept it from being written; empty when nothing did."""
-    try:
-        # Never made if it is missing: a plain file would take any value and enforce nothing.
-        fd = os.open(folder / write.file, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, write.value.encode("ascii"))
-        finally:
-            os.close(fd)
-    except OSError as error:
-        return f"{write.file} cannot be set: {os.strerror(error.errno or errno.EIO).lower()}"
-    return ""
-
-
-def _below(group: Path, depth: int = 0) -> list[Path]:
-    """A group and all below it, the upper ones first."""
-    found = [group]
-    if depth < DEPTH_MAX:
-        with suppress(FileNotFoundError):
-            for entry in sorted(os.scandir(group), key=lambda it: it.name):
-                if entry.is_dir(follow_symlinks=False):
-                    found += _below(Path(entry.path), depth + 1)
-    return found
-
-
-def _pids(group: Path) -> list[int]:
-    with suppress(FileNotFoundError), open(group / PROCS, "rb") as file:
-        return [int(pid) for pid in file.read(PROCS_BYTES_MAX).split() if int(pid) > 0]
-    return []
-
-
-def _kill(group: Path) -> None:
-    """Kill everything in a group; frozen first where that is how to reach all of it."""
-    if (group / KILL).exists():
-        with suppress(OSError):
-            (group / KILL).write_text("1", "ascii")
-            return
-    state = group / "freezer.state"
-    with suppress(OSError):
-        if state.exists():
-            state.write_text("FROZEN", "ascii")
-    for pid in _pids(group):
-        with suppress(OSError):
-            fd = os.pidfd_open(pid)
-            # The pid may have passed to another before that; then it is not in the group.
-            try:
-                if pid in _pids(group):
-                    signal.pidfd_send_signal(fd, signal.SIGKILL)
-            finally:
-                os.close(fd)
-    with suppress(OSError):
-        if state.exists():
-            state.write_text("THAWED", "ascii")

@@ -36,7 +36,8 @@ from holdfast.host import clock
 from holdfast.host.runtime import limits_closing, records, shim_binary
 from holdfast.host.runtime import ports as free_ports
 from holdfast.host.runtime.attempts import Attempts, Choices
-from holdfast.host.runtime.cgroups import find as find_groups
+from holdfast.host.runtime.cgroups_found import find as find_groups
+from holdfast.host.runtime.containers_awaited import Images
 from holdfast.host.runtime.following import Following
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.line import open_line
@@ -72,6 +73,7 @@ class Runtime:
         self._attempts = Attempts(folder)
         self._node, self._address, self._isolation = node, address, isolation
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
+        self._images = Images(folder, self._options.images)
         self._held: dict[Attempt, Held] = {}
         # The last `Extend`, for work that is adopted after it.
         self._until_ms: int | None = None
@@ -111,6 +113,7 @@ class Runtime:
             held.let_go()
         self._held.clear()
         await asyncio.to_thread(self._pool.shutdown)
+        self._images.close()
         if self._place is not None:
             await asyncio.to_thread(self._place.groups.retire)
 
@@ -160,7 +163,9 @@ class Runtime:
             held.ports = free_ports.choose(effect.template.ports)
             addresses = held.ports.addresses(self._address)
             held.choices = Choices(effect.namespace, effect.name, addresses, held.ports.picked)
-            near = await self._in_thread(start, effect, place, held.ports.numbers, held.choices)
+            image = await self._images.of(effect.template, place.groups)
+            numbers, choices = held.ports.numbers, held.choices
+            near = await self._in_thread(start, effect, place, numbers, choices, image)
         except StartedBefore:
             del self._held[effect.attempt]
             held.let_go()

@@ -17,14 +17,29 @@ from pathlib import Path
 import msgspec
 
 from holdfast.agent.words import Launch
-from holdfast.host.runtime import beneath, cgroups, devices, limits, limits_closing
+from holdfast.host.runtime import (
+    beneath,
+    cgroups_found,
+    containers,
+    containers_spec,
+    devices,
+    limits,
+    limits_closing,
+)
 from holdfast.host.runtime.attempts import LAUNCH, WORK, Attempts, Choices, lock
 from holdfast.host.runtime.cgroups import Cgroups
+from holdfast.host.runtime.containers_images import Image
 from holdfast.host.runtime.devices import LocalDevice
 from holdfast.host.runtime.shim_binary import ShimProgram
-from holdfast.host.runtime.surroundings import User, check_supported, surroundings, user
+from holdfast.host.runtime.surroundings import (
+    Surroundings,
+    User,
+    check_supported,
+    surroundings,
+    user,
+)
 from holdfast.model.errors import InvariantBroken, Unavailable
-from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.template import Runtime, Template
 
 # The program that we start only forks; the shim is its child.
 FORK_TIMEOUT_S = 10
@@ -46,7 +61,7 @@ class Options(msgspec.Struct, frozen=True):
     images: the directories in which root file systems of containers may lie.
     """
 
-    cgroup: str = cgroups.PARENT
+    cgroup: str = cgroups_found.PARENT
     pids_max: int = limits.PIDS_MAX
     devices: tuple[LocalDevice, ...] = ()
     images: tuple[Path, ...] = ()
@@ -63,13 +78,21 @@ class Place(msgspec.Struct, frozen=True):
     options: Options
 
 
-def start(of: Launch, place: Place, ports: Mapping[str, int], choices: Choices) -> socket.socket:
-    """Start it. Invalid, Unavailable or OSError mean that nothing runs and nothing will.
+def start(
+    of: Launch,
+    place: Place,
+    ports: Mapping[str, int],
+    choices: Choices,
+    image: Image | None = None,
+) -> socket.socket:
+    """Start it, in a container with this image if there is one.
 
-    StartedBefore means the opposite, and that nothing more was started.
+    Invalid, Unavailable or OSError mean that nothing runs and nothing will; StartedBefore means the
+    opposite, and that nothing more was started.
     """
+    of = of if image is None else containers.dressed(of, image)
     check_supported(of.template)
-    runs_as = user(of.template.user)
+    runs_as = user(of.template.user) if image is None else containers.user_of(of.template)
     attempts = place.attempts
     _make_room(of, attempts, PRIVATE if runs_as is None else PASSABLE)
     try:
@@ -77,9 +100,7 @@ def start(of: Launch, place: Place, ports: Mapping[str, int], choices: Choices) 
     except OSError as error:
         # What an earlier attempt made of its directory must not keep this one from starting.
         _log.warning("old attempts of %s cannot be removed: %s", of.name, error)
-    folder = str(attempts.root.absolute() / of.attempt.uid / str(of.attempt.number) / WORK)
-    given = devices.variables(place.options.devices, of.devices)
-    found = surroundings(of, place.node, folder, ports, runs_as.home if runs_as else "", given)
+    found = _found(of, place, ports, runs_as, image)
     with attempts.of(of.attempt) as fd, _limited(of, place) as (told, entrances):
         held = lock(fd)
         if held is None:
@@ -95,7 +116,7 @@ def start(of: Launch, place: Place, ports: Mapping[str, int], choices: Choices) 
                     return _spawn(
                         of,
                         place,
-                        runs_as,
+                        runs_as if image is None else None,
                         len(found.arguments),
                         len(found.variables),
                         (held, text, fd, cwd),
@@ -107,13 +128,37 @@ def start(of: Launch, place: Place, ports: Mapping[str, int], choices: Choices) 
             os.close(held)
 
 
+def _found(
+    of: Launch,
+    place: Place,
+    ports: Mapping[str, int],
+    runs_as: User | None,
+    image: Image | None,
+) -> Surroundings:
+    """What the shim is to run, and its variables."""
+    folder = place.attempts.root.absolute() / of.attempt.uid / str(of.attempt.number)
+    seen = str(folder / WORK) if image is None else containers_spec.DIRECTORY
+    given = devices.variables(place.options.devices, of.devices)
+    found = surroundings(of, place.node, seen, ports, runs_as.home if runs_as else "", given)
+    if image is None:
+        return found
+    group, local = place.groups.path(of.attempt), place.options.devices
+    boxing = containers.Boxing(folder, folder / WORK, group, image, runs_as, local)
+    return containers.boxed(of, boxing, found)
+
+
 @contextmanager
 def _limited(of: Launch, place: Place) -> Iterator[tuple[dict[str, str], tuple[int, ...]]]:
     """Its groups: what they enforce, and how to join them. Gone again when nothing was started."""
     wanted = limits.wanted(of.template, place.options.pids_max)
     denied = devices.denied(place.options.devices, of.devices)
+    is_boxed = of.template.runtime is Runtime.CONTAINER
     try:
-        told = place.groups.make(of.attempt, wanted, denied)
+        told = place.groups.make(of.attempt, wanted, () if is_boxed else denied)
+        if is_boxed:
+            # runc itself stays outside, and puts what it starts into the groups.
+            yield {**told, "devices": "runc, none but its own"}, ()
+            return
         with place.groups.entrances(of.attempt) as entrances:
             yield told, entrances
     except BaseException:

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.agent.words import Launch
 from holdfast.model.errors import FieldError, Invalid
-from holdfast.model.kinds.template import Runtime, Template
+from holdfast.model.kinds.template import Template
 from holdfast.model.validation.template import port_variable
 from holdfast.model.validation.text import ARGUMENT_BYTES_MAX
 
@@ -59,8 +59,6 @@ def _invalid(field: str, value: str, rule: str) -> Invalid:
 
 def check_supported(of: Template) -> None:
     """Refuse what this agent cannot do, rather than start something else than was asked for."""
-    if of.runtime is not Runtime.PROCESS:
-        raise _invalid("runtime", of.runtime.value, "this agent runs processes only")
     if not of.command or not of.command[0]:
         raise _invalid("command", "", "must name a program")
     for entry in of.env:

@@ -1,0 +1,172 @@
+"""Runs work in a container: turns a template with an image into a command for the shim.
+
+Called by `starting`. To the shim a container is work like any other: what it runs is runc, in the
+foreground, below the same init, deadline and groups. So nothing about stopping, adopting or proving
+an end is different for containers, and the kernel ends a container together with its shim.
+
+runc's bundle and its state lie on a tmpfs in a mount namespace of the work's own, above which the
+image is mounted with a writable layer. Both vanish with the work, however that ends: no mounts and
+no state are left for anybody to clean up, and no secret among the variables touches a disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from holdfast.agent.words import Launch
+from holdfast.host.runtime import cgroups, devices
+from holdfast.host.runtime.containers_images import UNSAFE, Image
+from holdfast.host.runtime.containers_spec import DIRECTORY, LOOKUPS, Container, config
+from holdfast.host.runtime.devices import LocalDevice
+from holdfast.host.runtime.surroundings import MARK, PATH_DEFAULT, Surroundings, User, user
+from holdfast.model.errors import Unavailable, invariant
+from holdfast.model.kinds.template import EnvVar, Template
+
+RUNC = "runc"
+TOOLS = (RUNC, "unshare", "mount", "sh")
+BOX, UPPER, SCRATCH = "box", "layer/upper", "layer/scratch"
+# A single variable may have 128 KiB for the kernel.
+CHUNK_BYTES = 96 * 1024
+CHUNKS_MAX = 256
+PROBE_TIMEOUT_S = 20
+_CHUNK = "HOLDFAST_BOX_"
+_OVERLAY = 'mount -t overlay -o "lowerdir=$LOWER,upperdir=$UPPER,workdir=$SCRATCH" holdfast'
+_PROBE = f'mount -t tmpfs holdfast "$BOX" && mkdir "$BOX/rootfs" && {_OVERLAY} "$BOX/rootfs"'
+
+
+class Boxing(msgspec.Struct, frozen=True):
+    """Where and as whom a container runs.
+
+    folder: the directory of the attempt.
+    group: its control group.
+    """
+
+    folder: Path
+    work: Path
+    group: str
+    image: Image
+    user: User | None
+    devices: tuple[LocalDevice, ...]
+
+
+def check(root: Path, groups: cgroups.Cgroups) -> None:
+    """Raises Unavailable unless containers can be run here, with their layers below this folder."""
+    if os.geteuid() != 0:
+        raise Unavailable("containers can be run by an agent that is root only")
+    missing = [name for name in TOOLS if shutil.which(name, path=PATH_DEFAULT) is None]
+    if missing:
+        raise Unavailable(f"containers need {', '.join(missing)}, which this node does not have")
+    if not groups.controllers:
+        raise Unavailable("runc needs control groups, and none can be made on this node")
+    if UNSAFE.search(str(root)):
+        raise Unavailable("the agent's directory has a path that no layer can be mounted from")
+    with tempfile.TemporaryDirectory(dir=root, prefix=".probe-") as made:
+        places = {it: str(Path(made, it)) for it in ("BOX", "LOWER", "UPPER", "SCRATCH")}
+        for path in places.values():
+            os.mkdir(path)
+        try:
+            tried = subprocess.run(
+                [*_unshared(), _PROBE],
+                env={"PATH": PATH_DEFAULT, **places},
+                capture_output=True,
+                text=True,
+                timeout=PROBE_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(f"whether layers can be mounted cannot be tried: {error}") from error
+    if tried.returncode != 0:
+        why = tried.stderr.strip().splitlines()
+        raise Unavailable(
+            f"layers cannot be mounted: {why[-1][:200] if why else 'no reason given'}"
+        )
+
+
+def _unshared() -> list[str]:
+    return ["unshare", "--mount", "--propagation", "slave", "sh", "-e", "-c"]
+
+
+def dressed(of: Launch, image: Image) -> Launch:
+    """The launch with what the image says where its template says nothing."""
+    # What an image says is meant literally, and not for the agent to fill in.
+    variables = (EnvVar(name, _literal(value)) for name, value in image.variables.items())
+    command = (_literal(word) for word in (*image.entrypoint, *image.command))
+    template = msgspec.structs.replace(
+        of.template,
+        env=(*variables, *of.template.env),
+        command=of.template.command or tuple(command),
+    )
+    return msgspec.structs.replace(of, template=template)
+
+
+def _literal(text: str) -> str:
+    return text.replace("$(", "$$(")
+
+
+def user_of(of: Template) -> User | None:
+    """As whom it runs: a user of the node, or any number; None is root."""
+    if not of.user.isdecimal():
+        return user(of.user)
+    number = int(of.user)
+    return User(number, number, (number,), "") if number else None
+
+
+def boxed(of: Launch, place: Boxing, found: Surroundings) -> Surroundings:
+    """What the shim is to run, so that this command runs inside the container."""
+    for path in (UPPER, SCRATCH, BOX):
+        (place.folder / path).mkdir(mode=0o700, parents=True)
+    # The root of the container is this directory, and any user may have to look into it.
+    (place.folder / UPPER).chmod(0o755)
+    working_dir = f"{DIRECTORY}/{of.template.working_dir}".rstrip("/")
+    container = Container(
+        name=of.name,
+        work=place.work,
+        working_dir=working_dir,
+        user=place.user,
+        group=place.group,
+        devices=devices.paths(place.devices, of.devices),
+        lookups=tuple(path for path in LOOKUPS if os.path.isfile(path)),
+    )
+    text = config(container, found)
+    chunks = [text[at : at + CHUNK_BYTES] for at in range(0, len(text), CHUNK_BYTES)]
+    invariant(len(chunks) <= CHUNKS_MAX, "the strings of a container are bounded by surroundings")
+    variables = {
+        "PATH": PATH_DEFAULT,
+        MARK: f"{of.attempt.uid}/{of.attempt.number}",
+        "BOX": str(place.folder / BOX),
+        "LOWER": str(place.image.root),
+        "UPPER": str(place.folder / UPPER),
+        "SCRATCH": str(place.folder / SCRATCH),
+    }
+    pairs = [os.fsencode(f"{name}={value}") for name, value in variables.items()]
+    pairs += [f"{_CHUNK}{number}=".encode() + chunk for number, chunk in enumerate(chunks)]
+    script = _script(len(chunks), cgroups.name(of.attempt))
+    return Surroundings((*_unshared(), script), tuple(os.fsdecode(pair) for pair in pairs))
+
+
+def _script(chunks: int, name: str) -> str:
+    """Mount, write down what runc is to do, and become runc."""
+    names = [f"{_CHUNK}{number}" for number in range(chunks)]
+    values = " ".join(f'"${name}"' for name in names)
+    return "\n".join(
+        (
+            'mount -t tmpfs -o mode=0700,size=16m holdfast "$BOX"',
+            'mkdir "$BOX/rootfs" "$BOX/state"',
+            f'{_OVERLAY} "$BOX/rootfs"',
+            f'printf %s {values} > "$BOX/config.json"',
+            f"unset {' '.join(names)}",
+            f'exec {RUNC} --root "$BOX/state" run --keep --bundle "$BOX" {shlex.quote(name)}',
+        )
+    )
+
+
+def inside(folder: Path, name: str, command: tuple[str, ...]) -> tuple[str, ...]:
+    """A command beside the shim's work as one inside its container, for whoever runs it there."""
+    return (RUNC, "--root", str(folder / BOX / "state"), "exec", name, *command)
