@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.agent.probes import LIVENESS_FAILED, STARTUP_FAILED
 from holdfast.agent.view import View
-from holdfast.agent.work import CRASH_LOOP, CRASH_LOOP_AFTER, Phase, Work, describe, is_over
-from holdfast.model.kinds.replica import Process, Replica
+from holdfast.agent.work import CRASH_LOOP_AFTER, Phase, Work, describe, is_over
+from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.requests import Move, ReportStage, Target
 

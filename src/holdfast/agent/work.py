@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.agent.probes import LIVENESS_FAILED, NOT_READY, STARTUP_FAILED, Health
 from holdfast.agent.words import DEADLINE_PASSED, STOPPED, Attempt, Item
-from holdfast.model.kinds.replica import Process, Replica
+from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.lifecycle import STAGES, Stage, State
@@ -26,7 +26,6 @@ RESTART_MAX_MS = 300_000
 STEADY_MS = 600_000
 # From so many quick ends in a row on it is called a crash loop.
 CRASH_LOOP_AFTER = 3
-CRASH_LOOP = "CrashLoop"
 VANISHED = "Vanished"
 _DOUBLINGS_MAX = 12
 

@@ -20,7 +20,7 @@ import msgspec
 from holdfast.correct.controller import BY_WORKLOAD, Controller, Plan, View, key_of
 from holdfast.correct.endings import BACKOFF_REASON, ending, endings, replaced_at_ms
 from holdfast.correct.workload import revision_of
-from holdfast.model.kinds.replica import Replica, TransitionRecord
+from holdfast.model.kinds.replica import CRASH_LOOP, Replica, TransitionRecord
 from holdfast.model.kinds.workload import Progress, Workload, WorkloadStatus, WorkloadType
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
@@ -125,7 +125,7 @@ def counted(workload: Workload, mine: list[Replica]) -> Progress:
         failed=states.count(State.FAILED),
         succeeded=states.count(State.SUCCEEDED),
         updated=sum(it.spec.revision == revision for it in there),
-        pending_reasons=_reasons(there, len(waiting)),
+        pending_reasons=_reasons(there, len(waiting) + sum(map(_is_looping, there))),
         last_action=_last_action(mine) or before.last_action,
         last_error=_last_error(mine, waiting) or before.last_error,
         deadline=before.deadline,
@@ -143,6 +143,18 @@ def _crashed(workload: Workload, mine: list[Replica]) -> list[Replica]:
         for ordinal, it in sorted(newest.items())
         if ordinal < workload.spec.replicas and it.status.state is State.RELEASED and endings(it)
     ]
+
+
+def _is_restart(record: TransitionRecord) -> bool:
+    """Whether it ended there and was to be started again in place."""
+    return record.from_state is record.to is State.RUNNING
+
+
+def _is_looping(replica: Replica) -> bool:
+    """Whether it waits at its node for its next start, because the last ones ended too soon."""
+    status = replica.status
+    is_over = status.state is State.RUNNING and status.stage not in _READY
+    return is_over and any(it.reason == CRASH_LOOP for it in status.transitions[-1:])
 
 
 def _reasons(there: list[Replica], crashed: int) -> dict[str, int]:
@@ -167,17 +179,20 @@ def _last_action(mine: list[Replica]) -> str:
 
 
 def _last_error(mine: list[Replica], waiting: list[Replica]) -> str:
-    """The last ending of any of its replicas, and until when the next one waits because of it."""
+    """The last ending of any of its replicas, for good or before a restart in place, and until when
+    the next one waits because of it.
+    """
     found = _newest(
         (it, record)
         for it in mine
         for record in it.status.transitions
-        if record.to in (State.FAILED, State.UNKNOWN) or record is ending(it)
+        if record.to in (State.FAILED, State.UNKNOWN) or record is ending(it) or _is_restart(record)
     )
     if found is None:
         return ""
     replica, record = found
-    sentence = f"{replica.name} became {record.to.value}: {record.reason}"
+    became = "was restarted" if _is_restart(record) else f"became {record.to.value}"
+    sentence = f"{replica.name} {became}: {record.reason}"
     if record.evidence:
         sentence += f" ({record.evidence})"
     if any(it is replica for it in waiting):

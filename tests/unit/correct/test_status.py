@@ -17,7 +17,7 @@ from holdfast.correct.status import (
     seen,
 )
 from holdfast.correct.workload import revision_of
-from holdfast.model.kinds.replica import Pending, Replica
+from holdfast.model.kinds.replica import CRASH_LOOP, Pending, Replica
 from holdfast.model.kinds.workload import RolloutStatus, Workload, WorkloadType
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, condition
@@ -102,6 +102,25 @@ def test_a_crash_loop_is_named_with_its_end() -> None:
         "CrashLoopBackoff until 2027-01-15T08:00:01Z, 1 in a row: web-0-0 became Failed: exit 1"
     )
     assert got.last_action == f"web-0-0 became Released by {AGENT}: exit 1"
+
+
+@pytest.mark.parametrize(
+    "stage, reason, is_waiting",
+    [
+        (Stage.STARTING, CRASH_LOOP, True),
+        (Stage.READY, CRASH_LOOP, False),
+        (Stage.STARTING, "Restarted", False),
+    ],
+)
+def test_a_crash_loop_in_place_is_named_and_its_last_end_told(
+    stage: Stage, reason: str, is_waiting: bool
+) -> None:
+    """Its replica stays Running all the while, so nothing else would say so. [E3, A7, A11]"""
+    step = record(State.RUNNING, AGENT, 0, State.RUNNING)
+    step = msgspec.structs.replace(step, reason=reason, evidence="attempt 2: exit code 3")
+    got = counted(workload(1), [replica(State.RUNNING, stage=stage, transitions=(step,))])
+    assert got.pending_reasons == ({"CrashLoopBackoff": 1} if is_waiting else {})
+    assert got.last_error == f"web-0-0 was restarted: {reason} (attempt 2: exit code 3)"
 
 
 def test_the_last_error_stays_when_its_replica_is_gone() -> None:

@@ -147,6 +147,10 @@ class Pending(Part, frozen=True):
     owner: str = ""
 
 
+# The reason of a restart in place that follows several others that came too soon.
+CRASH_LOOP = "CrashLoop"
+
+
 class TransitionRecord(Part, frozen=True):
     """One step of its life: who moved it, when, from which revision and on what evidence.
 
