@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from bench import slice_sim
 from bench.harness import figure, percentile
 from holdfast.host.client.following import Listed, follow
 from holdfast.model.kinds.replica import Replica
@@ -180,6 +181,7 @@ def live() -> None:
 
 
 def main() -> None:
+    slice_sim.main()
     live()
 
 

@@ -1,0 +1,60 @@
+"""One replica end to end: how many simulated hours a minute of CPU passes, with all checkers."""
+
+from __future__ import annotations
+
+import time
+
+from bench.harness import figure
+from bench.sim import bare_heap
+from holdfast.model.errors import invariant
+from holdfast.sim.run import Report, Scenario, run
+from holdfast.sim.worlds.slice.scenario import CALM, NODES, SCENARIO
+
+SEEDS = (0, 3, 5)
+REPEAT = 3
+MS_PER_HOUR = 3_600_000
+
+
+def _timed(scenario: Scenario, seed: int) -> tuple[float, Report]:
+    """The best of a few runs of one seed, which are all the same run."""
+    best_s, report = float("inf"), None
+    for _ in range(REPEAT):
+        began = time.process_time()
+        report = run(scenario, seed)
+        best_s = min(best_s, time.process_time() - began)
+    invariant(report is not None and report.broken is None, f"the world broke: {report}")
+    return best_s, report  # type: ignore[return-value]
+
+
+def _bare_s(events: int) -> float:
+    began = time.process_time()
+    bare_heap(events)
+    return time.process_time() - began
+
+
+def simulated(name: str, scenario: Scenario, goal: str | None) -> None:
+    """Twenty nodes, two servers, a scheduler, two teams of controllers, and every checker."""
+    runs = [_timed(scenario, seed) for seed in SEEDS]
+    hours = sum(report.virtual_ms for _, report in runs) / MS_PER_HOUR
+    events = sum(report.events for _, report in runs)
+    figure(
+        name,
+        hours / (sum(seconds for seconds, _ in runs) / 60),
+        "h/min",
+        goal=goal,
+        peer="as many events through a bare heap",
+        peer_value=hours / (_bare_s(events) / 60),
+        nodes=NODES,
+        events=events,
+        faults=sum(report.faults() for _, report in runs),
+    )
+
+
+def main() -> None:
+    """Part of `bench.slice`, and on its own where no plane can be started."""
+    simulated(f"sim.hours_per_cpu_min.n{NODES}", SCENARIO, ">= 25")
+    simulated(f"sim.calm.hours_per_cpu_min.n{NODES}", CALM, None)
+
+
+if __name__ == "__main__":
+    main()
