@@ -106,7 +106,7 @@ def run(
 ) -> Report:
     """Run once. With `tell`, a violation's story is fetched by a second run with a full trace."""
     world = World(seed, full_trace=full_trace)
-    broken = _play(scenario, world, plan)
+    broken = attempt(scenario, world, plan)
     if broken is not None and tell and not full_trace:
         told = run(scenario, seed, plan, full_trace=True)
         story = told.story
@@ -127,7 +127,8 @@ def run(
     )
 
 
-def _play(scenario: Scenario, world: World, plan: Plan | None) -> Broken | None:
+def attempt(scenario: Scenario, world: World, plan: Plan | None = None) -> Broken | None:
+    """Play in a world of the caller's, who can look at it afterwards; what broke, if anything."""
     try:
         play(scenario, world, plan)
     except Violation as violation:

@@ -5,7 +5,7 @@ python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO --see
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.commit.authority import Authority
@@ -88,7 +88,6 @@ HAZARDS = (
 
 def furnish(keyspace: Keyspace, seed: int, cpu: str = "8") -> None:
     """What is there before anything goes wrong: regions, tenants, quotas, priorities."""
-    authority = Authority(stream(seed, "furnish"), keyspace)
     cohort = QuotaSpec(
         cohort="house", hard={"cpu": cpu, "gpu": "3"}, borrowing={"cpu": "4", "gpu": "1"}
     )
@@ -99,6 +98,12 @@ def furnish(keyspace: Keyspace, seed: int, cpu: str = "8") -> None:
         *(Tenant(ObjectMeta(name=tenant)) for tenant in TENANTS),
         *(Quota(ObjectMeta(name="default", namespace=t), spec=cohort) for t in TENANTS),
     )
+    admit(keyspace, seed, objects)
+
+
+def admit(keyspace: Keyspace, seed: int, objects: Sequence[Object]) -> None:
+    """Let an operator have created these before the run begins."""
+    authority = Authority(stream(seed, "furnish"), keyspace)
     for call, obj in enumerate(objects, start=1):
         _settle(authority, keyspace, Asked(call, ADMIN, Create(obj)))
 

@@ -1,0 +1,166 @@
+"""Who acts on the stage besides the product: its operator, a rival, and who empties nodes.
+
+They are hands: they look at the store and ask the servers, each act until it has an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.model.kinds.node import Node, NodeDrain
+from holdfast.model.kinds.placement import Placement
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.template import DeviceRequest, Resources, Template
+from holdfast.model.kinds.workload import Workload, WorkloadSpec
+from holdfast.model.lifecycle import CHARGED, State
+from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.requests import Accepted, Bind, Create, Update
+from holdfast.model.time import Instant
+from holdfast.sim.cell import Seat
+from holdfast.sim.worlds.authority.hands import Hand, meant, target
+from holdfast.sim.worlds.authority.looks import Look
+from holdfast.sim.worlds.authority.menders import DrainHand
+from holdfast.sim.worlds.slice.people import Customer
+
+RIVAL = "system:scheduler:rival"
+
+
+def wants(
+    name: str,
+    tenant: str,
+    *,
+    replicas: int = 1,
+    cpu: str = "1",
+    gpus: int = 0,
+    priority: str = "",
+    residency: str = "",
+    pool: str = "",
+    node: str = "",
+) -> dict[str, Any]:
+    """The act of making a workload, as JSON. `node` is the label of the only node that does."""
+    return {
+        "do": "make",
+        "name": name,
+        "tenant": tenant,
+        "replicas": replicas,
+        "cpu": cpu,
+        "gpus": gpus,
+        "priority": priority,
+        "residency": residency,
+        "pool": pool,
+        "node": node,
+    }
+
+
+class Steady(Hand):
+    """Acts on what it sees now and on nothing else: an example needs no whims."""
+
+    def chance(self, one_in: int) -> bool:
+        return False
+
+
+class Patron(Steady, Customer):
+    """The operator of the stage: makes, scales, cordons, drains, by name."""
+
+    period_ms = 200
+
+    def heard(self, request: Any, answer: Any) -> None:
+        if isinstance(answer, Accepted) and self._acts:
+            self._acts.pop(0)
+
+    def _request(self, look: Look, act: dict[str, Any]) -> Any:
+        match act["do"]:
+            case "make":
+                return Create(_workload(act))
+            case "scale":
+                return _scaled(look, act["name"], act["replicas"])
+            case "free":
+                return _freed(look, act["among"])
+            case _:
+                return _judged(look, act)
+
+
+def _workload(act: dict[str, Any]) -> Workload:
+    gpus = act["gpus"]
+    placement = Placement(
+        residency=act["residency"],
+        pool=act["pool"],
+        node_selector={"name": act["node"]} if act["node"] else {},
+    )
+    template = Template(
+        command=("work",),
+        resources=Resources(cpu=act["cpu"], memory="1Gi"),
+        devices=(DeviceRequest(device_class="gpu", count=gpus),) if gpus else (),
+        placement=placement,
+        priority_class=act["priority"],
+        grace_seconds=1,
+    )
+    metadata = ObjectMeta(name=act["name"], namespace=act["tenant"])
+    return Workload(metadata, spec=WorkloadSpec(replicas=act["replicas"], template=template))
+
+
+def _scaled(look: Look, name: str, replicas: int) -> Update | None:
+    for workload in look.all(Workload):
+        if workload.name == name:
+            return Update(_with(workload, replicas=replicas))
+    return None
+
+
+def _freed(look: Look, among: list[str]) -> Update | None:
+    """Scale the one of these to nothing that has got its place."""
+    for replica in look.all(Replica):
+        if replica.spec.workload in among and replica.status.state in CHARGED:
+            return _scaled(look, replica.spec.workload, 0)
+    return None
+
+
+def _judged(look: Look, act: dict[str, Any]) -> Update | None:
+    node = look.get(Node, "", act["node"])
+    if node is None:
+        return None
+    if act["do"] == "drain":
+        return Update(_with(node, drain=NodeDrain("maintenance")))
+    return Update(_with(node, cordoned=act["do"] == "cordon"))
+
+
+def _with(obj: Object, **changes: Any) -> Object:
+    spec = msgspec.structs.replace(obj.spec, **changes)  # type: ignore[attr-defined]
+    return msgspec.structs.replace(obj, spec=spec)
+
+
+class Rival(Steady):
+    """A scheduler that is told which replica to put where, and does nothing else."""
+
+    period_ms = 200
+    scope = "scheduler:rival"
+
+    def __init__(self, seat: Seat, identity: str) -> None:
+        super().__init__(seat, identity)
+        self._wanted: list[dict[str, Any]] = []
+
+    def prompted(self, body: dict[str, Any]) -> None:
+        self._wanted.append(body)
+
+    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+        for wanted in self._wanted:
+            node = look.get(Node, "", wanted["node"])
+            for replica in look.all(Replica):
+                if node is None or replica.name != wanted["replica"]:
+                    continue
+                if replica.status.state is State.PENDING:
+                    intent = meant(replica, f"bind-{node.name}", self.identity)
+                    uid = node.metadata.uid
+                    yield Bind(target(replica), node.name, uid, self.term, operation=intent)
+
+    def heard(self, request: Any, answer: Any) -> None:
+        if isinstance(request, Bind) and isinstance(answer, Accepted):
+            self._wanted = [it for it in self._wanted if it["replica"] != request.target.name]
+
+
+class Drainer(Steady, DrainHand):
+    """Empties nodes that are drained, at once."""
+
+    period_ms = 500

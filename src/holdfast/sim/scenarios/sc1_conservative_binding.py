@@ -1,0 +1,168 @@
+"""Nothing is bound before everything that a bind needs has answered.
+
+fraud-batch wants a GPU in eu-central. node-gpu-7 would do, but its heartbeat is late; when it is
+heard again, the store that keeps the quota ledger answers slowly. Later fraud-late wants a GPU, and
+the one it is being bound to is taken by somebody else meanwhile.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.lifecycle import CHARGED
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Bind
+from holdfast.sim.randomness import between
+from holdfast.sim.run import Scenario
+from holdfast.sim.scenarios.cues import prompt, strike
+from holdfast.sim.scenarios.expecting import Expect, Unmet, demand
+from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.stage import PATRON, RIVAL_CELL, Stage
+from holdfast.sim.scenarios.story import Bound, Judged, Moment, Sent, Story
+from holdfast.sim.world import World
+
+EARLY, LATE = "fraud-batch-0-0", "fraud-late-0-0"
+NODE = "node-gpu-7"
+WHOLE = 1_000
+SILENT_AT_MS, WANTED_AT_MS = 14_000, 23_500
+FREED_AT_MS, CONTEST_AT_MS, END_MS = 60_000, 72_000, 100_000
+
+
+def build(world: World) -> None:
+    stage = Stage(world, {"fraud": {"cpu": "16", "gpu": "1"}})
+    stage.scheduler("main")
+    stage.rival()
+    for name in (NODE, "node-gpu-8"):
+        stage.node(name, pool="gpu", gpus=1)
+    stage.node("node-us-1", region="us-west", pool="gpu", gpus=1)
+    stage.node("node-a")
+    stage.act(10_000, wants("hog", "analytics", gpus=1, node="node-gpu-8"))
+    _late_and_slow(stage)
+    _taken_meanwhile(stage)
+    stage.ready(EXPECTS)
+
+
+def _late_and_slow(stage: Stage) -> None:
+    """The heartbeat comes several seconds late, and then the ledger takes its time."""
+    rng, story = stage.rng, stage.story
+    stage.fault(SILENT_AT_MS, "cut", NODE, peer="*", for_ms=between(rng, 10_000, 12_000))
+    stage.act(WANTED_AT_MS, wants("fraud-batch", "fraud", gpus=1, residency="eu"))
+    slow_ms = between(rng, 1_500, 6_500)
+
+    def slow(world: World) -> None:
+        now_ms = world.now_us // 1000
+        story.marks["heard"], story.marks["answers"] = now_ms, now_ms + slow_ms
+        strike(world, "store_stall", "store", for_ms=slow_ms)
+
+    stage.cue(lambda it: it.at_ms > WANTED_AT_MS and _is_ready(it), slow)
+
+
+def _is_ready(moment: Moment) -> bool:
+    what = moment.what
+    return isinstance(what, Judged) and what.node == NODE and what.phase is NodePhase.READY
+
+
+def _taken_meanwhile(stage: Stage) -> None:
+    """While the bind is on its way, somebody else takes that very GPU."""
+    for name in ("hog", "fraud-batch"):
+        stage.act(FREED_AT_MS, {"do": "scale", "name": name, "replicas": 0})
+    delay_ms = between(stage.rng, 1_600, 2_400)
+    begin_ms = CONTEST_AT_MS - 500
+    stage.fault(begin_ms, "delay", "main", peer="*", for_ms=12_000, amount=delay_ms)
+    stage.act(CONTEST_AT_MS, wants("fraud-late", "fraud", gpus=1, residency="eu"))
+
+    def contend(world: World) -> None:
+        (first, *_) = stage.story.binds(LATE)
+        node = first.what.request.node
+        prompt(world, PATRON, wants("quick", "analytics", gpus=1, node=node))
+        prompt(world, RIVAL_CELL, {"replica": "quick-0-0", "node": node})
+
+    stage.cue(lambda it: _asks_for(it, LATE), contend)
+
+
+def _asks_for(moment: Moment, name: str) -> bool:
+    what = moment.what
+    return (
+        isinstance(what, Sent)
+        and isinstance(what.request, Bind)
+        and what.request.target.name == name
+    )
+
+
+# The sentences ------------------------------------------------------------------------------------
+
+
+def _not_before_the_quota(story: Story) -> str:
+    bounds = story.bounds(EARLY)
+    demand(bounds, f"{EARLY} was never bound")
+    at_ms, answers_ms = bounds[0].at_ms, story.marks["answers"]
+    demand(at_ms >= answers_ms, f"bound at {at_ms} ms, the ledger answered at {answers_ms} ms")
+    demand(bounds[0].what.charged, f"{EARLY} was bound in a revision without its quota")
+    return f"the ledger answered at {answers_ms} ms, the bind is of {at_ms} ms and charges it"
+
+
+def _waits_with_a_reason(story: Story) -> str:
+    waits = [it for it in story.waits(EARLY) if it.at_ms < story.marks.get("heard", 0)]
+    demand(waits, f"{EARLY} did not say why it waits before its node was heard again")
+    pending = waits[-1].what.pending
+    demand(Reason.NODE_NOT_READY.value in pending.reasons, f"its reasons are {pending.reasons}")
+    demand(pending.next_wake is not None, "it does not say when it is tried again")
+    demand(pending.since is not None and pending.since <= pending.next_wake, "it looks back")
+    return f"{pending.message}; next look by {pending.next_wake:%H:%M:%S}"
+
+
+def _one_bind(story: Story) -> str:
+    bounds = story.bounds(EARLY)
+    nodes = [it.what.node for it in bounds]
+    demand(nodes == [NODE], f"{EARLY} was bound to {nodes}")
+    demand(bounds[0].at_ms >= story.marks["heard"], "it was bound before its node was heard")
+    return f"one bind, to {NODE}, at {bounds[0].at_ms} ms"
+
+
+def _next_candidate(story: Story) -> str:
+    asked = [it.what.request.node for it in story.binds(LATE, "main")]
+    refused = [it.what.answer for it in story.answers(LATE, "main")]
+    demand(refused, f"nothing became known of the bind of {LATE}")
+    first = refused[0]
+    demand(isinstance(first, Refusal), f"the bind to the GPU that was taken came to {first!r}")
+    demand(first.reason is Reason.DEVICE_TAKEN, f"it was refused with {first.reason.value}")
+    nodes = [it.what.node for it in story.bounds(LATE)]
+    demand(len(nodes) == 1 and nodes[0] != asked[0], f"asked for {asked}, bound to {nodes}")
+    return f"{asked[0]} was refused with DeviceTaken, then {nodes[0]} was asked for and given"
+
+
+def _one_owner(story: Story) -> str:
+    owners: dict[tuple[str, str], int] = {}
+    for replica in story.books.all("objects/replicas/"):
+        binding = replica.status.binding
+        if binding is None or replica.status.state not in CHARGED:
+            continue
+        for share in binding.devices:
+            place = (binding.node, share.device)
+            owners[place] = owners.get(place, 0) + share.milli
+            if owners[place] > WHOLE:
+                raise Unmet(f"{place[1]} of {place[0]} has two owners")
+    given = story.all(Bound, lambda it: bool(it.replica.status.binding.devices))
+    return f"{len(given)} owners of a GPU, one after the other" if len(given) > 1 else ""
+
+
+EXPECTS = (
+    Expect("sc1.quota-first", "No bind before the quota answers.", _not_before_the_quota),
+    Expect(
+        "sc1.says-why", "The replica is Pending with reason and next wake-up.", _waits_with_a_reason
+    ),
+    Expect("sc1.one-bind", "Once both arrive, there is one bind.", _one_bind),
+    Expect(
+        "sc1.next-candidate",
+        "With the GPU taken meanwhile, the bind is refused with DeviceTaken "
+        "and the next candidate tried.",
+        _next_candidate,
+    ),
+    Expect("sc1.one-owner", "The GPU never has two owners.", _one_owner, always=True),
+)
+
+SCENARIO = Scenario(
+    name="holdfast.sim.scenarios.sc1_conservative_binding:SCENARIO",
+    build=build,
+    faults_ms=END_MS,
+    settle_ms=20_000,
+)

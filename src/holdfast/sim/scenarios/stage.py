@@ -1,0 +1,195 @@
+"""The stage of a worked example: a whole plane of production machines, small and brisk.
+
+Two servers over one store, a team of controllers, agents with their process tables; schedulers,
+nodes and people as the example needs them. Whatever an example is about, the laws of the other
+worlds hold on its stage: INV1 to INV7, INV11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.facts import Facts
+from holdfast.commit.context import Settings
+from holdfast.correct.registry import all_controllers
+from holdfast.correct.team import Team
+from holdfast.model import keys
+from holdfast.model.fence import FenceTiming
+from holdfast.model.kinds.node import Device
+from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
+from holdfast.model.kinds.quota import Quota, QuotaSpec
+from holdfast.model.kinds.region import Region, RegionSpec
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.meta import Object, ObjectMeta
+from holdfast.observe.news import SERVERS
+from holdfast.propose.scheduler import Scheduler
+from holdfast.sim.cell import Cell, Seat
+from holdfast.sim.plan import Act, Fault, Plan
+from holdfast.sim.scenarios.cues import Cues, Then, When
+from holdfast.sim.scenarios.expecting import Expect, Expectations
+from holdfast.sim.scenarios.people import RIVAL, Drainer, Patron, Rival
+from holdfast.sim.scenarios.story import Stall, Story, doored
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.books import Books, Held
+from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
+from holdfast.sim.worlds.authority.hands import Tell
+from holdfast.sim.worlds.authority.laws import Lawful, Owned
+from holdfast.sim.worlds.authority.rogues import ADMIN
+from holdfast.sim.worlds.authority.scenario import admit
+from holdfast.sim.worlds.authority.witness import Audited, Kept, Once
+from holdfast.sim.worlds.slice.checks import OneCopy, Proven
+from holdfast.sim.worlds.slice.overheard import overheard
+from holdfast.sim.worlds.slice.processes import Processes
+from holdfast.sim.worlds.slice.servers import SimServer
+from holdfast.store.memory import Keyspace
+
+SERVER_NAMES = ("server-1", "server-2")
+PATRON = "patron"
+RIVAL_CELL = "rival"
+# A renewal every 4 s: a node is Suspect after 8 s of silence and marked after 14.
+TIMING = FenceTiming(self_stop_after_ms=12_000, grace_ms=5_000, fence_after_ms=24_000)
+SUSPECT_MS, MARK_MS = 8_000, 14_000
+RESYNC_MS = 60_000
+# Everything that a plane needs to come up has happened by then.
+READY_MS = 10_000
+TENANTS = ("risk", "billing", "search", "fraud", "analytics")
+
+
+def platform(quotas: dict[str, dict[str, str]]) -> tuple[Object, ...]:
+    """Regions, tenants and classes of the reference platform, with these quotas by tenant."""
+    regions = (("us-west", "us"), ("eu-central", "eu"))
+    return (
+        *(
+            Region(ObjectMeta(name=name), spec=RegionSpec(jurisdictions=(law,)))
+            for name, law in regions
+        ),
+        PriorityClass(ObjectMeta(name="urgent"), spec=PriorityClassSpec(value=100, urgent=True)),
+        *(Tenant(ObjectMeta(name=tenant)) for tenant in TENANTS),
+        *(
+            Quota(ObjectMeta(name="default", namespace=tenant), spec=QuotaSpec(hard=dict(hard)))
+            for tenant, hard in quotas.items()
+        ),
+    )
+
+
+class Stage:
+    """See the module's docstring. Call `ready` last."""
+
+    def __init__(self, world: World, quotas: dict[str, dict[str, str]] | None = None) -> None:
+        self.world = world
+        # What the seed draws for the example itself: by how much somebody is late.
+        self.rng: Random = world.rng("stage")
+        self.keyspace = Keyspace()
+        admit(self.keyspace, world.seed, platform(quotas or {}))
+        world.add_store(keyspace=self.keyspace)
+        world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+        world.perform(Stall, self._stall)
+        self.processes = Processes(world)
+        settings = Settings(fence=TIMING)
+        for name in SERVER_NAMES:
+            identity = f"system:server:{name}"
+            world.add(
+                name, lambda seat: SimServer(seat, settings), store="store", identity=identity
+            )
+        world.balance(SERVERS, SERVER_NAMES)
+        world.balance(HANDS_SERVERS, SERVER_NAMES)
+        world.add("controllers", overheard("", _team), identity="system:controllers")
+        world.add(PATRON, lambda seat: Patron(seat, ADMIN.name), store="store", identity=ADMIN)
+        self.books = Books()
+        self.story = Story(self.books)
+        self.cues = Cues(self.story)
+
+    # Who is there --------------------------------------------------------------------------------
+
+    def scheduler(
+        self, name: str, *, scope: str = "", stall: tuple[int, Stall] | None = None
+    ) -> Cell:
+        """A scheduler in a cell of its own name; `stall` as in `story.Door`."""
+        identity = f"system:scheduler:{name}"
+        make: Callable[[Seat], Scheduler] = lambda seat: Scheduler(  # noqa: E731
+            name, seat.rng, scope=scope, resync_ms=RESYNC_MS
+        )
+        factory = doored(name, overheard(identity, make), stall)
+        return self.world.add(name, factory, identity=identity)
+
+    def node(
+        self,
+        name: str,
+        *,
+        region: str = "eu-central",
+        zone: str = "a",
+        pool: str = "general",
+        cpu: str = "8",
+        gpus: int = 0,
+    ) -> None:
+        """A node whose label `name` is its own name."""
+        devices = tuple(
+            Device(id=f"gpu-{number}", device_class="gpu", memory="40Gi") for number in range(gpus)
+        )
+        facts = Facts(
+            region=region,
+            zone=f"{region}-{zone}",
+            pool=pool,
+            labels={"name": name},
+            capacity={"cpu": cpu, "memory": "64Gi"},
+            devices=devices,
+        )
+        identity = f"system:node:{name}"
+        make: Callable[[Seat], Agent] = lambda seat: Agent(name, facts, seat.rng)  # noqa: E731
+        self.world.add(name, overheard(identity, make), identity=identity)
+
+    def rival(self) -> None:
+        self.world.add(RIVAL_CELL, lambda seat: Rival(seat, RIVAL), store="store", identity=RIVAL)
+
+    def drainer(self) -> None:
+        name = "system:controller:drain"
+        self.world.add("drainer", lambda seat: Drainer(seat, name), store="store", identity=name)
+
+    # What happens --------------------------------------------------------------------------------
+
+    def act(self, at_ms: int, body: dict[str, Any], who: str = PATRON) -> None:
+        """Somebody does something at a time."""
+        self.world.follow(Plan(0, 0, acts=(Act(at_ms, who, body),)))
+
+    def fault(self, at_ms: int, kind: str, target: str, **more: Any) -> None:
+        """A fault by the clock."""
+        self.world.faults.schedule(Fault(at_ms, kind, target, **more))
+
+    def cue(self, when: When, then: Then, times: int = 1) -> None:
+        self.cues.add(when, then, times)
+
+    def at(self, at_ms: int, then: Then) -> None:
+        """Something else at a time."""
+        self.world.post(at_ms * 1000, lambda _number, _a, _b: then(self.world), None, None)
+
+    def _stall(self, cell: Cell, effect: Stall) -> None:
+        world = self.world
+        world.inject("stall")
+        if not effect.clock_stops:
+            world.pause_for(cell, effect.for_ms)
+            return
+        world.freeze(cell.host, clock_stops=True)
+        world.post(
+            world.now_us + effect.for_ms * 1000,
+            lambda _number, host, _: world.thaw(host),
+            cell.host,
+            None,
+        )
+
+    def ready(self, expects: Sequence[Expect]) -> None:
+        """Let the checkers in, the sentences before the laws: they say more."""
+        records = tuple(self.keyspace.range("", keys.END).records)
+        books = self.books
+        books.learn(records)
+        world = self.world
+        world.check(books, self.story, Expectations(self.story, expects), self.cues)
+        world.check(Held(books), Lawful(books), Owned(books, status=True))
+        world.check(OneCopy(books, self.processes), Proven(books, self.processes))
+        world.check(Kept(books, records), Once(books), Audited())
+
+
+def _team(seat: Seat) -> Team:
+    return Team(all_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)

@@ -1,0 +1,318 @@
+"""What happened in a worked example, in order: the evidence by which its sentences are judged.
+
+A `Door` stands before each scheduler and tells what it asks and what it is answered; the store's
+commits tell the rest. Nobody on the stage can read this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.kinds.replica import Pending, Replica
+from holdfast.model.lifecycle import State
+from holdfast.model.machine import Answered, Ask, Machine
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Accepted, Bind
+from holdfast.model.time import Instant
+from holdfast.observe.news import Get
+from holdfast.sim.cell import Seat
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.books import Books
+from holdfast.sim.worlds.authority.hands import Tell
+from holdfast.sim.worlds.authority.laws import same, steps_of
+
+
+_LEDGERS = "ledgers/node/"
+_QUOTAS = "ledgers/quota/"
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A fact: this is on its way to the servers."""
+
+    who: str
+    request: Any
+
+    def __repr__(self) -> str:
+        return f"{self.who} asks for {_words(self.request)}"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A fact: this is what came back."""
+
+    who: str
+    request: Any
+    answer: Any
+
+    def __repr__(self) -> str:
+        return f"{self.who} is told of {_words(self.request)}: {_verdict(self.answer)}"
+
+
+class Stall(msgspec.Struct, frozen=True):
+    """An effect of the stage alone: stand still from here on, perhaps with the clock."""
+
+    for_ms: int
+    clock_stops: bool
+
+
+class Door:
+    """A machine that steps a scheduler and tells what passes.
+
+    `stall` makes it stand still once, in the midst of a batch: after so many binds of one step and
+    before the others, which go out when it wakes.
+    """
+
+    def __init__(self, who: str, machine: Machine, stall: tuple[int, Stall] | None = None) -> None:
+        self.who, self.machine = who, machine
+        self._stall = stall
+        self._asked: dict[int, Ask] = {}
+        self._rest: list[Any] = []
+
+    @property
+    def missed(self) -> int:
+        """How much only a resync brought to light, as the machine itself counts it."""
+        missed: int = self.machine.missed  # type: ignore[attr-defined]
+        return missed
+
+    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        told: list[Any] = []
+        if isinstance(stimulus, Answered):
+            asked = self._asked.pop(stimulus.call, None)
+            if asked is not None:
+                told.append(Tell(Told(self.who, asked.body, stimulus.body)))
+        effects = [*self._rest, *self.machine.step(stimulus, now)]
+        self._rest = []
+        effects = self._stalled(effects)
+        for effect in effects:
+            if isinstance(effect, Ask):
+                self._asked[effect.call] = effect
+                told.append(Tell(Sent(self.who, effect.body)))
+            told.append(effect)
+        return told
+
+    def _stalled(self, effects: list[Any]) -> list[Any]:
+        binds = [i for i, it in enumerate(effects) if isinstance(it, Ask) and _is_bind(it)]
+        if self._stall is None or len(binds) <= self._stall[0]:
+            return effects
+        (count, stall), self._stall = self._stall, None
+        place = binds[count]
+        self._rest = effects[place:]
+        return [*effects[:place], stall]
+
+
+def doored(
+    who: str, make: Callable[[Seat], Machine], stall: tuple[int, Stall] | None = None
+) -> Callable[[Seat], Door]:
+    """A factory of machines with a door."""
+    return lambda seat: Door(who, make(seat), stall)
+
+
+def _is_bind(ask: Ask) -> bool:
+    return isinstance(ask.body, Bind)
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """One entry of the story: when, as of which revision, and a fact or a change."""
+
+    at_ms: int
+    revision: int
+    what: Any
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """A change: a replica has its place. `charged` says that a quota ledger changed with it."""
+
+    replica: Replica
+    charged: bool
+
+    @property
+    def node(self) -> str:
+        binding = self.replica.status.binding
+        return binding.node if binding is not None else ""
+
+    def __repr__(self) -> str:
+        binding = self.replica.status.binding
+        by = f"{binding.by} under epoch {binding.epoch}" if binding is not None else "nobody"
+        return f"{self.replica.name} is bound to {self.node} by {by}"
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A change: a replica came into being or went another step of its life."""
+
+    name: str
+    uid: str
+    state: State
+
+    def __repr__(self) -> str:
+        return f"{self.name} is {self.state.value}"
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """A change: a replica says why it waits."""
+
+    name: str
+    pending: Pending
+
+    def __repr__(self) -> str:
+        wake = self.pending.next_wake
+        until = f"; next look by {wake:%H:%M:%S}" if wake is not None else ""
+        return f"{self.name} waits: {self.pending.message} {dict(self.pending.reasons)}{until}"
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """A change: what may be believed about a node."""
+
+    node: str
+    phase: NodePhase
+    is_open: bool
+
+    def __repr__(self) -> str:
+        return f"node {self.node} is {self.phase.value}{'' if self.is_open else ' and shut'}"
+
+
+class Story(Checker):
+    """See the module's docstring. `moments` has everything; the rest are ways to look at it."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self.moments: list[Moment] = []
+        # Moments that the stage itself names, such as the end of a slow spell.
+        self.marks: dict[str, int] = {}
+        # Numbers that the stage reads off its machines at certain moments.
+        self.counts: dict[str, int] = {}
+        # The revisions of each node's ledger.
+        self.ledgers: dict[str, list[int]] = {}
+        self._judged: dict[str, Judged] = {}
+
+    def _add(self, world: World, what: Any, revision: int = 0) -> None:
+        self.moments.append(Moment(world.now_us // 1000, revision, what))
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        if isinstance(fact, Sent | Told):
+            self._add(world, fact)
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, old, new in self.books.changed("objects/replicas/"):
+            if isinstance(new, Replica):
+                self._replica(world, commit.revision, old if same(old, new) else None, new)
+        for key, _, _ in self.books.changed(_LEDGERS):
+            self.ledgers.setdefault(key.removeprefix(_LEDGERS), []).append(commit.revision)
+        for _, _, new in self.books.changed("objects/nodes/"):
+            if new is None:
+                continue
+            is_open = not (new.spec.cordoned or new.spec.drain is not None or new.spec.taints)
+            judged = Judged(new.name, new.status.phase, is_open)
+            if self._judged.get(new.name) != judged:
+                self._judged[new.name] = judged
+                self._add(world, judged, commit.revision)
+
+    def _replica(self, world: World, revision: int, old: Replica | None, new: Replica) -> None:
+        for step in steps_of(old, new):
+            if step.to is State.BOUND:
+                charged = any(self.books.changed(_QUOTAS))
+                self._add(world, Bound(new, charged), revision)
+            else:
+                self._add(world, Moved(new.name, new.metadata.uid, step.to), revision)
+        pending = new.status.pending
+        if pending is not None and (old is None or old.status.pending != pending):
+            self._add(world, Waits(new.name, pending), revision)
+
+    # Ways to look at it --------------------------------------------------------------------------
+
+    def all(self, kind: type[Any], where: Callable[[Any], bool] | None = None) -> list[Moment]:
+        """Every moment of a kind, in order."""
+        return [
+            it for it in self.moments if isinstance(it.what, kind) and (not where or where(it.what))
+        ]
+
+    def last(self, kind: type[Any], where: Callable[[Any], bool] | None = None) -> Moment | None:
+        found = self.all(kind, where)
+        return found[-1] if found else None
+
+    def bounds(self, name: str) -> list[Moment]:
+        """Every bind of a replica that was committed."""
+        return self.all(Bound, lambda it: it.replica.name == name)
+
+    def binds(self, name: str, who: str = "") -> list[Moment]:
+        """Every bind of a replica that was asked for."""
+        return self.all(
+            Sent,
+            lambda it: (
+                isinstance(it.request, Bind)
+                and it.request.target.name == name
+                and (not who or it.who == who)
+            ),
+        )
+
+    def answers(self, name: str, who: str = "") -> list[Moment]:
+        """Every answer to a bind of a replica."""
+        return self.all(
+            Told,
+            lambda it: (
+                isinstance(it.request, Bind)
+                and it.request.target.name == name
+                and (not who or it.who == who)
+            ),
+        )
+
+    def reads(self, name: str) -> list[Moment]:
+        """Every time a scheduler asked the servers for this very replica."""
+        return self.all(Sent, lambda it: isinstance(it.request, Get) and it.request.name == name)
+
+    def waits(self, name: str) -> list[Moment]:
+        return self.all(Waits, lambda it: it.name == name)
+
+    def replica(self, name: str) -> Replica | None:
+        """As it is now."""
+        for found in self.books.all("objects/replicas/"):
+            if found.name == name:
+                replica: Replica = found
+                return replica
+        return None
+
+    def lines(self) -> list[str]:
+        """The story for people."""
+        quiet = (Get,)
+        return [
+            f"{it.at_ms / 1000:9.3f} s  {it.what!r}"
+            for it in self.moments
+            if not (isinstance(it.what, Told) and isinstance(it.what.request, quiet))
+            and not _is_routine(it.what)
+        ]
+
+
+def _is_routine(what: Any) -> bool:
+    """Keeping a lease is no news as long as it works."""
+    if not isinstance(what, Sent | Told):
+        return False
+    name = type(what.request).__name__
+    if name not in ("RenewLease", "Get", "AcquireLease"):
+        return False
+    is_lease = name != "Get" or what.request.plural == "leases"
+    return is_lease and not (isinstance(what, Told) and isinstance(what.answer, Refusal))
+
+
+def _words(request: Any) -> str:
+    match request:
+        case Bind():
+            return f"{request.target.name} on {request.node} (epoch {request.term.epoch})"
+        case Get():
+            return f"a look at {request.name}"
+    target = getattr(request, "target", None)
+    name = type(request).__name__
+    return f"{name} of {target.name}" if target is not None else name
+
+
+def _verdict(answer: Any) -> str:
+    match answer:
+        case Accepted():
+            return f"accepted at revision {answer.revision}"
+        case Refusal():
+            return f"refused, {answer.reason.value}: {answer.message}"
+        case Exception():
+            return f"{type(answer).__name__}: {answer}"
+    return type(answer).__name__
