@@ -113,6 +113,8 @@ class Columns:
         self.total: Ints = np.zeros((kinds, ROWS_MIN), np.int64)
         self.free: Ints = np.zeros((kinds, ROWS_MIN), np.int64)
         self.lent: Ints = np.zeros((kinds, ROWS_MIN), np.int64)
+        # One over the total, as shares are asked for far more often than totals change.
+        self.inverse: Floats = np.zeros((kinds, ROWS_MIN), np.float64)
         self.devices = DeviceColumns(ROWS_MIN)
         self.facts = FactColumns(ROWS_MIN)
         self.ports = PortRows()
@@ -168,6 +170,7 @@ class Columns:
         for resource, units in empty.allocatable.items():
             number = self._resource(resource)
             self.total[number, row] = units
+        self.inverse[:, row] = 1.0 / np.maximum(self.total[:, row], 1)
         self.facts.place(row, node.metadata.labels, node.status.images)
         self.devices.place(row, empty.devices)
         self.node_log.note(row)
@@ -251,13 +254,14 @@ class Columns:
             self.total = np.concatenate([self.total, more])
             self.free = np.concatenate([self.free, more])
             self.lent = np.concatenate([self.lent, more])
+            self.inverse = np.concatenate([self.inverse, more + 1.0])
         return number
 
     def _grow(self) -> None:
         rows = self.capacity + self.capacity // 2
         for name in ("live", "shunned", "place", "zone", "region", "gate", "taints", "protection"):
             setattr(self, name, wider(getattr(self, name), rows))
-        for name in ("assumed", "cost", "total", "free", "lent"):
+        for name in ("assumed", "cost", "total", "free", "lent", "inverse"):
             setattr(self, name, wider(getattr(self, name), rows))
         self.devices.grow(rows)
         self.facts.grow(rows)

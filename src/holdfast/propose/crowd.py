@@ -6,6 +6,7 @@ census and counts its own placements on top; the rules are those of `company.py`
 
 from __future__ import annotations
 
+from enum import Flag, auto
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,14 @@ from holdfast.propose.census import Term
 from holdfast.propose.company import Company
 from holdfast.propose.standing import Standing
 from holdfast.propose.view import View
+
+
+class Effect(Flag):
+    """Whom a placement may matter to: other groups, or rows that were set aside."""
+
+    NONE = 0
+    GROUPS = auto()
+    ROWS = auto()
 
 
 class Places(Protocol):
@@ -73,10 +82,12 @@ class _Near:
         found = place in self.counts
         return not found if self.anti else found or self.is_first
 
-    def placed(self, place: int) -> None:
+    def placed(self, place: int) -> Effect:
+        was_first = self.is_first
         if self.grows:
             self.counts[place] = self.counts.get(place, 0) + 1
             self.is_first = False
+        return Effect.GROUPS if was_first else Effect.NONE
 
 
 class Crowd:
@@ -101,6 +112,11 @@ class Crowd:
         self._near_rows = [rule for rule in self._near if rule.within is by_row]
         self._even_groups = [rule for rule in self._even if rule.over is not by_row]
         self._near_groups = [rule for rule in self._near if rule.within is not by_row]
+        # Zones of one region are groups of their own, and share what the region has.
+        asked = [rule.over for rule in self._even_groups]
+        asked += [rule.within for rule in self._near_groups]
+        is_shared = Topology.ZONE in asked and Topology.REGION in asked
+        self._usual = Effect.GROUPS if is_shared else Effect.NONE
 
     @property
     def finest(self) -> Topology:
@@ -144,18 +160,21 @@ class Crowd:
             rule.allows(_place(rule.within, group)) for rule in self._near_groups
         )
 
-    def placed(self, row: int, group: Places) -> bool:
-        """One more is there. Whether rows that were set aside may be allowed again."""
+    def placed(self, row: int, group: Places) -> Effect:
+        """One more is there. Whom that may matter to besides its own group."""
         self._own[row] = self._own.get(row, 0) + 1
+        effect = self._usual
         for near in self._near_groups:
-            near.placed(_place(near.within, group))
+            effect |= near.placed(_place(near.within, group))
         for even in self._even_groups:
-            even.placed(_place(even.over, group))
+            if even.placed(_place(even.over, group)):
+                effect |= Effect.GROUPS
         for near in self._near_rows:
-            near.placed(row)
-        # All of them are told, whatever the first one says.
-        risen = [even.placed(row) for even in self._even_rows]
-        return any(risen)
+            effect |= near.placed(row)
+        for even in self._even_rows:
+            if even.placed(row):
+                effect |= Effect.ROWS
+        return effect
 
 
 def _place(topology: Topology, group: Places) -> int:

@@ -83,15 +83,15 @@ def propose_run(
     run = Run(view, alike, len(replicas), salt)
     weight = _weight(alike)
     found: list[Proposal | Report] = []
-    for choice in run.choices(len(replicas)):
-        site = view.fleet.at(choice.row)
+    for row, total, scores in run.choices(len(replicas)):
+        site = view.fleet.at(row)
         found.append(
             Proposal(
                 site.name,
                 site.uid,
                 alike.held,
-                choice.sum / weight,
-                choice.scores,
+                total / weight,
+                scores,
                 first.candidates,
                 first.reasons,
                 first.policy,

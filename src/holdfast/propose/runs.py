@@ -14,31 +14,24 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.kinds.placement import Topology
 from holdfast.propose.alike import Alike
 from holdfast.propose.choosing import ranks
-from holdfast.propose.crowd import Crowd
+from holdfast.propose.crowd import Crowd, Effect
 from holdfast.propose.view import View
 
 # Scores are computed ahead for so many placements on one row, and then for so many more.
-LEVELS_FIRST = 4
+LEVELS_FIRST = 2
 LEVELS_MORE = 32
 
 _Rows = npt.NDArray[np.intp]
 # Higher sums first, then lower ranks.
 _Head = tuple[float, int, int]
-
-
-class Choice(msgspec.Struct, frozen=True, gc=False):
-    """A row, its sum at that moment, and what each scorer said."""
-
-    row: int
-    sum: float
-    scores: dict[str, float]
+# A row, its sum at that moment, and what each scorer said.
+Choice = tuple[int, float, dict[str, float]]
 
 
 class _Steps:
@@ -46,7 +39,7 @@ class _Steps:
 
     __slots__ = ("level", "parts", "room", "sums")
 
-    def __init__(self, sums: list[float], parts: dict[str, list[float]], room: int) -> None:
+    def __init__(self, sums: list[float], parts: list[list[float]], room: int) -> None:
         self.sums, self.parts, self.room = sums, parts, room
         self.level = 0
 
@@ -54,18 +47,24 @@ class _Steps:
 class _Group:
     """Rows of one zone or region, or all of them, the best first."""
 
-    __slots__ = ("aside", "heap", "region", "zone")
+    __slots__ = ("aside", "front", "heap", "region", "zone")
 
     def __init__(self, heap: list[_Head], zone: int, region: int) -> None:
         self.heap, self.zone, self.region = heap, zone, region
         # Rows that may be allowed again when the emptiest node has more.
         self.aside: list[_Head] = []
+        # The best row that may be taken now, if there is one.
+        self.front: _Head | None = None
 
-    def head(self, crowd: Crowd | None) -> _Head | None:
-        """The best row that may be taken now."""
+    def look(self, crowd: Crowd | None) -> None:
+        """Find the front anew."""
         heap = self.heap
+        self.front = None
         if crowd is None:
-            return heap[0] if heap else None
+            self.front = heap[0] if heap else None
+            return
+        if not crowd.allows_group(self):
+            return
         while heap:
             row = heap[0][2]
             if not crowd.allows_row(row):
@@ -73,8 +72,8 @@ class _Group:
             elif not crowd.is_even(row):
                 self.aside.append(heapq.heappop(heap))
             else:
-                return heap[0]
-        return None
+                self.front = heap[0]
+                return
 
     def readmit(self) -> None:
         for head in self.aside:
@@ -87,42 +86,58 @@ class Run:
 
     def __init__(self, view: View, alike: Alike, count: int, salt: int) -> None:
         self._view, self._alike, self._salt = view, alike, salt
+        self._names = [scorer.name for scorer, _ in alike.standing.scorers]
         self._steps: dict[int, _Steps] = {}
         self._crowd: Crowd | None = None
         if alike.company is not None:
             self._crowd = Crowd(view, alike.company, alike.standing)
         self._groups = list(self._grouped(count))
+        for group in self._groups:
+            group.look(self._crowd)
 
     def choices(self, count: int) -> Iterator[Choice]:
         """Where to put so many, in turn."""
+        groups = self._groups
         for _ in range(count):
-            best: tuple[_Head, _Group] | None = None
-            for group in self._groups:
-                if self._crowd is not None and not self._crowd.allows_group(group):
+            best: _Group | None = None
+            for group in groups:
+                front = group.front
+                if front is None:
                     continue
-                head = group.head(self._crowd)
-                if head is not None and (best is None or head < best[0]):
-                    best = head, group
-            if best is None:
+                if best is None or best.front is None or front < best.front:
+                    best = group
+            if best is None or best.front is None:
                 return
-            yield self._taken(*best)
+            yield self._taken(best, best.front)
 
-    def _taken(self, head: _Head, group: _Group) -> Choice:
-        negative, rank, row = head
-        steps = self._steps[row]
+    def _taken(self, group: _Group, front: _Head) -> Choice:
+        negative, rank, row = front
+        steps = self._steps.get(row) or self._look_ahead(np.array([row], np.intp))
         level = steps.level
-        choice = Choice(row, -negative, {name: part[level] for name, part in steps.parts.items()})
-        steps.level = level + 1
-        if steps.level >= steps.room:
+        scores = {name: part[level] for name, part in zip(self._names, steps.parts, strict=True)}
+        level = steps.level = level + 1
+        if level >= steps.room:
             heapq.heappop(group.heap)
         else:
-            if steps.level >= len(steps.sums):
+            if level >= len(steps.sums):
                 self._more(row, steps)
-            heapq.heapreplace(group.heap, (-steps.sums[steps.level], rank, row))
-        if self._crowd is not None and self._crowd.placed(row, group):
-            for each in self._groups:
+            heapq.heapreplace(group.heap, (-steps.sums[level], rank, row))
+        self._settle(group, row)
+        return row, -negative, scores
+
+    def _settle(self, group: _Group, row: int) -> None:
+        """Find out what may be taken next, after one more is there."""
+        if self._crowd is None:
+            group.front = group.heap[0] if group.heap else None
+            return
+        effect = self._crowd.placed(row, group)
+        if effect is Effect.NONE:
+            group.look(self._crowd)
+            return
+        for each in self._groups:
+            if Effect.ROWS in effect:
                 each.readmit()
-        return choice
+            each.look(self._crowd)
 
     def _more(self, row: int, steps: _Steps) -> None:
         """Look further ahead on one row."""
@@ -131,8 +146,8 @@ class Run:
         rows = np.array([row], np.intp)
         sums, parts = self._alike.standing.ladder(self._view, rows, counts)
         steps.sums += sums[0].tolist()
-        for name, part in parts.items():
-            steps.parts[name] += part[0].tolist()
+        for own, part in zip(steps.parts, parts.values(), strict=True):
+            own += part[0].tolist()
 
     # Groups --------------------------------------------------------------------------------------
 
@@ -141,19 +156,19 @@ class Run:
         rows = np.flatnonzero(standing.sums[columns.all] > -np.inf)
         crowd = self._crowd
         if crowd is None:
-            yield self._group(rows, count)
+            yield self._group(rows, count, count)
             return
         rows = rows[~crowd.never(rows)]
         by = {Topology.ZONE: columns.zone, Topology.REGION: columns.region}.get(crowd.finest)
         # Rows that are set aside for a while could leave fewer than are needed.
         kept = len(rows) if crowd.sets_aside else count
         if by is None:
-            yield self._group(rows, kept)
+            yield self._group(rows, kept, count)
             return
         for number in np.unique(by[rows]).tolist():
-            yield self._group(rows[by[rows] == number], kept)
+            yield self._group(rows[by[rows] == number], kept, count)
 
-    def _group(self, rows: _Rows, kept: int) -> _Group:
+    def _group(self, rows: _Rows, kept: int, count: int) -> _Group:
         columns, standing = self._view.columns, self._alike.standing
         if not len(rows):
             return _Group([], -1, -1)
@@ -165,21 +180,21 @@ class Run:
         lots = ranks(rows, self._salt)
         order = np.lexsort((lots, -sums))[:kept]
         rows, sums, lots = rows[order], sums[order], lots[order]
-        self._look_ahead(rows)
+        # Most placements go to rows that are among the best now; for others it is done then.
+        self._look_ahead(rows[:count])
         # What is sorted is a heap.
         heap = list(zip((-sums).tolist(), lots.tolist(), rows.tolist(), strict=True))
         return _Group(heap, int(columns.zone[rows[0]]), int(columns.region[rows[0]]))
 
-    def _look_ahead(self, rows: _Rows) -> None:
+    def _look_ahead(self, rows: _Rows) -> _Steps:
+        """What the next placements on these rows would be worth; that of the last of them."""
         columns, standing = self._view.columns, self._alike.standing
         room = np.full(len(rows), np.iinfo(np.int64).max)
         for resource, units in self._alike.work.units:
             room = np.minimum(room, columns.free[resource, rows] // units)
         ahead, parts = standing.ladder(self._view, rows, np.arange(LEVELS_FIRST))
-        listed = {name: part.tolist() for name, part in parts.items()}
-        names = list(listed)
-        for place, (row, sums, left) in enumerate(
-            zip(rows.tolist(), ahead.tolist(), room.tolist(), strict=True)
-        ):
-            own = {name: listed[name][place] for name in names}
-            self._steps[row] = _Steps(sums, own, left)
+        # By row, then by scorer, then by level.
+        listed = np.stack([*parts.values(), ahead], axis=1).tolist()
+        for row, own, left in zip(rows.tolist(), listed, room.tolist(), strict=True):
+            steps = self._steps[row] = _Steps(own.pop(), own, left)
+        return steps

@@ -85,15 +85,16 @@ class Standing:
         if nodes is None or loads is None:
             self._everything(view)
             return
-        if not nodes and not loads:
-            return
         changed = len(nodes) + len(loads)
+        if not changed:
+            return
         if changed > CHANGED_FEW and changed > columns.count * CHANGED_SHARE_MAX:
             self._everything(view)
             return
-        if nodes:
-            self._look_at_nodes(view, _rows(nodes))
-        self._look_at_loads(view, _rows(nodes + loads))
+        if len(nodes):
+            self._look_at_nodes(view, _once(nodes, columns))
+            loads = np.concatenate([nodes, loads])
+        self._look_at_loads(view, _once(loads, columns))
 
     def _everything(self, view: View) -> None:
         rows = view.columns.all
@@ -114,7 +115,9 @@ class Standing:
     def _look_at_loads(self, view: View, rows: Rows) -> None:
         code: Codes = self._before[rows].copy()
         code = self._judged(view, rows, code, self._first_load, self._end_load)
-        code = np.where(code == 0, self._after[rows], code)
+        after = self._after[rows]
+        if after.any():
+            code = np.where(code == 0, after, code)
         sums = np.zeros(len(code), np.float64)
         for scorer, weight in self.scorers:
             if scorer.by_load:
@@ -123,10 +126,12 @@ class Standing:
             else:
                 part = self.parts[scorer.name][rows]
             sums += weight * part
-        sums[code != 0] = -np.inf
+        is_refused = code.any()
+        if is_refused:
+            sums[code != 0] = -np.inf
         if isinstance(rows, slice):
             self.tally = np.bincount(code, minlength=256)
-        else:
+        elif is_refused or self.code[rows].any():
             self.tally += np.bincount(code, minlength=256)
             self.tally -= np.bincount(self.code[rows], minlength=256)
         self.code[rows] = code
@@ -136,7 +141,7 @@ class Standing:
         """The code with what these filters say, each where the earlier ones let the node pass."""
         for place in range(begin, end):
             found = self.filters[place].judge(self.work, view, rows, Level.NOW)
-            if found is not None:
+            if found is not None and found.any():
                 refused = (code == 0) & (found != 0)
                 code[refused] = found[refused] + self._bases[place]
         return code
@@ -178,6 +183,12 @@ class Standing:
         return sums, parts
 
 
-def _rows(numbers: list[int]) -> Rows:
+def _once(noted: npt.NDArray[np.intp], columns: Columns) -> npt.NDArray[np.intp]:
     """Each of these rows once, in order."""
-    return np.array(sorted(set(numbers)), np.intp)
+    if len(noted) == 1:
+        return noted
+    if len(noted) <= CHANGED_FEW:
+        return np.array(sorted(set(noted.tolist())), np.intp)
+    mask = np.zeros(columns.count, np.bool_)
+    mask[noted] = True
+    return np.flatnonzero(mask)

@@ -13,12 +13,15 @@ from holdfast.propose.view import View, Work
 
 
 def headroom(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
-    """0 to 100: the share of the node that is left afterwards, of what the work asks for."""
+    """0 to 100: the share of the node that is left afterwards, of what the work asks for.
+
+    What a node that can take the work has left is never negative, nor more than there is.
+    """
     columns = view.columns
     total: Floats | None = None
     for resource, units in work.units:
         left = columns.free[resource, rows] - units * (1 + more)
-        share = left / np.maximum(columns.total[resource, rows], 1)
+        share = left * columns.inverse[resource, rows]
         total = share if total is None else total + share
     if total is None:
         return np.zeros(np.shape(columns.live[rows] * np.asarray(more)), np.float64)

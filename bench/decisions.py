@@ -1,0 +1,299 @@
+"""The scheduler: one decision on fleets of 500 to 50,000 nodes, many at once, and mixed work.
+
+Figures `scheduler.decision.us.N` are one decision that is not batched: a replica whose sort is
+known, on a fleet that changed a little since the last look, with the placement assumed. The peer
+is the same question asked node by node of the rules in `model/`, as explain would ask it of one
+node; it is measured on 500 nodes and multiplied, since it takes a second at 50,000.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import tracemalloc
+from typing import Any
+
+from bench.harness import figure
+from bench.played import Played
+from holdfast.model.kinds.node import Node, NodeSpec
+from holdfast.model.kinds.placement import Affinity, Placement, Spread, Topology
+from holdfast.model.kinds.replica import Replica, ReplicaSpec
+from holdfast.model.kinds.template import Resources, Template, TemplateMeta
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.selectors import LabelSelector
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Change
+from holdfast.propose.board import Board
+from holdfast.propose.census import kin_of
+from holdfast.propose.choosing import salt_of
+from holdfast.propose.decide import propose, propose_run
+from holdfast.propose.filters import first_refusal
+from holdfast.propose.fleet import Fleet
+from holdfast.propose.nowhere import candidate_at
+from holdfast.propose.report import Proposal
+from holdfast.propose.view import View
+
+SIZES = (500, 5_000, 20_000, 50_000)
+NOW = Instant(1_000, 1_800_000_000_000)
+TENANT = Tenant(ObjectMeta(name="acme"))
+ZONES = 9
+
+
+class Things:
+    """One tenant, and nothing else to look up."""
+
+    def get(self, plural: str, namespace: str, name: str) -> Any:
+        return TENANT if plural == "tenants" else None
+
+
+def view_of(nodes: int) -> View:
+    """A fleet of nodes of four sizes, in nine zones of three regions."""
+    fleet = Fleet()
+    for index in range(nodes):
+        zone = index % ZONES
+        spec = NodeSpec(
+            region=f"r{zone % 3}",
+            zone=f"z{zone}",
+            capacity={"cpu": str(16 << index % 4), "memory": f"{64 << index % 4}Gi"},
+        )
+        meta = ObjectMeta(name=f"node-{index}", uid=f"n{index}", labels={"rack": f"k{index % 40}"})
+        fleet.notice(Change("nodes", None, Node(meta, spec=spec)))
+    return View(fleet, Things())
+
+
+def template_of(sort: int = 0, **placement: Any) -> Template:
+    resources = Resources(cpu=f"{100 + sort}m", memory="256Mi")
+    labels = TemplateMeta(labels={"app": f"web-{sort}"})
+    return Template(metadata=labels, resources=resources, placement=Placement(**placement))
+
+
+def replicas_of(template: Template, count: int, workload: str = "web") -> list[Replica]:
+    spec = ReplicaSpec(workload=workload, workload_uid=workload, template=template)
+    labels = template.metadata.labels
+    return [
+        Replica(
+            ObjectMeta(
+                name=f"{workload}-{n}-0", namespace="acme", uid=f"{workload}{n}", labels=labels
+            ),
+            spec=spec,
+        )
+        for n in range(count)
+    ]
+
+
+def assume(view: View, replica: Replica, proposal: Proposal) -> None:
+    key, uid = (replica.namespace, replica.name), replica.metadata.uid
+    view.fleet.assume(uid, key, proposal.node, proposal.held, 0, kin_of(replica))
+
+
+def decided(view: View, replica: Replica, rng: random.Random, board: Board) -> None:
+    proposal = propose(view, replica, NOW, rng, board)
+    if not isinstance(proposal, Proposal):
+        raise RuntimeError(proposal.message)
+    assume(view, replica, proposal)
+
+
+def one_by_one(nodes: int, waiting: list[Replica]) -> float:
+    """Seconds for each of these, decided and assumed in turn: the median."""
+    view, board, rng = view_of(nodes), Board(), random.Random(1)
+    decided(view, replicas_of(waiting[0].spec.template, 1, "first")[0], rng, board)
+    took = []
+    for replica in waiting:
+        began = time.process_time()
+        decided(view, replica, rng, board)
+        took.append(time.process_time() - began)
+    return sorted(took)[len(took) // 2]
+
+
+def node_by_node(nodes: int = 500) -> float:
+    """Seconds per node, asked of the rules one by one."""
+    view = view_of(nodes)
+    work = view.work(replicas_of(template_of(), 1)[0])
+    began = time.process_time()
+    for site in view.fleet:
+        first_refusal(work, candidate_at(view, site))
+    return (time.process_time() - began) / nodes
+
+
+def first_look(nodes: int) -> float:
+    """Seconds for a decision about a sort of work that was never met."""
+    view, rng = view_of(nodes), random.Random(1)
+    best = []
+    for sort in range(30):
+        replica = replicas_of(template_of(sort), 1, f"w{sort}")[0]
+        began = time.process_time()
+        propose(view, replica, NOW, rng, Board())
+        best.append(time.process_time() - began)
+    return sorted(best)[len(best) // 2]
+
+
+def decisions() -> None:
+    rule_s = node_by_node()
+    took: dict[int, float] = {}
+    for nodes in SIZES:
+        took[nodes] = one_by_one(nodes, replicas_of(template_of(), 400))
+        figure(
+            f"scheduler.decision.us.{nodes}",
+            1e6 * took[nodes],
+            "us",
+            peer="the rules asked node by node",
+            peer_value=1e6 * rule_s * nodes,
+            goal="<= 100" if nodes == 5_000 else None,
+        )
+    cold = {nodes: first_look(nodes) for nodes in (5_000, 50_000)}
+    for nodes, seconds in cold.items():
+        figure(
+            f"scheduler.first_look.us.{nodes}",
+            1e6 * seconds,
+            "us",
+            peer="the rules asked node by node",
+            peer_value=1e6 * rule_s * nodes,
+        )
+    for name, of in (("decision", took), ("first_look", cold)):
+        growth = of[50_000] / of[5_000]
+        figure(
+            f"scheduler.{name}.growth",
+            growth,
+            "times",
+            peer="ten times the nodes",
+            peer_value=10.0,
+            goal="<= 8",
+        )
+
+
+def batches(nodes: int = 5_000, count: int = 1_000) -> None:
+    """A thousand that are alike, by what they ask of each other."""
+    own = LabelSelector(match_labels={"app": "web-0"})
+    sorts: dict[str, tuple[dict[str, Any], int]] = {
+        "basic": ({}, 5),
+        "spread": ({"spread": (Spread(over=Topology.ZONE, required=True),)}, 30),
+        "apart": ({"anti_affinity": (Affinity(selector=own, within=Topology.NODE),)}, 30),
+        "spread_nodes": ({"spread": (Spread(over=Topology.NODE, required=True),)}, 30),
+    }
+    for name, (placement, goal_ms) in sorts.items():
+        best_s = float("inf")
+        for _ in range(5):
+            view, board = view_of(nodes), Board()
+            waiting = replicas_of(template_of(**placement), count)
+            # What a scheduler knows of a workload once it met the first of its replicas.
+            propose(view, waiting[0], NOW, random.Random(1), board)
+            salt = salt_of(random.Random(1))
+            began = time.process_time()
+            found = propose_run(view, waiting, NOW, salt, board)
+            best_s = min(best_s, time.process_time() - began)
+            if len(found) != count or not isinstance(found[-1], Proposal):
+                raise RuntimeError(f"{name}: only {len(found)} of {count} were placed")
+        figure(
+            f"scheduler.batch.ms.{name}",
+            1e3 * best_s,
+            "ms",
+            peer="one by one at 100 us each",
+            peer_value=0.1 * count,
+            goal=f"<= {goal_ms}",
+        )
+
+
+def mixed(nodes: int = 5_000, sorts: int = 500, rounds: int = 10) -> None:
+    """Five hundred templates in turn: each decision is about another one than the last."""
+    view, board, rng = view_of(nodes), Board(), random.Random(1)
+    each = [replicas_of(template_of(sort), rounds + 1, f"w{sort}") for sort in range(sorts)]
+    for waiting in each:
+        decided(view, waiting[rounds], rng, board)
+    began = time.process_time()
+    for turn in range(rounds):
+        for waiting in each:
+            decided(view, waiting[turn], rng, board)
+    rate = sorts * rounds / (time.process_time() - began)
+    figure(
+        "scheduler.mixed.decisions_per_s",
+        rate,
+        "1/s",
+        peer="a whole look at all nodes each time",
+        peer_value=1.0 / first_look(nodes),
+        goal=">= 5000",
+    )
+
+
+def memory(nodes: int = 5_000, replicas: int = 20_000) -> None:
+    """What the picture takes, beside the objects that the cache has anyway."""
+    tracemalloc.start()
+    view = view_of(nodes)
+    with_nodes, _ = tracemalloc.get_traced_memory()
+    board, rng = Board(), random.Random(1)
+    waiting = replicas_of(template_of(), replicas)
+    before, _ = tracemalloc.get_traced_memory()
+    for start in range(0, replicas, 1_000):
+        run = waiting[start : start + 1_000]
+        for replica, found in zip(
+            run, propose_run(view, run, NOW, salt_of(rng), board), strict=True
+        ):
+            if isinstance(found, Proposal):
+                assume(view, replica, found)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    size = sys.getsizeof(object())
+    figure(
+        "scheduler.memory.bytes_per_node",
+        with_nodes / nodes,
+        "bytes",
+        peer="an empty object",
+        peer_value=size,
+        note="with the node itself",
+    )
+    figure(
+        "scheduler.memory.bytes_per_assumption",
+        (after - before) / replicas,
+        "bytes",
+        peer="an empty object",
+        peer_value=size,
+    )
+
+
+def machine(nodes: int = 5_000, count: int = 10_000) -> None:
+    """A whole scheduler, from the news of a replica to the news of its binding."""
+    view = view_of(nodes)
+    listed = [site.node for site in view.fleet if site.node is not None]
+    own = LabelSelector(match_labels={"app": "web-0"})
+    shapes: dict[str, list[Template]] = {
+        "basic": [template_of()],
+        "mixed": [template_of(sort) for sort in range(100)],
+        "spread": [template_of(spread=(Spread(over=Topology.ZONE, required=True),))],
+        "apart": [template_of(anti_affinity=(Affinity(selector=own, within=Topology.NODE),))],
+    }
+    for name, templates in shapes.items():
+        plane = Played(listed, ["acme"])
+        each = count // len(templates) if name != "apart" else min(count, nodes // 2)
+        waiting = [
+            replica
+            for number, template in enumerate(templates)
+            for replica in replicas_of(template, each, f"w{number}")
+        ]
+        random.Random(1).shuffle(waiting)
+        plane.spent_s = 0.0
+        for start in range(0, len(waiting), 500):
+            plane.submit(waiting[start : start + 500])
+            plane.settle()
+        if plane.binds != len(waiting):
+            raise RuntimeError(f"{name}: {plane.binds} of {len(waiting)} were bound")
+        figure(
+            f"scheduler.machine.binds_per_cpu_s.{name}",
+            plane.binds / plane.spent_s,
+            "1/s",
+            peer="what 5,000 binds a second leave it of one core",
+            peer_value=5_000.0,
+            goal=">= 5000" if name == "basic" else None,
+        )
+
+
+def main() -> None:
+    decisions()
+    batches()
+    mixed()
+    machine()
+    memory()
+
+
+if __name__ == "__main__":
+    main()
