@@ -57,6 +57,9 @@ class Choices(msgspec.Struct, frozen=True):
     addresses: dict[str, str] = {}
     picked: tuple[str, ...] = ()
     limits: dict[str, str] = {}
+    user: str = ""
+    working_dir: str = ""
+    is_boxed: bool = False
 
 
 class Seen(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ from holdfast.agent.words import (
     Launched,
     LookAround,
     NotLaunched,
+    Probe,
 )
 from holdfast.host import clock
 from holdfast.host.runtime import limits_closing, records, shim_binary
@@ -41,10 +42,12 @@ from holdfast.host.runtime.containers_awaited import Images
 from holdfast.host.runtime.following import Following
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.line import open_line
+from holdfast.host.runtime.probing import Probing
 from holdfast.host.runtime.starting import Options, Place, StartedBefore, start
 from holdfast.host.runtime.turns import Turns
 from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
 from holdfast.model.kinds.replica import Process
+from holdfast.model.kinds.template import Runtime as RuntimeKind
 
 # Starting work waits for the disk and for forks: more of it at once makes nothing faster.
 THREADS_MAX = 4
@@ -82,6 +85,7 @@ class Runtime:
         self._post: Callable[[Any], None] = lambda stimulus: None
         self._fail: Callable[[BaseException], None] = lambda bug: None
         self._following: Following | None = None
+        self._probing: Probing | None = None
 
     @property
     def performers(self) -> Mapping[type[Any], Callable[[Any], None]]:
@@ -90,6 +94,7 @@ class Runtime:
             Launch: self._launch,
             Extend: self._extend,
             Halt: self._halt,
+            Probe: self._probe,
             Clear: self._clear,
             LookAround: self._look_around,
         }
@@ -104,6 +109,7 @@ class Runtime:
         options, boot = self._options, clock.boot_id()
         groups = await self._in_thread(find_groups, self._node, self._attempts.root, options.cgroup)
         self._place = Place(self._node, boot, program, self._attempts, groups, options)
+        self._probing = Probing(self._place, self._address)
         self._following = Following(self._attempts, groups, boot, self._in_thread)
 
     async def stop(self) -> None:
@@ -151,6 +157,14 @@ class Runtime:
     def _halt(self, effect: Halt) -> None:
         self._turns.follow(effect.attempt.uid, self._stop(effect))
 
+    def _probe(self, effect: Probe) -> None:
+        self._turns.begin(self._ask(effect))
+
+    async def _ask(self, effect: Probe) -> None:
+        if self._probing is None:
+            raise InvariantBroken("the runtime was not started")
+        self._post(await self._probing.ask(effect, self._held.get(effect.attempt)))
+
     def _clear(self, effect: Clear) -> None:
         self._turns.follow(effect.uid, self._remove(effect.uid))
 
@@ -162,7 +176,7 @@ class Runtime:
         try:
             held.ports = free_ports.choose(effect.template.ports)
             addresses = held.ports.addresses(self._address)
-            held.choices = Choices(effect.namespace, effect.name, addresses, held.ports.picked)
+            held.choices = _choices(effect, addresses, held.ports.picked)
             image = await self._images.of(effect.template, place.groups)
             numbers, choices = held.ports.numbers, held.choices
             near = await self._in_thread(start, effect, place, numbers, choices, image)
@@ -296,6 +310,19 @@ class Runtime:
         self._held[attempt] = held
         self._turns.begin(self._watch(held))
         return held, None
+
+
+def _choices(of: Launch, addresses: dict[str, str], picked: tuple[str, ...]) -> Choices:
+    template = of.template
+    return Choices(
+        of.namespace,
+        of.name,
+        addresses,
+        picked,
+        user=template.user,
+        working_dir=template.working_dir,
+        is_boxed=template.runtime is RuntimeKind.CONTAINER,
+    )
 
 
 _NOTHING = Process(reason="NotStarted: nothing of this attempt is here")

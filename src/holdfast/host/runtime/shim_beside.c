@@ -1,23 +1,24 @@
 /* Runs a command beside work that runs already: in its namespaces, as its user, for so long at most.
  *
- *   beside ISOLATION USER TIMEOUT ARGC ENVC TEXT WORK CWD
+ *   beside ISOLATION USER TIMEOUT ARGC ENVC TEXT WORK ROOT CWD [JOIN…]
  *
  * host/runtime starts one for each probe and each pre-stop that is a command. TEXT is a file of
- * ARGC + ENVC strings and WORK the work's pidfd, both as open descriptors; CWD is a path as the work
- * sees it. The answer is one line on standard output, and behind it the beginning of what the
- * command wrote:
+ * ARGC + ENVC strings and WORK the work's pidfd, both as open descriptors; CWD is the directory of
+ * the command below ROOT, and each JOIN the open cgroup.procs of a group that the work is in. The
+ * answer is one line on standard output, and behind it the beginning of what the command wrote:
  *
  *   code N, or signal N, or timeout, or failed ERRNO STEP
  *
  * Whatever the command started is gone before the answer comes. An overseer inside the namespace is
- * the subreaper of the command and of it alone, so the work next to it is never touched; when the
- * work is stopped, everything in its namespace goes, and the overseer too.
+ * the subreaper of the command and of it alone, so the work next to it is never touched. The command
+ * does not outlive the work: in a namespace the kernel sees to that, elsewhere the overseer does.
  */
 #define _GNU_SOURCE
 #include "shim.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -31,7 +32,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KEPT_BYTES = 1024 };
+enum { KEPT_BYTES = 1024, WORK = TEXT + 1, JOINS_FROM = 11 };
 
 static char kept[KEPT_BYTES];
 static size_t kept_used;
@@ -44,17 +45,26 @@ static int answer(const char *what, int number, const char *step)
     return write(1, text, length + kept_used) > 0 ? 0 : 1;
 }
 
-static void become_command(int told, int output, const char *cwd)
+/* The work may have put links below its own directory: none of them leads us anywhere. */
+static bool enter(const char *root, const char *cwd)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    int top = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = top < 0 ? -1 : (int)syscall(SYS_openat2, top, cwd, &how, sizeof how);
+    return fd >= 0 && fchdir(fd) == 0;
+}
+
+static void become_command(int told, int output, const char *root, const char *cwd)
 {
     static char *strings[STRINGS_MAX + 2];
     setsid();
     int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (input < 0 || dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(output, 2) < 0)
         give_up(told, "log", errno);
-    become_user(told);
-    /* By its path and with the rights of its user: it leads nowhere that the work could not go. */
-    if (chdir(cwd) != 0)
+    if (!enter(root, cwd))
         give_up(told, "directory", errno);
+    become_user(told);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         give_up(told, "parent", errno);
     forget_signals();
@@ -78,13 +88,13 @@ static bool drain(int output)
     return true;
 }
 
-static void oversee(long long timeout_ms, const char *cwd)
+static void oversee(long long timeout_ms, const char *root, const char *cwd)
 {
     int told[2], output[2], status = 0;
     sigset_t all, ends;
     struct failure failed = {0};
     long long until_ms = clock_ms(CLOCK_BOOTTIME) + timeout_ms;
-    bool is_over = false, is_late = false;
+    bool is_over = false, is_late = false, is_alone = false;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     sigemptyset(&ends);
@@ -99,16 +109,18 @@ static void oversee(long long timeout_ms, const char *cwd)
         _exit(answer("failed", errno, "fork"));
     if (command == 0) {
         fcntl(output[1], F_SETFL, 0);
-        become_command(told[1], output[1], cwd);
+        become_command(told[1], output[1], root, cwd);
     }
     close(told[1]);
     close(output[1]);
     for (;;) {
-        struct pollfd on[2] = {{.fd = signals, .events = POLLIN}, {.fd = output[0], .events = POLLIN}};
+        struct pollfd on[3] = {{.fd = signals, .events = POLLIN},
+                               {.fd = output[0], .events = POLLIN},
+                               {.fd = is_alone ? -1 : WORK, .events = POLLIN}};
         long long left_ms = until_ms - clock_ms(CLOCK_BOOTTIME);
-        if (is_over || is_late)
+        if (is_over || is_late || is_alone)
             left_ms = KILL_AGAIN_MS;
-        poll(on, 2, left_ms > 0 ? (left_ms > 1000000 ? 1000000 : (int)left_ms) : 0);
+        poll(on, 3, left_ms > 0 ? (left_ms > 1000000 ? 1000000 : (int)left_ms) : 0);
         struct signalfd_siginfo one;
         while (read(signals, &one, sizeof one) == sizeof one)
             continue;
@@ -125,11 +137,11 @@ static void oversee(long long timeout_ms, const char *cwd)
             }
         if (pid < 0 && errno == ECHILD)
             break;
-        if (!is_over && clock_ms(CLOCK_BOOTTIME) >= until_ms)
-            is_late = true;
-        if (is_late && !is_over)
+        is_late = is_late || (!is_over && clock_ms(CLOCK_BOOTTIME) >= until_ms);
+        is_alone = is_alone || on[2].revents != 0;
+        if ((is_late || is_alone) && !is_over)
             kill(-command, SIGKILL);
-        if (is_late || is_over)
+        if (is_late || is_alone || is_over)
             signal_children(SIGKILL);
     }
     for (int rounds = 0; output[0] >= 0 && kept_used < KEPT_BYTES && rounds < 64; rounds++)
@@ -148,7 +160,7 @@ int beside(int count, char **words)
 {
     long long timeout_ms, arguments, variables, text, work;
     int status, flags = 0;
-    if (count != 10 || !parse(words[4], &timeout_ms) || !parse(words[5], &arguments) ||
+    if (count < JOINS_FROM || !parse(words[4], &timeout_ms) || !parse(words[5], &arguments) ||
         !parse(words[6], &variables) || !parse(words[7], &text) || !parse(words[8], &work) ||
         arguments < 1 || arguments + variables > STRINGS_MAX)
         return 2;
@@ -157,18 +169,22 @@ int beside(int count, char **words)
     variable_count = (int)variables;
     if (words[2][0] != 's')
         flags = CLONE_NEWPID | CLONE_NEWNS | (words[2][0] == 'u' ? CLONE_NEWUSER : 0);
+    for (int i = JOINS_FROM; i < count; i++)
+        if (write(atoi(words[i]), "0", 1) != 1)
+            return answer("failed", errno, "group");
     if (flags != 0 && setns((int)work, flags) != 0)
         return answer("failed", errno, "namespace");
-    if (dup2((int)text, TEXT) < 0)
+    int copies[2] = {fcntl((int)text, F_DUPFD_CLOEXEC, FIRST_FREE),
+                     fcntl((int)work, F_DUPFD_CLOEXEC, FIRST_FREE)};
+    if (dup3(copies[0], TEXT, O_CLOEXEC) < 0 || dup3(copies[1], WORK, O_CLOEXEC) < 0)
         return answer("failed", errno, "arguments");
-    syscall(SYS_close_range, TEXT + 1, ~0U, 0);
-    fcntl(TEXT, F_SETFD, FD_CLOEXEC);
-    for (int fd = 3; fd < TEXT; fd++)
+    syscall(SYS_close_range, WORK + 1, ~0U, 0);
+    for (int fd = LINE; fd < TEXT; fd++)
         close(fd);
     pid_t overseer = fork();
     if (overseer < 0)
         return answer("failed", errno, "fork");
     if (overseer == 0)
-        oversee(timeout_ms, words[9]);
+        oversee(timeout_ms, words[9], words[10]);
     return waitpid(overseer, &status, 0) == overseer && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }

@@ -25,6 +25,7 @@ from holdfast.host.runtime import (
     devices,
     limits,
     limits_closing,
+    unsealing,
 )
 from holdfast.host.runtime.attempts import LAUNCH, WORK, Attempts, Choices, lock
 from holdfast.host.runtime.cgroups import Cgroups
@@ -109,7 +110,7 @@ def start(
             chosen = msgspec.structs.replace(choices, limits=told)
             beneath.write_new(LAUNCH, fd, msgspec.json.encode(chosen), 0o600)
             owner = (runs_as.uid, runs_as.gid) if runs_as is not None else None
-            _furnish(of.template, fd, owner)
+            _furnish(of, fd, owner)
             with beneath.folder(WORK, fd) as work, _inside(of.template, work, owner) as cwd:
                 text = _text(found.text())
                 try:
@@ -179,17 +180,17 @@ def _make_room(of: Launch, attempts: Attempts, mode: int) -> None:
         attempts.make(of.attempt, mode)
 
 
-def _furnish(of: Template, fd: int, owner: tuple[int, int] | None) -> None:
+def _furnish(of: Launch, fd: int, owner: tuple[int, int] | None) -> None:
     """Put the template's files into the work's own directory."""
     os.mkdir(WORK, PRIVATE, dir_fd=fd)
     if owner is not None:
         os.chown(WORK, *owner, dir_fd=fd, follow_symlinks=False)
     with beneath.folder(WORK, fd) as work:
-        for file in of.files:
+        for file in of.template.files:
             *above, name = beneath.parts(file.path, "files.path")
-            mode = int(file.mode, 8) & 0o777
+            content = unsealing.content(file, of.secrets)
             with beneath.descend(above, work, owner) as where:
-                beneath.write_new(name, where, file.content.encode(), mode, owner)
+                beneath.write_new(name, where, content, unsealing.mode(file), owner)
 
 
 def _inside(of: Template, work: int, owner: tuple[int, int] | None) -> beneath.Folder:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 import msgspec
 
 from holdfast.agent.words import Launch
+from holdfast.host.runtime import unsealing
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.template import Template
 from holdfast.model.validation.template import port_variable
@@ -62,16 +63,8 @@ def check_supported(of: Template) -> None:
     if not of.command or not of.command[0]:
         raise _invalid("command", "", "must name a program")
     for entry in of.env:
-        if entry.secret is not None:
-            raise _invalid(f"env[{entry.name}].secret", entry.secret.name, _NO_SECRETS)
         if not entry.name or "=" in entry.name or entry.name.startswith("HOLDFAST_"):
             raise _invalid("env.name", repr(entry.name), "must not be a variable the agent sets")
-    for file in of.files:
-        if file.secret is not None:
-            raise _invalid(f"files[{file.path}].secret", file.secret.name, _NO_SECRETS)
-
-
-_NO_SECRETS = "this agent cannot read Secrets, so the work would start without it"
 
 
 def user(name: str) -> User | None:
@@ -136,7 +129,9 @@ def surroundings(
     known.update({port_variable(name): str(port) for name, port in ports.items()})
     known.update(given)
     for entry in template.env:
-        known[entry.name] = _expand(entry.value, known)
+        # What a Secret says is taken as it is, whatever looks like a reference in it.
+        secret = unsealing.variable(entry, of.secrets)
+        known[entry.name] = _expand(entry.value, known) if secret is None else secret
     known.update(given)
     found = Surroundings(
         tuple(_expand(argument, known) for argument in template.command),

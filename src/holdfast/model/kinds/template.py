@@ -70,13 +70,13 @@ class File(Part, frozen=True):
     path: relative to the replica's directory, without `..`.
     content: the file's text.
     secret: take the content from a Secret instead.
-    mode: permissions, as an octal text such as "0644".
+    mode: permissions, as an octal text such as "0644"; absent means 0644, or 0600 for a secret.
     """
 
     path: str
     content: str = ""
     secret: SecretRef | None = None
-    mode: str = "0644"
+    mode: str = ""
 
 
 class Port(Part, frozen=True):

@@ -129,7 +129,8 @@ def _files(at: Place, files: tuple[File, ...]) -> None:
         return
     for index, file in enumerate(files):
         text.relative_path(at[index]["path"], file.path)
-        text.mode(at[index]["mode"], file.mode)
+        if file.mode:
+            text.mode(at[index]["mode"], file.mode)
         if file.secret is not None:
             _secret(at[index]["secret"], file.secret)
             if file.content:

@@ -1,0 +1,152 @@
+"""Runs a command beside work that runs: same namespaces, groups, user, variables and directory.
+
+Called by `probing` for probes and pre-stops that are commands. The shim program does it, in a mode
+of its own (shim_beside.c), so that the command and all that it starts are gone when its time is
+over. The variables are read from the work itself: nobody keeps a copy of what may be secret, and
+an agent that adopted the work has them as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast.host.runtime import cgroups, containers
+from holdfast.host.runtime.attempts import WORK
+from holdfast.host.runtime.held import Held
+from holdfast.host.runtime.starting import Place
+from holdfast.host.runtime.surroundings import PATH_DEFAULT, user
+from holdfast.host.runtime.survivors import VARIABLES_BYTES_MAX, start_of
+from holdfast.model.errors import Unavailable
+
+# The program ends its command by itself. Beyond this it is stuck, and ended by us.
+SLACK_S = 5.0
+ANSWER_BYTES_MAX = 4_096
+
+_PROC = Path("/proc")
+_STEPS = {
+    "exec": "it cannot be run",
+    "namespace": "the work is gone",
+    "directory": "the working directory cannot be entered",
+}
+
+
+class _Prepared(msgspec.Struct, frozen=True):
+    """What the program is told, and the open files that go with it."""
+
+    words: tuple[str, ...]
+    files: tuple[int, ...]
+
+
+async def run(place: Place, held: Held, command: tuple[str, ...], timeout_ms: int) -> str:
+    """Run it. What went wrong in a few words; empty when it ended with 0."""
+    with ExitStack() as opened:
+        try:
+            prepared = await asyncio.to_thread(_prepare, place, held, command, timeout_ms, opened)
+        except (Unavailable, OSError) as error:
+            return f"exec: {error.strerror if isinstance(error, OSError) else error}"
+        child = await asyncio.create_subprocess_exec(
+            str(place.program.path),
+            *prepared.words,
+            env={},
+            pass_fds=prepared.files,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    try:
+        async with asyncio.timeout(timeout_ms / 1000 + SLACK_S):
+            text = await _answer(child)
+            await child.wait()
+    except TimeoutError:
+        text = "timeout 0 -"
+    finally:
+        if child.returncode is None:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+    return _told(text, timeout_ms)
+
+
+async def _answer(child: asyncio.subprocess.Process) -> str:
+    if child.stdout is None:
+        return ""
+    text = b""
+    while len(text) < ANSWER_BYTES_MAX:
+        piece = await child.stdout.read(ANSWER_BYTES_MAX - len(text))
+        if not piece:
+            break
+        text += piece
+    return text.decode("utf-8", "replace")
+
+
+def _told(text: str, timeout_ms: int) -> str:
+    """The program's answer in words; what the command wrote is shown when it failed."""
+    line, _, wrote = text.partition("\n")
+    said = f": {' '.join(wrote.split())}" if wrote.strip() else ""
+    match line.split(" "):
+        case ["code", "0", _]:
+            return ""
+        case ["code", code, _]:
+            return f"exec: exit code {code}{said}"
+        case ["signal", number, _]:
+            return f"exec: signal {number}{said}"
+        case ["timeout", *_]:
+            return f"exec: no end within {timeout_ms} ms"
+        case ["failed", error, step] if error.isdigit():
+            what = _STEPS.get(step, f"it failed at {step}")
+            return f"exec: {what}: {os.strerror(int(error)).lower()}"
+        case _:
+            return "exec: it was ended together with the work"
+
+
+def _prepare(
+    place: Place, held: Held, command: tuple[str, ...], timeout_ms: int, opened: ExitStack
+) -> _Prepared:
+    """Open the work and everything that the command needs. Raises Unavailable or OSError."""
+    state = held.state
+    if state is None:
+        raise Unavailable("the work is not known yet")
+    work = _open(state.work.pid, state.work.start)
+    opened.callback(os.close, work)
+    variables = _variables(state.work.pid)
+    choices, word, where = held.choices, "-", ("/", ".")
+    folder = place.attempts.root.absolute() / held.attempt.uid / str(held.attempt.number)
+    if choices.is_boxed:
+        command = containers.inside(folder, cgroups.name(held.attempt), command)
+        variables = [b"PATH=" + PATH_DEFAULT.encode()]
+    else:
+        runs_as = user(choices.user)
+        word = runs_as.word() if runs_as is not None else "-"
+        where = (str(folder / WORK), choices.working_dir or ".")
+    text = os.memfd_create("holdfast-command", os.MFD_CLOEXEC)
+    opened.callback(os.close, text)
+    strings = [*(os.fsencode(argument) for argument in command), *variables]
+    with open(text, "wb", closefd=False) as file:
+        file.write(b"".join(string + b"\x00" for string in strings))
+    joins = opened.enter_context(place.groups.entrances(held.attempt))
+    counts = (str(timeout_ms), str(len(command)), str(len(variables)))
+    words = ("beside", state.isolation, word, *counts, str(text), str(work), *where)
+    return _Prepared((*words, *map(str, joins)), (text, work, *joins))
+
+
+def _open(pid: int, start: int) -> int:
+    """A descriptor of exactly this process."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError as error:
+        raise Unavailable("the work is gone") from error
+    if start_of(pid) != start:
+        os.close(fd)
+        raise Unavailable("the work is gone")
+    return fd
+
+
+def _variables(pid: int) -> list[bytes]:
+    with open(_PROC / str(pid) / "environ", "rb") as file:
+        text = file.read(VARIABLES_BYTES_MAX)
+    return [pair for pair in text.split(b"\x00") if pair]

@@ -1,0 +1,100 @@
+"""Performs the questions that an agent asks its work: a command, a GET, a connection.
+
+Called by `runtime` for each `Probe`. A few are under way at once, whatever the number of replicas;
+the time that a probe may take counts from when it is its turn. What comes back is always an
+answer: whatever a server, a command or the machine does is a failed probe with a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from urllib.parse import quote
+
+from holdfast.agent.words import Probe, Probed
+from holdfast.host.runtime import beside
+from holdfast.host.runtime.held import Held
+from holdfast.host.runtime.starting import Place
+from holdfast.model.kinds.template import ExecAction, HttpAction
+
+PROBES_MAX = 64
+LINE_BYTES_MAX = 8_192
+# Nothing depends on what is read or not read of a body.
+BODY_BYTES_MAX, BODY_TIMEOUT_S = 10_240, 0.1
+_GOOD = range(200, 400)
+
+
+class Probing:
+    """See the module's docstring. `address` is where the work's ports are reached."""
+
+    def __init__(self, place: Place, address: str) -> None:
+        self._place, self._address = place, address
+        self._room = asyncio.Semaphore(PROBES_MAX)
+
+    async def ask(self, effect: Probe, held: Held | None) -> Probed:
+        """The answer to one question."""
+        if held is None:
+            return Probed(effect.attempt, effect.kind, False, "the work is gone")
+        async with self._room:
+            wrong = await self._perform(effect, held)
+        return Probed(effect.attempt, effect.kind, not wrong, wrong)
+
+    async def _perform(self, effect: Probe, held: Held) -> str:
+        action, timeout_ms = effect.action, effect.timeout_ms
+        if isinstance(action, ExecAction):
+            return await beside.run(self._place, held, action.command, timeout_ms)
+        word = "http" if isinstance(action, HttpAction) else "tcp"
+        port = int(action.port)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                if isinstance(action, HttpAction):
+                    return await _get(self._address, port, action.path)
+                return await _connect(self._address, port)
+        except TimeoutError:
+            return f"{word}: no answer within {timeout_ms} ms"
+        except OSError as error:
+            why = os.strerror(error.errno).lower() if error.errno else "the connection failed"
+            return f"{word}: {why}"
+
+
+async def _connect(address: str, port: int) -> str:
+    _, writer = await asyncio.open_connection(address, port)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return ""
+
+
+async def _get(address: str, port: int, path: str) -> str:
+    """GET without following anything: where a redirect leads is not what was asked about."""
+    reader, writer = await asyncio.open_connection(address, port, limit=LINE_BYTES_MAX)
+    try:
+        host = f"[{address}]" if ":" in address else address
+        target = quote(path or "/", safe="!$%&'()*+,/:;=?@[]~")
+        head = (
+            f"GET {target} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: holdfast-probe\r\n"
+            "Accept: */*\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(head.encode("ascii"))
+        await writer.drain()
+        try:
+            line = await reader.readline()
+        except ValueError:
+            return "http: the status line is too long"
+        code = _code(line)
+        if code is None:
+            return "http: the answer is not HTTP"
+        # So that a server of few lines is not cut off in the middle of them.
+        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                await reader.readexactly(BODY_BYTES_MAX)
+    finally:
+        writer.close()
+    return "" if code in _GOOD else f"http: status {code}"
+
+
+def _code(line: bytes) -> int | None:
+    words = line.split(None, 2)
+    is_http = len(words) >= 2 and words[0].startswith(b"HTTP/")
+    return int(words[1]) if is_http and words[1].isdigit() and len(words[1]) == 3 else None
