@@ -12,7 +12,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # Modules of this package that are not benchmarks themselves.
-_NOT_BENCHMARKS = frozenset({"__init__", "__main__", "harness", "http_bare", "http_load"})
+_NOT_BENCHMARKS = frozenset(
+    {"__init__", "__main__", "harness", "http_bare", "http_load", "openb_lists"}
+)
 
 
 def names(folder: Path = HERE) -> dict[str, str]:

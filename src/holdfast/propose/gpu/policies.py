@@ -1,0 +1,182 @@
+"""Three ways to choose among nodes with GPUs: the default, and two known ones to compare it with.
+
+`Sparing` is what the scheduler uses. Each kind of typical demand has a stock, the idle GPU of the
+fleet that it could still use; a placement costs each kind some of it, and the best place is where
+the cost, relative to the stocks, is least. So what only few nodes can give is spared for those who
+need it: nodes of a scarce model, nodes with all devices idle, CPU beside idle GPUs. In other words
+it goes up the gradient of the sum of log(stock), each kind weighed by how often it comes.
+
+`Fgd` is Fragmentation Gradient Descent (Weng et al., USENIX ATC 2023) and `BestFit` the common
+packing rule, both to the letter of their published simulator, on the same columns.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from holdfast.propose.gpu.columns import Columns, Demand, Floats, Ints
+from holdfast.propose.gpu.mix import Mix
+from holdfast.propose.gpu.usable import ROWS_AT_ONCE, Usable
+
+SCORE_MAX = 100.0
+UNFIT = -1.0
+# How much the room for many copies counts against the room for one: docs/gpu-packing.md compares.
+DEPTH = 0.2
+# Costs that differ by less (in thousandths of a GPU) are equal. Sums of floats depend on the order
+# of adding, and a tie must not.
+COST_GRAIN = 1e-4
+# What the costs of one kind of demand are kept in; beyond it the one not used for longest goes.
+CACHE_BYTES_MAX = 96 * 2**20
+
+
+class Ranking(msgspec.Struct, frozen=True):
+    """By row: the score, UNFIT where the demand does not fit, and the device for a fraction."""
+
+    scores: Floats
+    devices: Ints
+
+
+class Policy(Protocol):
+    """What ranks the rows for a demand."""
+
+    def rank(self, demand: Demand) -> Ranking: ...
+
+
+# From what a demand would cost, by choice, to the score of each choice.
+_Score = Callable[[Demand, Floats], Floats]
+
+
+class _Costs:
+    """What a demand would cost each kind, by row, as of a tick."""
+
+    def __init__(self, rows: int, kinds: int) -> None:
+        self.tick = 0
+        self.fits = np.zeros(rows, np.bool_)
+        self.lost = np.zeros((rows, kinds), np.float64)
+        self.devices = np.full(rows, -1, np.int64)
+
+
+class _CostBook:
+    """The costs of the demands asked about lately. Only rows that changed are computed again."""
+
+    def __init__(self, columns: Columns, usable: Usable, score: _Score) -> None:
+        self._columns = columns
+        self._usable = usable
+        self._score = score
+        self._of: OrderedDict[Demand, _Costs] = OrderedDict()
+        size = max(1, columns.rows * max(1, usable.kinds) * 8)
+        self._most = max(1, CACHE_BYTES_MAX // size)
+
+    def look_up(self, demand: Demand, weights: Floats) -> _Costs:
+        columns = self._columns
+        costs = self._of.get(demand)
+        if costs is None:
+            if len(self._of) >= self._most:
+                self._of.popitem(last=False)
+            costs = self._of[demand] = _Costs(columns.rows, self._usable.kinds)
+        self._of.move_to_end(demand)
+        stale = np.flatnonzero(columns.changed_at > costs.tick)
+        costs.tick = columns.tick
+        if len(stale):
+            fits = columns.fits(demand, stale)
+            costs.fits[stale] = fits
+            rows = stale[fits]
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                self._compute(costs, demand, rows[start : start + ROWS_AT_ONCE], weights)
+        return costs
+
+    def _compute(self, costs: _Costs, demand: Demand, rows: Ints, weights: Floats) -> None:
+        after, chosen, device = self._usable.after(demand, rows)
+        lost = self._usable.now[chosen] - after
+        if demand.is_fraction:
+            # The best device of each row, the first of equals: sort by row, score, device.
+            score = self._score(demand, (lost * weights).sum(axis=1))
+            order = np.lexsort((device, -score, chosen))
+            is_best = np.ones(len(order), np.bool_)
+            is_best[1:] = chosen[order][1:] != chosen[order][:-1]
+            best = order[is_best]
+            chosen, device, lost = chosen[best], device[best], lost[best]
+        costs.lost[chosen] = lost
+        costs.devices[chosen] = device
+
+
+class Sparing:
+    """The default: spare what is scarce for the kinds that need it."""
+
+    def __init__(self, columns: Columns, mix: Mix) -> None:
+        self._columns = columns
+        self._usable = Usable(columns, mix, depth=DEPTH)
+        self._book = _CostBook(columns, self._usable, self._score)
+        size = self._usable.gpu_milli / 1000.0
+        # How often a kind comes, but the larger ones less: with few places that do for them they
+        # have the smaller stock, and so the stronger claim on it already.
+        self._claims = self._usable.shares / np.sqrt(size)
+        # Keeps a stock that has run out from outweighing everything: one demand's worth.
+        self._last = self._usable.gpu_milli
+        devices = columns.devices.shape[1] if columns.rows else 0
+        self._widest_milli = max(1, devices) * 1000.0
+
+    def rank(self, demand: Demand) -> Ranking:
+        """0 to 100: 100 costs nobody anything, 0 costs everybody a whole node."""
+        self._usable.refresh()
+        weights = self._claims / (self._usable.total + self._last)
+        if self._usable.kinds:
+            weights = weights / weights.sum()
+        costs = self._book.look_up(demand, weights)
+        scores = self._score(demand, costs.lost @ weights)
+        return Ranking(np.where(costs.fits, scores, UNFIT), costs.devices)
+
+    def _score(self, demand: Demand, cost: Floats) -> Floats:
+        return SCORE_MAX * (1.0 - np.minimum(_grained(cost) / self._widest_milli, 1.0))
+
+
+class Fgd:
+    """Fragmentation Gradient Descent: the integer score of the published simulator."""
+
+    def __init__(self, columns: Columns, mix: Mix) -> None:
+        self._usable = Usable(columns, mix, depth=0.0, counts_memory=False)
+        self._book = _CostBook(columns, self._usable, self._score)
+
+    def rank(self, demand: Demand) -> Ranking:
+        self._usable.refresh()
+        costs = self._book.look_up(demand, self._usable.shares)
+        scores = self._score(demand, costs.lost @ self._usable.shares)
+        return Ranking(np.where(costs.fits, scores, UNFIT), costs.devices)
+
+    def _score(self, demand: Demand, cost: Floats) -> Floats:
+        # What is idle becomes less by the demand, and of that what was usable is no fragment.
+        less: Floats = (demand.gpu_milli - _grained(cost)) / 1000.0
+        return np.floor(SCORE_MAX / (1.0 + np.exp(-less)))
+
+
+class BestFit:
+    """The least left over of CPU and GPU, half each, in whole points."""
+
+    CPU_MILLI = 128_000.0
+    GPU_MILLI = 8_000.0
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._rows = np.arange(columns.rows)
+
+    def rank(self, demand: Demand) -> Ranking:
+        columns = self._columns
+        fits = columns.fits(demand, self._rows)
+        cpu = (columns.cpu - demand.cpu_milli) / self.CPU_MILLI
+        gpu = (columns.devices.sum(axis=1) - demand.gpu_milli) / self.GPU_MILLI
+        scores = np.trunc(SCORE_MAX * (1.0 - 0.5 * cpu - 0.5 * gpu))
+        devices = np.full(columns.rows, -1, np.int64)
+        if demand.is_fraction and columns.rows:
+            room = columns.devices >= demand.device_milli
+            devices = np.where(room, columns.devices, 2 * 1000).argmin(axis=1)
+        return Ranking(np.where(fits, scores, UNFIT), devices)
+
+
+def _grained(cost: Floats) -> Floats:
+    rounded: Floats = np.rint(cost.astype(np.float64) / COST_GRAIN) * COST_GRAIN
+    return rounded

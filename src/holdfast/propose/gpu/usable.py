@@ -1,0 +1,108 @@
+"""How much of a node's idle GPU each typical demand could still use, before and after a placement.
+
+A demand that fits a node uses there the devices that have room for it; how much that is worth is
+said twice: by all that such devices have free (as if one more copy were all that comes), and by
+what as many copies as CPU, memory and devices allow would take. The first alone is blind to CPU
+that runs out under idle GPUs, the second alone overrates it; `depth` is the weight of the second
+against one of the first.
+
+`policies` asks for the rows that changed. All arrays are [row or choice, typical demand].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.propose.gpu.columns import WHOLE_MILLI, Bools, Columns, Demand, Floats, Ints
+from holdfast.propose.gpu.mix import Mix
+
+# A fleet is taken in by so many rows at a time, which bounds the memory that this needs.
+ROWS_AT_ONCE = 256
+
+
+class Usable:
+    """A mix made ready for a fleet's columns."""
+
+    def __init__(
+        self, columns: Columns, mix: Mix, *, depth: float, counts_memory: bool = True
+    ) -> None:
+        self._columns = columns
+        self._depth = depth
+        kinds = [typical.demand for typical in mix if typical.demand.devices]
+        self.kinds = len(kinds)
+        self.shares: Floats = np.array(
+            [typical.share for typical in mix if typical.demand.devices], np.float64
+        )
+        self.gpu_milli: Floats = np.array([kind.gpu_milli for kind in kinds], np.float64)
+        self._several: Floats = np.array([kind.devices for kind in kinds], np.float64)
+        self._cpu, self._any_cpu = _divisors([kind.cpu_milli for kind in kinds])
+        memory = [kind.memory if counts_memory else 0 for kind in kinds]
+        self._memory, self._any_memory = _divisors(memory)
+        allowed = [columns.allowed(kind.models) for kind in kinds]
+        self._allowed: Floats = (
+            np.array(allowed, np.float64).reshape(self.kinds, len(columns.models)).T
+        )
+        # What one device with f free gives to each kind, for all f: sums over a node's devices
+        # then change by two rows of these tables when one device changes.
+        free = np.arange(WHOLE_MILLI + 1, dtype=np.float64)[:, None]
+        each = np.array([kind.device_milli for kind in kinds], np.float64)
+        room = free >= each
+        several = self._several > 1
+        copies = np.where(several, room, np.floor(free / np.where(each > 0, each, 1.0)))
+        self._tables: Floats = np.concatenate([np.where(room, free, 0.0), copies], axis=1)
+        self._sums: Floats = np.zeros((columns.rows, 2 * self.kinds), np.float64)
+        self.now: Floats = np.zeros((columns.rows, self.kinds), np.float64)
+        self.total: Floats = np.zeros(self.kinds, np.float64)
+        self._tick = 0
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take in the rows that changed: `now` is per row, `total` over the fleet."""
+        columns = self._columns
+        rows = np.flatnonzero(columns.changed_at > self._tick)
+        self._tick = columns.tick
+        for part in np.array_split(rows, 1 + len(rows) // ROWS_AT_ONCE):
+            self._sums[part] = self._tables[columns.devices[part]].sum(axis=1)
+            fresh = self._of(part, columns.cpu[part], columns.memory[part], self._sums[part])
+            self.total += fresh.sum(axis=0) - self.now[part].sum(axis=0)
+            self.now[part] = fresh
+
+    def after(self, demand: Demand, rows: Ints) -> tuple[Floats, Ints, Ints]:
+        """As rows that fit would be after the demand: per choice, with its row and device.
+
+        Whole devices leave no choice, and their device is -1. A fraction may go to any device
+        with room, and equal devices of a node are one choice, the first.
+        """
+        columns = self._columns
+        devices = columns.devices[rows]
+        tables = self._tables
+        sums = self._sums[rows]
+        if demand.is_fraction:
+            is_choice = (devices >= demand.device_milli) & columns.is_first[rows]
+            at, device = np.nonzero(is_choice)
+            free = devices[at, device]
+            sums = sums[at] - tables[free] + tables[free - demand.device_milli]
+            chosen = rows[at]
+        else:
+            chosen, device = rows, np.full(len(rows), -1, np.int64)
+            sums = sums - demand.devices * (tables[WHOLE_MILLI] - tables[0])
+        cpu = columns.cpu[chosen] - demand.cpu_milli
+        memory = columns.memory[chosen] - demand.memory
+        return self._of(chosen, cpu, memory, sums), chosen, device
+
+    def _of(self, rows: Ints, cpu: Ints, memory: Ints, sums: Floats) -> Floats:
+        free, copies = sums[:, : self.kinds], sums[:, self.kinds :]
+        if len(rows) == 0 or self.kinds == 0:
+            return np.zeros((len(rows), self.kinds), np.float64)
+        copies = np.floor(copies / np.where(self._several > 1, self._several, 1.0))
+        np.minimum(copies, np.floor(cpu[:, None] / self._cpu) + self._any_cpu, out=copies)
+        np.minimum(copies, np.floor(memory[:, None] / self._memory) + self._any_memory, out=copies)
+        fits: Bools = copies >= 1
+        used = (free + copies * (self._depth * self.gpu_milli)) / (1.0 + self._depth)
+        return used * fits * self._allowed[self._columns.model[rows]]
+
+
+def _divisors(amounts: list[int]) -> tuple[Floats, Floats]:
+    """What to divide a stock by, and what to add, so that a demand of nothing is always met."""
+    asked = np.array(amounts, np.float64)
+    return np.where(asked > 0, asked, 1.0), np.where(asked > 0, 0.0, np.inf)
