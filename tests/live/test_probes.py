@@ -103,11 +103,13 @@ def test_a_hostile_server_is_a_failed_probe(
     """[H3]"""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        if answer is None:
-            await asyncio.sleep(1)
-        writer.write(answer or b"")
-        writer.close()
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            if answer is None:
+                await reader.read()
+            writer.write(answer or b"")
+        finally:
+            writer.close()
 
     async def story() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
