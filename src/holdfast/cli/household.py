@@ -22,6 +22,7 @@ from holdfast.host import facts
 from holdfast.host.client import Client, from_kubeconfig
 from holdfast.host.files import PRIVATE_FILE, private_directory
 from holdfast.host.settings import Listen
+from holdfast.model import quantity
 from holdfast.model.errors import Conflict, HoldfastError
 from holdfast.model.kinds.node import Node, NodePhase
 
@@ -82,12 +83,12 @@ def alone(data: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def share(agents: int) -> tuple[str, ...]:
-    """The options that give one of so many agents its part of this machine."""
-    whole = facts.found(Facts()).capacity
-    cpu_milli = int(whole["cpu"]) * 1_000 // agents
-    memory_ki = int(str(whole["memory"]).removesuffix("Ki")) // agents
-    return ("--capacity", f"cpu={cpu_milli}m", "--capacity", f"memory={memory_ki}Ki")
+def share(agents: int, data: Path) -> tuple[str, ...]:
+    """The options that give one of so many agents its part of this machine and of this disk."""
+    whole = facts.found(Facts(), data).capacity
+    parts = {name: quantity.capacity(name, amount) // agents for name, amount in whole.items()}
+    pairs = (f"{name}={quantity.render(name, units)}" for name, units in parts.items())
+    return tuple(word for pair in pairs for word in ("--capacity", pair))
 
 
 class Household:
@@ -138,7 +139,9 @@ class Household:
             *("--data", str(self.plan.data / AGENTS / name)),
             *("--region", REGION),
             *("--zone", f"{REGION}-{number}"),
-            *share(self.plan.agents),
+            *share(self.plan.agents, self.plan.data),
+            # A GPU cannot be had by several; the first one offers it.
+            *(("--gpus", "none") if number > 1 else ()),
         )
 
     async def nodes_ready(self) -> int:

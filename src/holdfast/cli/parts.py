@@ -18,6 +18,8 @@ from holdfast.cli.ending import judged_as_usage, run
 from holdfast.cli.reaching import DATA, DATA_VARIABLE
 from holdfast.host import __main__ as host
 from holdfast.host import facts, options, timing
+from holdfast.host.runtime.cgroups_found import PARENT as CGROUP
+from holdfast.host.runtime.limits import PIDS_MAX
 from holdfast.host.settings import EtcdAccess
 
 # What a node is that nobody has said more about.
@@ -140,6 +142,16 @@ def controllers(**given: Any) -> int:
 @click.option("--capacity", multiple=True, metavar="cpu=2,memory=4Gi", help="[all there is]")
 @click.option("--facts", type=click.Path(path_type=Path), help="JSON with more about the machine.")
 @click.option("--isolation", default="", help="Of the work. [the strongest that can be had]")
+@click.option("--device", multiple=True, metavar=options.DEVICE_FORM, help="May be given often.")
+@click.option("--gpus", type=click.Choice(options.GPUS), default=options.GPUS[0], show_default=True)
+@click.option(
+    "--images",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Root file systems for containers. [DATA/images]",
+)
+@click.option("--cgroup", default=CGROUP, show_default=True, help="Where limits are made.")
+@click.option("--pids-max", type=int, default=PIDS_MAX, show_default=True)
 def agent(**given: Any) -> int:
     """Run the agent of one node: this machine, or a part of it."""
     given["node"] = given["node"] or facts.host_name()

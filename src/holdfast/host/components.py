@@ -26,6 +26,7 @@ from holdfast.host.holding import Holding
 from holdfast.host.joining import joined
 from holdfast.host.remote import Remote
 from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.runtime.starting import Options
 from holdfast.host.shell import Shell
 from holdfast.model import identity as who
 from holdfast.model.errors import HoldfastError, Invalid
@@ -37,6 +38,7 @@ from holdfast.propose.scheduler import Scheduler
 
 # A stop in order takes about so long: others take over at once if the leases came back by then.
 RELEASE_S = 1.0
+TROUBLE_LOOK_S = 1.0
 
 Say = Callable[[str], None]
 Terms = Callable[[], Mapping[str, Term]]
@@ -61,6 +63,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     data: the directory of everything that it keeps, its own alone.
     pki: the plane's authority, if it is on this machine; otherwise the node joins with `token`.
     isolation: of the work; empty means the strongest that can be had.
+    options: what else its operator says about running work.
     """
 
     servers: tuple[str, ...]
@@ -70,6 +73,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     pki: Path | None = None
     token: str = ""
     isolation: str = ""
+    options: Options = Options()
 
 
 class Component:
@@ -86,14 +90,18 @@ class Component:
         runtime: Runtime | None = None,
         terms: Terms = dict,
         holding: Holding | None = None,
+        trouble: Callable[[], str] = str,
+        say: Say = lambda text: None,
     ) -> None:
         """`terms` are the leases that the machine holds, by the identity that does.
 
-        `holding` is what others may have when this process has ended.
+        `holding` is what others may have when this process has ended. `trouble` is what a person
+        has to mend, which is said once.
         """
         self.title, self.machine = title, machine
         self._remote, self._runtime, self._terms = remote, runtime, terms
-        self._holding = holding
+        self._holding, self._trouble, self._say = holding, trouble, say
+        self._telling: asyncio.Task[None] | None = None
         self._was_said = False
         self.shell = Shell(
             machine,
@@ -110,9 +118,20 @@ class Component:
             if self._runtime is not None:
                 await self._runtime.start(self.shell.post, self.shell.fail)
             await self.shell.start()
+            self._telling = asyncio.create_task(self._tell())
         except BaseException:
             await self._let_go()
             raise
+
+    async def _tell(self) -> None:
+        """Say what trouble there is whenever it is another one."""
+        said = ""
+        while True:
+            trouble = self._trouble()
+            if trouble and trouble != said:
+                self._say(f"{self.title}: {trouble}")
+            said = trouble
+            await asyncio.sleep(TROUBLE_LOOK_S)
 
     async def wait(self) -> str:
         """Until the machine has ended: the sentence that says why it did."""
@@ -145,6 +164,8 @@ class Component:
             await self._remote.ask(Identity(name=holder), SERVERS, ReleaseLease(term), RELEASE_S)
 
     async def _let_go(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
         if self._runtime is not None:
             await self._runtime.stop()
         await self._remote.close()
@@ -206,16 +227,20 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         node=node,
         address=settings.facts.address or "127.0.0.1",
         isolation=settings.isolation or None,
+        options=settings.options,
     )
     facts = msgspec.structs.replace(settings.facts, installation=holding.installation)
+    machine = Agent(node, facts, random.SystemRandom())
     return Component(
         f"agent of {node}",
-        Agent(node, facts, random.SystemRandom()),
+        machine,
         identity,
         Remote({identity.name: access}),
         folder=settings.data / "agent",
         runtime=runtime,
         holding=holding,
+        trouble=lambda: machine.trouble,
+        say=say,
     )
 
 

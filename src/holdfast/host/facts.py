@@ -1,21 +1,33 @@
-"""What this computer is, for its agent to present: found out here, or said by whoever starts it."""
+"""What this computer is, for its agent to present: found out here, or said by whoever starts it.
+
+What is found out is what this process may use, not what the computer has: an agent in a container
+or under a limit promises no more than it could keep.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from holdfast import __version__
 from holdfast.agent.facts import Facts
+from holdfast.host.runtime.cgroups_mounted import ceilings
+from holdfast.host.runtime.devices import LocalDevice
 from holdfast.model import quantity
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.node import Device
 from holdfast.model.meta import Quantity
 
 FACTS_BYTES_MAX = 1 << 20
+# So many files are looked at to learn what an agent's own work has on the disk.
+FILES_MAX = 100_000
+STAT_BLOCK_BYTES = 512
+IMAGES_MAX = 256
 _MEMORY = Path("/proc/meminfo")
 
 
@@ -36,9 +48,15 @@ class _Written(
     address: str = ""
 
 
-def found(given: Facts) -> Facts:
-    """The facts as given, with what was left out as this computer has it."""
-    capacity = {"cpu": str(len(os.sched_getaffinity(0))), "memory": _memory(), **given.capacity}
+def found(given: Facts, data: Path | None = None) -> Facts:
+    """The facts as given, with what was left out as this computer has it.
+
+    `data` is where the agent will keep everything; the disk that counts is the one below it.
+    """
+    measured: dict[str, Quantity] = {"cpu": _cpu(), "memory": _memory()}
+    if data is not None:
+        measured["disk"] = f"{_disk_bytes(data) >> 20}Mi"
+    capacity = {**measured, **given.capacity}
     for name, amount in capacity.items():
         _check(name, amount)
     return msgspec.structs.replace(
@@ -47,6 +65,25 @@ def found(given: Facts) -> Facts:
         agent_version=given.agent_version or __version__,
         address=given.address or "127.0.0.1",
     )
+
+
+def with_devices(given: Facts, local: Sequence[LocalDevice]) -> Facts:
+    """The facts with these devices besides those in them. Raises Invalid for two of one id."""
+    known = {device.id for device in given.devices}
+    for device in local:
+        if device.told.id in known:
+            raise _wrong("--device", device.told.id, "id: must not be there twice")
+    told = (*given.devices, *(device.told for device in local))
+    return msgspec.structs.replace(given, devices=told)
+
+
+def images_in(folders: Sequence[Path]) -> tuple[str, ...]:
+    """The root file systems for containers that lie in these directories."""
+    found = []
+    for folder in folders:
+        with suppress(OSError):
+            found += sorted(str(path) for path in folder.absolute().iterdir() if path.is_dir())
+    return tuple(found[:IMAGES_MAX])
 
 
 def from_file(path: Path) -> Facts:
@@ -80,10 +117,42 @@ def host_name() -> str:
     return socket.gethostname().lower().partition(".")[0] or "node"
 
 
+def _cpu() -> str:
+    """The processors that this process may run on, or less if its groups have less of them."""
+    milli = len(os.sched_getaffinity(0)) * quantity.MILLI
+    limit = ceilings().cpu_milli
+    return quantity.render("cpu", milli if limit is None else max(1, min(milli, limit)))
+
+
+def _disk_bytes(data: Path) -> int:
+    """What is free there, and what this agent's own work has taken of it already.
+
+    So an agent that starts again finds the same, and what others keep there is never promised.
+    """
+    there = next(path for path in (data, *data.absolute().parents) if path.exists())
+    about = os.statvfs(there)
+    return about.f_bavail * about.f_frsize + _used_bytes(data)
+
+
+def _used_bytes(folder: Path) -> int:
+    used = seen = 0
+    for at, _, names in os.walk(folder, onerror=None):
+        for name in names:
+            seen += 1
+            if seen > FILES_MAX:
+                # The rest counts as used by others: less is promised, never more.
+                return used
+            with suppress(OSError):
+                used += os.lstat(os.path.join(at, name)).st_blocks * STAT_BLOCK_BYTES
+    return used
+
+
 def _memory() -> str:
     for line in _MEMORY.read_text(encoding="ascii").splitlines():
         if line.startswith("MemTotal:"):
-            return f"{line.split()[1]}Ki"
+            limit = ceilings().memory_bytes
+            whole = int(line.split()[1])
+            return f"{whole if limit is None else min(whole, limit // 1024)}Ki"
     raise Invalid(f"{_MEMORY} does not say how much memory there is; give --capacity memory=…")
 
 

@@ -21,9 +21,17 @@ from holdfast.host.client import Client, from_kubeconfig
 from holdfast.host.components import AgentSettings, Component, Origin
 from holdfast.host.join_tokens import create_token
 from holdfast.host.running import say, until_signal
+from holdfast.host.runtime import devices
+from holdfast.host.runtime.cgroups_found import PARENT
+from holdfast.host.runtime.limits import PIDS_MAX
+from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import FieldError, Invalid
 
 Run = Callable[[argparse.Namespace], Awaitable[int]]
+GPUS = ("all", "none")
+DEVICE_FORM = "class=fpga,id=fpga0,model=x,path=/dev/fpga0"
+# What the kernel counts processes up to.
+PIDS_LIMIT = 4_194_304
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 
@@ -67,6 +75,17 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=AMOUNT")
     parser.add_argument("--facts", type=Path, help="JSON with all that is known of the machine")
     parser.add_argument("--isolation", default="", help="of the work; the strongest if empty")
+    parser.add_argument("--device", action="append", default=[], metavar=DEVICE_FORM)
+    parser.add_argument("--gpus", choices=GPUS, default=GPUS[0], help="which to offer to work")
+    parser.add_argument(
+        "--images",
+        type=Path,
+        action="append",
+        default=[],
+        help="a directory of root file systems for containers; DATA/images if not given",
+    )
+    parser.add_argument("--cgroup", default=PARENT, help="below which groups of work are made")
+    parser.add_argument("--pids-max", type=int, default=PIDS_MAX, help="of each piece of work")
     parser.set_defaults(run=agent)
 
 
@@ -135,6 +154,16 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
         capacity={**given.capacity, **facts.pairs("--capacity", arguments.capacity)},
         **{field: text for field, text in said.items() if text},
     )
+    images = tuple(arguments.images) or (arguments.data / "images",)
+    local = devices.parse_all(arguments.device)
+    stated = [it.device_class for it in (*given.devices, *(it.told for it in local))]
+    if arguments.gpus == GPUS[0] and devices.GPU not in stated:
+        local = (*local, *devices.gpus())
+    given = msgspec.structs.replace(
+        facts.with_devices(given, local), images=given.images or facts.images_in(images)
+    )
+    if not 1 <= arguments.pids_max <= PIDS_LIMIT:
+        raise _wrong("--pids-max", str(arguments.pids_max), f"must be from 1 to {PIDS_LIMIT}")
     for field in ("region", "zone"):
         if not getattr(given, field):
             raise Invalid(f"--{field}: must be given: work is placed by it")
@@ -142,10 +171,13 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
         servers=_servers(arguments),
         node=arguments.node or facts.host_name(),
         data=arguments.data,
-        facts=facts.found(given),
+        facts=facts.found(given, arguments.data),
         pki=arguments.pki,
         token=_token(arguments),
         isolation=arguments.isolation,
+        options=Options(
+            cgroup=arguments.cgroup, pids_max=arguments.pids_max, devices=local, images=images
+        ),
     )
 
 

@@ -24,11 +24,11 @@ def plan(folder: Path, agents: int = 2) -> Plan:
     )
 
 
-def test_shares_of_the_machine_never_add_up_to_more_than_it_has() -> None:
-    """[INV4]"""
+def test_shares_of_the_machine_never_add_up_to_more_than_it_has(tmp_path: Path) -> None:
+    """[INV4, D4]"""
 
     def of(agents: int) -> dict[str, int]:
-        pairs = (it.partition("=") for it in share(agents)[1::2])
+        pairs = (it.partition("=") for it in share(agents, tmp_path)[1::2])
         return {name: quantity.capacity(name, amount) for name, _, amount in pairs}
 
     whole = of(1)

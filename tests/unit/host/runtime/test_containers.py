@@ -1,0 +1,109 @@
+"""What runc is told, and which images are images."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agent.words import Attempt, Launch
+from holdfast.host.runtime import containers, containers_images
+from holdfast.host.runtime.containers_images import Image
+from holdfast.host.runtime.containers_spec import Container, config
+from holdfast.host.runtime.surroundings import Surroundings, User, surroundings
+from holdfast.model.errors import Invalid, Unavailable
+from holdfast.model.kinds.template import EnvVar, Runtime, Template
+
+
+def launch(**fields: Any) -> Launch:
+    template = Template(runtime=Runtime.CONTAINER, image="/images/a", **fields)
+    return Launch(Attempt("u1", 0), "team", "web-0", template, 7, None, 500)
+
+
+def spec(**fields: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "name": "web-0",
+        "work": Path("/data/work"),
+        "working_dir": "/holdfast",
+        "user": None,
+        "group": "/holdfast/n1/u1-0",
+        **fields,
+    }
+    made = config(Container(**given), Surroundings(("sh", "-c", "x"), ("A=b",)))
+    found: dict[str, Any] = json.loads(made)
+    return found
+
+
+def test_a_container_has_namespaces_of_its_own_but_the_network_of_the_node() -> None:
+    """[H1]"""
+    kinds = {it["type"] for it in spec()["linux"]["namespaces"]}
+    assert kinds == {"pid", "mount", "ipc", "uts"}
+
+
+def test_a_container_gains_nothing_and_an_ordinary_user_has_no_capability() -> None:
+    """[H1]"""
+    root = spec()["process"]
+    assert root["noNewPrivileges"] is True
+    assert "CAP_SYS_ADMIN" not in root["capabilities"]["bounding"]
+    assert "CAP_SYS_PTRACE" not in root["capabilities"]["bounding"]
+    other = spec(user=User(7, 8, (8, 9), "/home/x"))["process"]
+    assert other["user"] == {"uid": 7, "gid": 8, "additionalGids": [9]}
+    assert set(map(tuple, other["capabilities"].values())) == {()}
+
+
+def test_a_container_may_use_no_device_but_its_own() -> None:
+    """[D4]"""
+    first, *others = spec(devices=("/dev/zero",))["linux"]["resources"]["devices"]
+    assert first == {"allow": False, "access": "rwm"}
+    assert others == [{"allow": True, "access": "rwm", "type": "c", "major": 1, "minor": 5}]
+
+
+def test_what_an_image_says_is_literal_and_yields_to_the_template() -> None:
+    """[H1]"""
+    image = Image(Path("/i"), ("run",), ("$(A)",), {"A": "$(HOLDFAST_NODE)", "B": "image"})
+    of = containers.dressed(launch(env=(EnvVar("B", "own"),)), image)
+    found = surroundings(of, "n1", "/holdfast", {}, "")
+    assert found.arguments == ("run", "$(A)")
+    assert {"A=$(HOLDFAST_NODE)", "B=own"} <= set(found.variables)
+    assert containers.dressed(launch(command=("x",)), image).template.command == ("x",)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x" * 300_000, 'quotes " and $(date) `id` \\n\n%s\u00e4\u20ac']
+)
+def test_what_runc_is_told_survives_the_shell(text: str, tmp_path: Path) -> None:
+    """However long it is and whatever is in it. [H1]"""
+    boxing = containers.Boxing(tmp_path, tmp_path / "work", "/g", Image(Path("/i")), None, ())
+    found = containers.boxed(launch(), boxing, Surroundings(("a", text), ()))
+    script = found.arguments[-1]
+    printed = next(line for line in script.splitlines() if line.startswith("printf"))
+    variables = dict(pair.split("=", 1) for pair in found.variables)
+    variables["BOX"] = str(tmp_path / "box")
+    subprocess.run(["/bin/sh", "-e", "-c", printed], env=variables, check=True)
+    written = json.loads((tmp_path / "box" / "config.json").read_bytes())
+    assert written["process"]["args"] == ["a", text]
+
+
+def test_an_image_lies_below_one_of_the_directories_of_images(tmp_path: Path) -> None:
+    """A link within them is fine. [H1]"""
+    (tmp_path / "a" / "one").mkdir(parents=True)
+    (tmp_path / "a" / "link").symlink_to("one")
+    folders = (tmp_path / "a",)
+    for name in ("one", "link"):
+        found = containers_images.find(str(tmp_path / "a" / name), folders)
+        assert found == Image(tmp_path / "a" / "one")
+    for text in (str(tmp_path / "a"), str(tmp_path), "/", "", "-x", "a b"):
+        with pytest.raises(Invalid, match="image"):
+            containers_images.find(text, folders)
+    with pytest.raises(Invalid, match="image"):
+        containers_images.find(str(tmp_path / "a" / "one"), ())
+
+
+def test_a_reference_needs_podman(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """[H1]"""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match="needs podman, which is not installed"):
+        containers_images.find("docker.io/library/busybox:1", ())
