@@ -61,8 +61,8 @@ crash-long: $(VENV)/.installed ## Fail the power at 200,000 moments of the embed
 failover-long: $(VENV)/.installed $(VENV)/.system ## Kill and stop etcd members at random under load (SECONDS=600)
 	HOLDFAST_FAILOVER_S=$(or $(SECONDS),600) $(BIN)/pytest tests/live/etcd/test_failover.py -k long_time -s $(ARGS)
 
-slice-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on the way of one replica, on SQLite and on etcd (ten minutes)
-	HOLDFAST_SLICE_LONG=1 $(BIN)/pytest tests/live/test_slice.py -s $(ARGS)
+slice-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on the way of one replica, on SQLite and on etcd (some minutes)
+	HOLDFAST_SLICE_LONG=1 $(BIN)/pytest tests/live/test_slice.py tests/live/test_slice_trouble.py -s $(ARGS)
 
 sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS of them (1,000 take about ten minutes of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO \

@@ -38,6 +38,8 @@ from tests.live.plane_process import DIE_WITH_PARENT, PATIENT, ROOT, workload
 from tests.live.witness import beats, overlaps, template
 
 PATIENCE_S = 60.0
+# Whether there is time for every pair and every wait, as `make slice-long` says.
+IS_LONG = bool(os.environ.get("HOLDFAST_SLICE_LONG"))
 RESTART_PAUSE_S = 0.2
 LOOK_S = 0.02
 # Short, so that a test is; long enough that a busy machine with two cores keeps them.
@@ -50,7 +52,7 @@ class Part:
     """One process of the plane, in all its lives."""
 
     def __init__(self, folder: Path, name: str, *arguments: str) -> None:
-        self.name, self._arguments = name, arguments
+        self.name, self.arguments = name, arguments
         self.log = folder / f"{name}.log"
         self.lives = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,7 +72,7 @@ class Part:
         with self.log.open("ab") as log:
             self._log_from = log.tell()
             self._process = subprocess.Popen(
-                [*DIE_WITH_PARENT, sys.executable, "-m", "holdfast.host", *self._arguments],
+                [*DIE_WITH_PARENT, sys.executable, "-m", "holdfast.host", *self.arguments],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
                 stdin=subprocess.DEVNULL,

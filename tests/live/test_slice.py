@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -22,7 +21,7 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import workload
-from tests.live.slice_plane import PLACE, SlicePlane
+from tests.live.slice_plane import IS_LONG, PLACE, SlicePlane
 from tests.live.witness import STUBBORN, Beat, beats, overlaps, processes
 
 ROLES = ("work", "shim", "agent", "server", "scheduler", "controllers")
@@ -35,16 +34,15 @@ SOME_PAIRS = [
     ("agent", "server"),
     ("scheduler", "controllers"),
 ]
-# With two servers: the one that decides, the other, both, and each with whom it matters most to.
+# With two servers: one, the other with whoever needs it, both, everything.
 ON_ETCD = [
     ("server",),
-    ("server-2",),
+    ("server-2", "agent"),
     ("server", "server-2"),
-    ("server", "agent"),
-    ("server-2", "controllers", "scheduler"),
-    ("work", "shim", "agent", *("server", "server-2", "scheduler", "controllers")),
+    (*ROLES, "server-2"),
 ]
-IS_LONG = bool(os.environ.get("HOLDFAST_SLICE_LONG"))
+# And then each server with every other part.
+ON_ETCD_LONG = [("server-2",), *SINGLES, *PAIRS, *((role, "server-2") for role in ROLES)]
 NOTE_EVERY_S = 0.1
 pytestmark = pytest.mark.timeout(900)
 
@@ -222,8 +220,7 @@ def test_with_two_servers_on_etcd_either_or_all_may_be_killed(
         async with SlicePlane(tmp_path, ("n1", "n2"), servers=2, store=store, fence=()) as plane:
             await plane.apply(1)
             async with writing(plane.client):
-                rounds = [*ON_ETCD, *SINGLES, *PAIRS, ("work",)] if IS_LONG else ON_ETCD
-                await kill_in_turn(plane, rounds)
+                await kill_in_turn(plane, ON_ETCD + (ON_ETCD_LONG if IS_LONG else []))
             await delete(plane)
 
     play(story())

@@ -69,6 +69,11 @@ class Agent:
         """The life of the node that this agent speaks for, once it is registered."""
         return self._life
 
+    @property
+    def trouble(self) -> str:
+        """Why the servers do not let this node in, for whoever runs it; empty when they do."""
+        return self._entry.trouble if self._life is None else ""
+
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         """Take in one stimulus and return the effects to perform, in order."""
         now_ms = now.monotonic_ms

@@ -39,6 +39,8 @@ class Entry:
         self._seen: Node | None = None
         self._failures = 0
         self.next_ms = 0
+        # Why the servers do not let it in; empty when they do, or have not said.
+        self.trouble = ""
 
     def begin(self, boot: str, now_ms: int) -> None:
         """The agent has started, in this boot of its machine."""
@@ -86,16 +88,17 @@ class Entry:
             case Found(object=None | Node()):
                 return self._looked(answer.object, now_ms)
             case Accepted(objects=(Node() as node, *_)):
-                self._failures = 0
+                self._failures, self.trouble = 0, ""
                 return node
             case Accepted():
                 # It was accepted before; what came of it has to be read.
                 self._is_accepted, self._has_looked = True, False
                 self.next_ms = now_ms
                 return None
-            case Refusal():
+            case Refusal(message=message):
                 # Decided, so the next try is another one.
                 self._refused += 1
+                self.trouble = message
         self._failed(now_ms)
         return None
 

@@ -108,3 +108,14 @@ def test_the_longest_name_leaves_room_for_what_matters() -> None:
     """The authority takes no longer id. [C2]"""
     request = registration(entry("n" * 253), node())
     assert request.operation.startswith("u1/1/register-")
+
+
+def test_why_it_is_not_let_in_is_known_until_it_is() -> None:
+    """[A7]"""
+    it = entry()
+    registration(it, node())
+    it.answered(Refusal(Reason.NOT_OWNER, "node n1 is run by another agent"), 0)
+    assert it.trouble == "node n1 is run by another agent"
+    registration(it, node(), it.next_ms)
+    it.answered(Accepted(1, (node(),)), it.next_ms)
+    assert it.trouble == ""
