@@ -2,9 +2,9 @@
 
 The store keeps an object without its resourceVersion, which follows from the record's revision.
 Here it is put into the bytes at the place where the encoder would have put it, so that an answer
-needs no decoding and equals the encoding of the object. The object is decoded once, when it
-arrives, for its labels and for the few fields that watchers select by; whatever else a selector
-names is decoded when it is asked for.
+needs no decoding and equals the encoding of the object. When it arrives its labels are read and
+the few fields that watchers select by (`glimpse`); whatever else a selector names is decoded when
+it is asked for.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import cache
 
 import msgspec
 
-from holdfast.model.field_selector import field_text, parse_field_selector
-from holdfast.model.registry import Kind
+from holdfast.model.field_selector import parse_field_selector
+from holdfast.model.registry import KINDS, Kind
 from holdfast.model.versions import object_version
-from holdfast.model.wire import decode_trusted
+from holdfast.observe.glimpse import glimpse_of
 
 # By these an agent watches its replicas, a controller its workload's, and kubectl an object's
 # events: often enough to have them at hand. The first two are those of every kind.
@@ -100,19 +100,16 @@ class Reader:
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+        self._glimpses = {it.plural: glimpse_of(it, _attributes(it)) for it in KINDS}
 
     def read(self, kind: Kind, value: bytes, revision: int) -> Entry:
         """The entry of a stored object."""
-        obj = decode_trusted(kind.struct, value)
-        name, *others = [field_text(obj, attributes) for attributes in _attributes(kind)]
-        fields = (name, *map(self._shared, others))
-        labels = self._shared_labels(obj.metadata.labels)
-        return Entry(fields, revision, labels, spliced(value, revision))
-
-    def _shared(self, text: str) -> str:
-        if len(self._texts) >= _SHARED_MAX:
-            self._texts.clear()
-        return self._texts.setdefault(text, text)
+        labels, (name, *others) = self._glimpses[kind.plural](value)
+        texts = self._texts
+        if len(texts) >= _SHARED_MAX:
+            texts.clear()
+        fields = (name, *map(texts.setdefault, others, others))
+        return Entry(fields, revision, self._shared_labels(labels), spliced(value, revision))
 
     def _shared_labels(self, labels: dict[str, str]) -> dict[str, str]:
         if len(self._labels) >= _SHARED_MAX:

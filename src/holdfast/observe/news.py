@@ -107,7 +107,7 @@ News = Present[Any] | Departed[Any] | Reached
 _OPENINGS: dict[bytes, type[Present[Any] | Departed[Any]]] = {
     b'{"type":"%b","object":' % kind.encode(): made for kind, made in _CHANGES.items()
 }
-_OPENING_BYTES = {len(opening) for opening in _OPENINGS}
+_OPENING_BYTES = tuple(dict.fromkeys(len(opening) for opening in _OPENINGS))
 
 
 def read_line(cls: type[Object], line: bytes) -> News | bytes:

@@ -22,7 +22,7 @@ NAMESPACE_AT = 1
 class Selection:
     """An immutable test of entries. An empty namespace means all of them."""
 
-    __slots__ = ("_decoded", "_kept", "_labels", "kind", "namespace")
+    __slots__ = ("_decoded", "_kept", "_labels", "is_unconditional", "kind", "namespace")
 
     def __init__(
         self,
@@ -41,6 +41,8 @@ class Selection:
         self._decoded: tuple[FieldRequirement, ...] = tuple(
             f for f in fields if f.path not in paths
         )
+        # Every object of the kind, in whichever namespace: asked for every event and watcher.
+        self.is_unconditional = not kept and self.is_by_place
 
     @property
     def is_everything(self) -> bool:

@@ -61,6 +61,10 @@ class Happening:
 
         What enters a selection is added to it, what leaves it is deleted from it.
         """
+        if selection.is_unconditional:
+            if self.after is None:
+                return DELETED
+            return MODIFIED if self.before is not None else ADDED
         was = self.before is not None and selection.matches(self.before)
         now = self.after is not None and selection.matches(self.after)
         if now:
