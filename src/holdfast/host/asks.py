@@ -18,17 +18,23 @@ from holdfast.model.machine import Answer, Asked
 class Inbound:
     """One request, first in the shell's line and then with the machine."""
 
-    __slots__ = ("body", "future", "is_taken", "number", "sender", "timer")
+    __slots__ = ("body", "deadline_s", "future", "is_taken", "number", "sender", "timeout_s")
 
     def __init__(
-        self, number: int, sender: str | Identity, body: Any, future: asyncio.Future[Any]
+        self,
+        number: int,
+        sender: str | Identity,
+        body: Any,
+        future: asyncio.Future[Any],
+        timeout_s: float,
+        deadline_s: float,
     ) -> None:
         self.number = number
         self.sender = sender
         self.body = body
         self.future = future
+        self.timeout_s, self.deadline_s = timeout_s, deadline_s
         self.is_taken = False
-        self.timer: asyncio.TimerHandle | None = None
 
     def take(self) -> Asked | None:
         """The request for the machine; nothing when its asker has given up."""
@@ -52,6 +58,9 @@ class Asks:
         self._number = 0
         self._closed = False
         self._emptied = asyncio.Event()
+        # The one timer for the first deadline of all. One for each would cost more than a decision
+        # may, and most are answered long before.
+        self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, sender: str | Identity, body: Any, timeout_s: float) -> asyncio.Future[Any]:
         """Take a request in. The future gets the answer, with errors as values."""
@@ -63,9 +72,11 @@ class Asks:
             future.set_result(Unavailable(f"{self._asks_max} requests wait already"))
         else:
             self._number += 1
-            inbound = Inbound(self._number, sender, body, future)
+            deadline_s = loop.time() + timeout_s
+            inbound = Inbound(self._number, sender, body, future, timeout_s, deadline_s)
             self._open[inbound.number] = inbound
-            inbound.timer = loop.call_later(timeout_s, self._time_out, inbound, timeout_s)
+            if self._timer is None or deadline_s < self._timer.when():
+                self._watch_time(deadline_s)
             self._post(inbound)
         return future
 
@@ -101,16 +112,27 @@ class Asks:
     def drop(self) -> None:
         """The machine is gone: tell everybody who waits."""
         self.close()
+        if self._timer is not None:
+            self._timer.cancel()
         for inbound in list(self._open.values()):
             self._settle(inbound, inbound.lost("the machine has stopped"))
 
-    def _time_out(self, inbound: Inbound, timeout_s: float) -> None:
-        self._settle(inbound, inbound.lost(f"no answer within {timeout_s:g} s"))
+    def _watch_time(self, deadline_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline_s, self._time_out)
+
+    def _time_out(self) -> None:
+        """Tell those whose time is over, and wait for the next one's."""
+        self._timer = None
+        now_s = asyncio.get_running_loop().time()
+        for inbound in [it for it in self._open.values() if it.deadline_s <= now_s]:
+            self._settle(inbound, inbound.lost(f"no answer within {inbound.timeout_s:g} s"))
+        if self._open:
+            self._watch_time(min(it.deadline_s for it in self._open.values()))
 
     def _settle(self, inbound: Inbound, body: Any) -> None:
         self._open.pop(inbound.number, None)
-        if inbound.timer is not None:
-            inbound.timer.cancel()
         if not inbound.future.done():
             inbound.future.set_result(body)
         if not self._open:

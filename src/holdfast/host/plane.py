@@ -111,7 +111,7 @@ class Plane:
         metered = MeteredStore(store, self.metrics)
         name = settings.server_name
         rules = Rules(fence=settings.fence)
-        machine = Server(name, random.SystemRandom(), metered, rules, limits_for(store))
+        machine = Server(name, _luck(), metered, rules, limits_for(store))
         hub = Hub(Forms())
         peers = Neighbours(lambda name: _address(hub, name), trust.peer_context(), self.metrics)
         self._stack.push_async_callback(peers.close)
@@ -229,6 +229,14 @@ class Plane:
             return
         with contextlib.suppress(HoldfastError):
             await authority.ask(self._identity, ReleaseLease(machine.term), RELEASE_S)
+
+
+def _luck() -> random.Random:
+    """For uids and names, which must differ but need not be secret.
+
+    Asking the system for each would cost as much as a read of the view; it is asked once.
+    """
+    return random.Random(random.SystemRandom().getrandbits(256))
 
 
 def _address(hub: Hub, name: str) -> str:
