@@ -400,7 +400,11 @@ def test_rules_about_company_say_of_places_what_the_model_says_of_one(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    TENANTS, POLICIES, st.lists(NODES, min_size=1, max_size=4), MOVES, st.lists(WORK, max_size=3)
+    TENANTS,
+    POLICIES,
+    st.lists(NODES, min_size=1, max_size=4),
+    MOVES,
+    st.lists(WORK, min_size=1, max_size=3),
 )
 def test_what_was_kept_is_what_is_found_anew(
     tenant: TenantSpec,

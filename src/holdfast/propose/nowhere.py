@@ -160,10 +160,12 @@ class _Search:
         among = rows[self.place[rows] == furthest]
         row = int(among[self._lack(among).argmin()])
         site = self.view.fleet.at(row)
+        # A filter that users added has reasons of its own.
+        reason = self.alike.standing.meanings[self.code[row]][1]
         refusal = self._words(furthest, site)
         if refusal is None:
-            return Miss(site.name, self.alike.standing.meanings[self.code[row]][1], "")
-        return Miss(site.name, refusal.reason.value, refusal.message)
+            return Miss(site.name, reason, "")
+        return Miss(site.name, reason or refusal.reason.value, refusal.message)
 
     def _words(self, place: int, site: Site) -> Refusal | None:
         """Why, as the rule itself says it of this node."""

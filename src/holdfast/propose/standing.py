@@ -40,13 +40,8 @@ class Standing:
         weights: Mapping[str, int],
     ) -> None:
         self.work, self.filters = work, filters
-        self.scorers = [
-            (scorer, weights[scorer.name])
-            for scorer in scorers
-            if scorer.name in weights and scorer.applies(work, view)
-        ]
-        self.weight = sum(weight for _, weight in self.scorers)
-        self.is_exact = all(scorer.is_exact for scorer, _ in self.scorers)
+        self._weighed = [(each, weights[each.name]) for each in scorers if each.name in weights]
+        self.scorers = self._applying(view)
         loads = [place for place, each in enumerate(filters) if each.by_load]
         self._first_load, self._end_load = loads[0], loads[-1] + 1
         # What each code means: which filter, and which reason.
@@ -58,6 +53,19 @@ class Standing:
         # Grows whenever something about nodes themselves was looked at again.
         self.version = 0
         self._begin(view.columns)
+
+    def _applying(self, view: View) -> list[tuple[Scorer, int]]:
+        """The scorers that have something to say of this work on this fleet."""
+        return [each for each in self._weighed if each[0].applies(self.work, view)]
+
+    @property
+    def weight(self) -> int:
+        """What all scores together can come to, by their weights."""
+        return sum(weight for _, weight in self.scorers)
+
+    @property
+    def is_exact(self) -> bool:
+        return all(scorer.is_exact for scorer, _ in self.scorers)
 
     def _begin(self, columns: Columns) -> None:
         room = columns.capacity
@@ -92,6 +100,13 @@ class Standing:
             self._everything(view)
             return
         if len(nodes):
+            applying = self._applying(view)
+            if applying != self.scorers:
+                # The first node with devices, say, or with a taint, makes others worth sparing.
+                self.scorers = applying
+                self._begin(columns)
+                self.refresh(view)
+                return
             self._look_at_nodes(view, _once(nodes, columns))
             loads = np.concatenate([nodes, loads])
         self._look_at_loads(view, _once(loads, columns))

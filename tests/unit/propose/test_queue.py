@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.propose import queue as queues
 from holdfast.propose.queue import AGING_EVERY, BACKOFF_MAX_MS, BACKOFF_MIN_MS, Entry, Queue
 from holdfast.propose.report import Hope
 
@@ -44,6 +46,25 @@ def test_urgent_goes_before_priority_and_priority_before_age() -> None:
     add(queue, "a/high", lane=(False, 9))
     add(queue, "a/urgent", lane=(True, 0))
     assert order(queue) == ["a/urgent", "a/high", "a/old"]
+
+
+def test_one_turn_in_a_few_goes_to_whoever_waits_the_longest() -> None:
+    """However much comes that is more important. [E6]"""
+    queue = made("a/patient")
+    for index in range(3 * AGING_EVERY):
+        add(queue, f"b/{index}", lane=(False, 9))
+    assert order(queue).index("a/patient") == AGING_EVERY - 1
+
+
+def test_a_tenant_gets_only_so_much_into_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others do, and it does again when some of its own have left. [E6]"""
+    monkeypatch.setattr(queues, "PENDING_PER_TENANT_MAX", 2)
+    queue = made("a/1", "a/2", "b/1")
+    assert queue.add(("a", "3"), "uid", 0, (False, 0)) is None
+    assert queue.add(("a", "2"), "uid-a/2", 0, (False, 0)) is not None, "it is there already"
+    queue.forget(("a", "1"))
+    assert queue.add(("a", "3"), "uid", 0, (False, 0)) is not None
+    assert sorted(order(queue)) == ["a/2", "a/3", "b/1"]
 
 
 def test_adding_the_same_replica_again_changes_nothing_and_another_life_is_new() -> None:

@@ -1,0 +1,185 @@
+"""What users add to filters and scorers, and what is kept of each sort of work."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from holdfast.model.kinds.node import Device
+from holdfast.model.kinds.placement import Preference, Taint, TaintEffect
+from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy, SchedulerPolicySpec
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.selectors import Expression, Operator
+from holdfast.observe.cache import Change
+from holdfast.observe.columns import Codes, Floats, Ints, Level, Rows
+from holdfast.propose import board as boards
+from holdfast.propose.board import Board
+from holdfast.propose.decide import propose
+from holdfast.propose.filters import Filter
+from holdfast.propose.report import FILTER_UNKNOWN, Proposal, Report, Verdict
+from holdfast.propose.scores import Scorer
+from holdfast.propose.view import Candidate, View, Work
+from tests.plane import template
+from tests.unit.propose.test_decide import NOW, node, replica, view
+
+
+def policy(**spec: Any) -> SchedulerPolicy:
+    return SchedulerPolicy(ObjectMeta(name="p"), spec=SchedulerPolicySpec(**spec))
+
+
+def decided(seen: View, board: Board | None = None, work: Any = None) -> Proposal | Report:
+    return propose(seen, work or replica(), NOW, random.Random(1), board)
+
+
+# A plugin as a user would write it: nodes of a rack without power are left alone. ----------------
+
+
+def _rack_power(work: Work, candidate: Candidate) -> Refusal | None:
+    node = candidate.site.node
+    if node is None or node.metadata.labels.get("power") != "off":
+        return None
+    return Refusal(Reason.NOT_ALLOWED, "the rack of this node has no power")
+
+
+def _racks_power(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    power = view.columns.facts.label("power")
+    off = power.numbers.get("off")
+    return None if off is None else (power.column[rows] == off).astype(np.uint8)
+
+
+RACK_POWER = Filter("rack-power", _rack_power, _racks_power, ("RackWithoutPower",), passes=True)
+
+
+def _by_name(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+    label = view.columns.facts.label("nice")
+    return np.where(label.column[rows] >= 0, 100.0, 0.0)
+
+
+NICE = Scorer("nice", _by_name, weight=50)
+
+
+def test_a_filter_that_a_user_added_works_where_the_policy_names_it() -> None:
+    """[F2]"""
+    nodes = node("a", labels={"power": "off"}), node("b", labels={"power": "on"})
+    board = Board(filters=[RACK_POWER])
+    named = view(*nodes, policy=policy(filters=("rack-power",)))
+    found = decided(named, board)
+    assert isinstance(found, Proposal)
+    assert (found.node, found.reasons) == ("b", {"RackWithoutPower": 1})
+    unnamed = decided(view(*nodes), board)
+    assert isinstance(unnamed, Proposal)
+    assert unnamed.candidates == 2
+    report = decided(view(nodes[0], policy=policy(filters=("rack-power",))), board)
+    assert isinstance(report, Report)
+    assert report.reasons == {"RackWithoutPower": 1}
+    assert report.nearest_miss is not None
+    assert report.nearest_miss.reason == "RackWithoutPower"
+    assert report.nearest_miss.message == "the rack of this node has no power"
+
+
+def test_a_policy_that_names_a_filter_nobody_has_holds_everything_back() -> None:
+    """What cannot be checked is not done. [E4, F2]"""
+    report = decided(view(node(), policy=policy(filters=("rack-power",))))
+    assert isinstance(report, Report)
+    assert report.reasons == {FILTER_UNKNOWN: 1}
+    assert report.verdict is Verdict.BLOCKED_BY
+    assert "rack-power" in report.message
+
+
+def test_a_scorer_that_a_user_added_counts_by_its_weight() -> None:
+    """[F3]"""
+    nodes = node("a"), node("b", labels={"nice": "yes"}), node("c")
+    found = decided(view(*nodes), Board(scorers=[NICE]))
+    assert isinstance(found, Proposal)
+    assert found.node == "b"
+    assert found.scores["nice"] == 100.0
+    assert [ranked.scores["nice"] for ranked in found.best] == [100.0, 0.0, 0.0]
+    only = decided(view(*nodes, policy=policy(weights={"nice": 1})), Board(scorers=[NICE]))
+    assert isinstance(only, Proposal)
+    assert list(only.scores) == ["nice"]
+
+
+# The scorers that are there ----------------------------------------------------------------------
+
+
+def best_of(*nodes: Any, weights: dict[str, int] | None = None, work: Any = None) -> Proposal:
+    found = decided(view(*nodes, policy=policy(weights=weights or {})), None, work)
+    assert isinstance(found, Proposal)
+    return found
+
+
+def test_packing_prefers_the_fuller_node_and_headroom_the_emptier() -> None:
+    """[F3]"""
+    nodes = node("big", capacity={"cpu": "64", "memory": "64Gi"}), node("small")
+    assert best_of(*nodes, weights={"packing": 1}).node == "small"
+    assert best_of(*nodes, weights={"headroom": 1}).node == "big"
+
+
+def test_nodes_with_devices_are_spared_for_those_who_need_them() -> None:
+    """[F3, D4]"""
+    rich = node("rich", devices=(Device(id="g", device_class="gpu"),))
+    found = best_of(rich, node("plain", capacity={"cpu": "2", "memory": "8Gi"}))
+    assert found.node == "plain"
+    assert found.scores["scarce"] == 100.0
+
+
+def test_preferences_soft_taints_images_and_cost_rank() -> None:
+    """[F3]"""
+    likes = Preference(expressions=(Expression("disk", Operator.IN, ("ssd",)),))
+    ssd = node("ssd", labels={"disk": "ssd"})
+    assert best_of(ssd, node("hdd"), work=replica(prefer=(likes,))).node == "ssd"
+    hates = Preference(expressions=likes.expressions, avoid=True)
+    assert best_of(ssd, node("hdd"), work=replica(prefer=(hates,))).node == "hdd"
+    mild = node("mild", taints=(Taint(key="old", effect=TaintEffect.PREFER_NO_SCHEDULE),))
+    assert best_of(mild, node("calm")).node == "calm"
+    dear = node("dear", cost_per_hour="4")
+    assert best_of(dear, node("cheap", cost_per_hour="1"), weights={"cost": 1}).node == "cheap"
+
+
+def test_an_image_that_comes_to_a_node_makes_it_better_at_once() -> None:
+    """Only its status was written, and that makes no room for anybody. [F3]"""
+    board = Board()
+    seen = view(node("cold"), node("warm"), policy=policy(weights={"image": 1}))
+    work = replica(template(image="img:1"))
+    before = decided(seen, board, work)
+    assert isinstance(before, Proposal)
+    assert before.score == 0.0
+    old = node("warm")
+    new = msgspec.structs.replace(
+        old, status=msgspec.structs.replace(old.status, images=("img:1",))
+    )
+    assert seen.fleet.notice(Change("nodes", old, new)) == []
+    after = decided(seen, board, work)
+    assert isinstance(after, Proposal)
+    assert (after.node, after.score) == ("warm", 100.0)
+
+
+# What is kept ------------------------------------------------------------------------------------
+
+
+def test_replicas_of_one_template_are_alike_and_others_are_not() -> None:
+    """[E6]"""
+    board = Board()
+    assert board.key(replica()) == board.key(replica())
+    assert board.key(replica()) != board.key(replica(template("2")))
+    assert board.key(replica()) != board.key(replica(zones=("a",)))
+
+
+def test_what_was_not_asked_for_the_longest_is_forgotten_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """[E6]"""
+    board, seen = Board(), view(node())
+    monkeypatch.setattr(boards, "CELLS_MAX", 1)
+    sorts = [replica(template(f"{number + 1}m")) for number in range(boards.SORTS_MIN + 1)]
+    for each in sorts[:-1]:
+        decided(seen, board, each)
+    decided(seen, board, sorts[0])
+    decided(seen, board, sorts[-1])
+    kept = [board.known(board.key(each)) is not None for each in sorts]
+    assert kept == [True, False, *[True] * (boards.SORTS_MIN - 1)]
