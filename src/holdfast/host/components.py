@@ -24,6 +24,7 @@ from holdfast.correct.team import Team
 from holdfast.host.credentials import access_of
 from holdfast.host.holding import Holding
 from holdfast.host.joining import joined
+from holdfast.host.plugins import added_filters, added_scorers
 from holdfast.host.remote import Remote
 from holdfast.host.runtime.runtime import Runtime
 from holdfast.host.runtime.starting import Options
@@ -178,7 +179,7 @@ async def scheduler(origin: Origin) -> Component:
     rng = random.SystemRandom()
     identity = who.scheduler(_checked(origin.name))
     remote = await _remote(origin, (identity.name,))
-    machine = Scheduler(origin.name, rng)
+    machine = Scheduler(origin.name, rng, filters=added_filters(), scorers=added_scorers())
 
     def terms() -> dict[str, Term]:
         term = machine.tenure.term
