@@ -93,7 +93,7 @@ def _workload(act: dict[str, Any]) -> Workload:
     template = Template(
         command=("work",),
         resources=Resources(cpu=act["cpu"], memory="1Gi"),
-        devices=(DeviceRequest(device_class="gpu", count=gpus),) if gpus else (),
+        devices=(DeviceRequest(device_class="gpu", count=gpus, memory="8Gi"),) if gpus else (),
         placement=placement,
         priority_class=act["priority"],
         grace_seconds=1,

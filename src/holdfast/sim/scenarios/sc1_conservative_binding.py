@@ -49,16 +49,20 @@ def _late_and_slow(stage: Stage) -> None:
     slow_ms = between(rng, 1_500, 6_500)
 
     def slow(world: World) -> None:
-        now_ms = world.now_us // 1000
-        story.marks["heard"], story.marks["answers"] = now_ms, now_ms + slow_ms
+        story.marks["answers"] = world.now_us // 1000 + slow_ms
         strike(world, "store_stall", "store", for_ms=slow_ms)
 
-    stage.cue(lambda it: it.at_ms > WANTED_AT_MS and _is_ready(it), slow)
+    stage.cue(lambda it: _asks_for(it, EARLY), slow)
 
 
-def _is_ready(moment: Moment) -> bool:
-    what = moment.what
-    return isinstance(what, Judged) and what.node == NODE and what.phase is NodePhase.READY
+def _heard_ms(story: Story) -> int:
+    """When the node was heard again."""
+    doubts = story.all(Judged, lambda it: it.node == NODE and it.phase is not NodePhase.READY)
+    demand(doubts, f"{NODE} was never doubted")
+    heard = story.all(Judged, lambda it: it.node == NODE and it.phase is NodePhase.READY)
+    again = [it.at_ms for it in heard if it.at_ms > doubts[0].at_ms]
+    demand(again, f"{NODE} was never heard again")
+    return again[0]
 
 
 def _taken_meanwhile(stage: Stage) -> None:
@@ -94,14 +98,17 @@ def _asks_for(moment: Moment, name: str) -> bool:
 def _not_before_the_quota(story: Story) -> str:
     bounds = story.bounds(EARLY)
     demand(bounds, f"{EARLY} was never bound")
+    asked_ms = story.binds(EARLY)[0].at_ms
     at_ms, answers_ms = bounds[0].at_ms, story.marks["answers"]
     demand(at_ms >= answers_ms, f"bound at {at_ms} ms, the ledger answered at {answers_ms} ms")
     demand(bounds[0].what.charged, f"{EARLY} was bound in a revision without its quota")
-    return f"the ledger answered at {answers_ms} ms, the bind is of {at_ms} ms and charges it"
+    asked = f"asked for at {asked_ms} ms, the ledger answered from {answers_ms} ms on"
+    return f"{asked}, bound at {at_ms} ms in the revision that charges it"
 
 
 def _waits_with_a_reason(story: Story) -> str:
-    waits = [it for it in story.waits(EARLY) if it.at_ms < story.marks.get("heard", 0)]
+    heard_ms = _heard_ms(story)
+    waits = [it for it in story.waits(EARLY) if it.at_ms < heard_ms]
     demand(waits, f"{EARLY} did not say why it waits before its node was heard again")
     pending = waits[-1].what.pending
     demand(Reason.NODE_NOT_READY.value in pending.reasons, f"its reasons are {pending.reasons}")
@@ -114,7 +121,7 @@ def _one_bind(story: Story) -> str:
     bounds = story.bounds(EARLY)
     nodes = [it.what.node for it in bounds]
     demand(nodes == [NODE], f"{EARLY} was bound to {nodes}")
-    demand(bounds[0].at_ms >= story.marks["heard"], "it was bound before its node was heard")
+    demand(bounds[0].at_ms >= _heard_ms(story), "it was bound before its node was heard")
     return f"one bind, to {NODE}, at {bounds[0].at_ms} ms"
 
 

@@ -26,7 +26,6 @@ from holdfast.sim.worlds.authority.books import Books
 from holdfast.sim.worlds.authority.hands import Tell
 from holdfast.sim.worlds.authority.laws import same, steps_of
 
-
 _LEDGERS = "ledgers/node/"
 _QUOTAS = "ledgers/quota/"
 

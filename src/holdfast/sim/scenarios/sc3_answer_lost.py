@@ -1,0 +1,227 @@
+"""The answer to a bind is lost: once after it was committed, once before it arrived.
+
+First half: risk-api is bound to node-b7, and nothing that the servers say reaches the scheduler for
+a while; node-b7's agent sleeps, so that its heartbeat is late and the replica not ready. Second half: three copies of a bind for billing-api
+are lost on their way to the servers, and the node that was chosen is cordoned meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.model.errors import OutcomeUnknown
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.lifecycle import State
+from holdfast.model.requests import Bind
+from holdfast.observe.news import Found
+from holdfast.propose.report import SCHEDULING_RETRYING
+from holdfast.sim.randomness import between
+from holdfast.sim.run import Scenario
+from holdfast.sim.scenarios.cues import prompt, strike
+from holdfast.sim.scenarios.expecting import Expect, demand
+from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.stage import PATRON, SERVER_NAMES, Stage
+from holdfast.sim.scenarios.story import Bound, Judged, Moment, Moved, Sent, Story, Told
+from holdfast.sim.world import World
+
+KEPT, LATER, LOST = "risk-api-0-0", "search-index-0-0", "billing-api-0-0"
+NODE = "node-b7"
+FIRST_AT_MS, SECOND_AT_MS, END_MS = 12_000, 60_000, 120_000
+# So long the servers are not heard; shorter than the scheduler waits for an answer.
+DEAF_MS = (2_500, 4_500)
+# So long the node's agent sleeps at most, and neither beats nor starts anything.
+LATE_MS = 25_000
+# Long enough for a message under way to be lost.
+LOST_MS = 50
+COPIES = 3
+_GONE = (State.STOPPING, State.FAILED, State.SUCCEEDED, State.RELEASED)
+
+
+def build(world: World) -> None:
+    stage = Stage(world)
+    stage.scheduler("main")
+    for name in (NODE, "node-b8", "node-b9"):
+        stage.node(name)
+    _committed(stage)
+    _uncommitted(stage)
+    stage.ready(EXPECTS)
+
+
+def _committed(stage: Stage) -> None:
+    stage.act(FIRST_AT_MS, wants("risk-api", "risk", node=NODE))
+    deaf_ms = between(stage.rng, *DEAF_MS)
+
+    def lose(world: World) -> None:
+        for server in SERVER_NAMES:
+            strike(world, "cut", server, peer="main", for_ms=deaf_ms)
+        strike(world, "pause", NODE, for_ms=LATE_MS)
+
+    stage.cue(lambda it: isinstance(it.what, Bound) and it.what.replica.name == KEPT, lose)
+    # As soon as the node is doubted, more work comes.
+    stage.cue(
+        lambda it: isinstance(it.what, Judged) and it.what.phase is NodePhase.SUSPECT,
+        lambda world: prompt(world, PATRON, wants("search-index", "search", cpu="2")),
+    )
+    stage.cue(
+        lambda it: isinstance(it.what, Bound) and it.what.replica.name == LATER,
+        lambda world: world.resume(world.cells[NODE]),
+    )
+
+
+def _uncommitted(stage: Stage) -> None:
+    stage.act(SECOND_AT_MS, wants("billing-api", "billing"))
+    stage.cue(
+        _sends_the_lost_one,
+        lambda world: strike(world, "cut", "main", peer="*", for_ms=LOST_MS),
+        COPIES,
+    )
+    stage.cue(
+        _sends_the_lost_one,
+        lambda world: prompt(
+            world, PATRON, {"do": "cordon", "node": stage.story.binds(LOST)[0].what.request.node}
+        ),
+    )
+
+
+def _sends_the_lost_one(moment: Moment) -> bool:
+    what = moment.what
+    is_bind = isinstance(what, Sent) and isinstance(what.request, Bind)
+    return is_bind and what.request.target.name == LOST
+
+
+# The sentences ------------------------------------------------------------------------------------
+
+
+def _unknown(story: Story, name: str) -> Moment:
+    lost = [it for it in story.answers(name) if isinstance(it.what.answer, OutcomeUnknown)]
+    demand(lost, f"no answer about {name} was lost")
+    return lost[0]
+
+
+def _reads(story: Story) -> str:
+    lost = _unknown(story, KEPT)
+    found = story.all(Told, lambda it: isinstance(it.answer, Found) and it.request.name == KEPT)
+    demand(found and found[0].at_ms >= lost.at_ms, f"{KEPT} was not read after its answer was lost")
+    (operation,) = {it.what.request.operation for it in story.binds(KEPT)}
+    held = [past.id for past in found[0].what.answer.object.metadata.operations]
+    demand(operation in held, f"what was read knows {held}, not {operation}")
+    return f"lost at {lost.at_ms} ms, read at {found[0].at_ms} ms, and {operation} is found in it"
+
+
+def _published(story: Story) -> str:
+    replica = story.replica(KEPT)
+    demand(replica is not None and replica.status.binding is not None, f"{KEPT} is not bound")
+    status: Any = replica.status if replica is not None else None
+    steps = [step.to for step in status.transitions]
+    demand(State.BOUND in steps, f"its story is {steps}")
+    demand(status.pending is None, f"it still says that it waits: {status.pending}")
+    return f"status says {status.state.value} on {status.binding.node}, and nothing of waiting"
+
+
+def _once(story: Story) -> str:
+    bounds, asked = story.bounds(KEPT), story.binds(KEPT)
+    demand(len(bounds) == 1, f"{KEPT} was bound {len(bounds)} times")
+    nodes = {it.what.request.node for it in asked}
+    demand(nodes == {NODE}, f"it was asked for on {nodes}")
+    demand(len(asked) == 1, f"its bind was sent {len(asked)} times though it was committed")
+    held = story.books.all("objects/reservations/")
+    demand(not held, f"there are reservations: {held}")
+    return "one bind was sent and committed, and nothing is reserved"
+
+
+def _count_stays(story: Story) -> str:
+    (workload,) = [it for it in story.books.all("objects/workloads/") if it.name == "risk-api"]
+    wanted = workload.spec.replicas
+    born = story.all(
+        Moved, lambda it: it.name.startswith("risk-api-") and it.state is State.PENDING
+    )
+    demand((wanted, len(born)) == (1, 1), f"{wanted} are wanted, {len(born)} were ever made")
+    return "one is wanted and one was ever made"
+
+
+def _node_spared(story: Story) -> str:
+    doubts = story.all(Judged, lambda it: it.node == NODE and it.phase is not NodePhase.READY)
+    demand(doubts, f"{NODE} was never doubted")
+    well = story.all(Judged, lambda it: it.node == NODE and it.phase is NodePhase.READY)
+    until_ms = well[-1].at_ms
+    given = story.all(Bound, lambda it: it.node == NODE)
+    late = [it.what.replica.name for it in given if doubts[0].at_ms <= it.at_ms < until_ms]
+    demand(not late, f"{NODE} was given {late} while it was doubted")
+    other = story.bounds(LATER)
+    demand(other and other[0].at_ms < until_ms, f"{LATER} was not placed meanwhile")
+    return f"{LATER} went to {other[0].what.node} while {NODE} was doubted"
+
+
+def _not_destroyed(story: Story) -> str:
+    ends = story.all(Moved, lambda it: it.name == KEPT and it.state in _GONE)
+    demand(not ends, f"{KEPT} became {[it.what.state.value for it in ends]}")
+    replica = story.replica(KEPT)
+    demand(replica is not None, f"{KEPT} is gone")
+    state = replica.status.state if replica is not None else None
+    demand(state is State.RUNNING, f"{KEPT} is {state}")
+    restarts = replica.status.process.restarts if replica is not None else 0
+    demand(not restarts, f"it was started again {restarts} times")
+    return f"{KEPT} runs on {NODE} as it did"
+
+
+def _retrying(story: Story) -> str:
+    said = [it for it in story.waits(LOST) if SCHEDULING_RETRYING in it.what.pending.reasons]
+    demand(said, f"{LOST} never said that it is tried again")
+    return f"it says: {said[0].what.pending.message}"
+
+
+def _backs_off(story: Story) -> str:
+    sent = [it.at_ms for it in story.binds(LOST)]
+    lost = [it.at_ms for it in story.answers(LOST) if isinstance(it.what.answer, OutcomeUnknown)]
+    demand(len(lost) == COPIES, f"{len(lost)} copies were lost")
+    pauses = [again - told for told, again in zip(lost, sent[1:], strict=False)]
+    demand(len(pauses) == COPIES, f"it was given up: {sent}")
+    demand(all(pause_ms >= 100 for pause_ms in pauses), f"it was sent again after {pauses} ms")
+    reads = story.reads(LOST)
+    demand(len(reads) >= COPIES, f"it was read {len(reads)} times for {COPIES} lost answers")
+    return f"sent again {pauses} ms after each lost answer, each time after a look"
+
+
+def _fresh(story: Story) -> str:
+    sent = [it.what.request for it in story.binds(LOST)]
+    first, last = sent[0], sent[-1]
+    same = [it.operation for it in sent[:COPIES]]
+    demand(len(set(same)) == 1, f"copies went out under {set(same)}")
+    demand(last.node != first.node, f"{first.node}, which is cordoned, was asked for to the end")
+    demand(last.snapshot_revision > first.snapshot_revision, "it rests on the same old picture")
+    return f"{first.node} as of {first.snapshot_revision}, then {last.node} as of " + str(
+        last.snapshot_revision
+    )
+
+
+def _one_in_the_end(story: Story) -> str:
+    bounds = story.bounds(LOST)
+    demand(len(bounds) == 1, f"{LOST} was bound {len(bounds)} times")
+    return f"one, to {bounds[0].what.node} at {bounds[0].at_ms} ms"
+
+
+EXPECTS = (
+    Expect("sc3.read-by-operation", "The lost answer is read by operation id.", _reads),
+    Expect("sc3.bound-published", "Bound is published.", _published),
+    Expect("sc3.no-second", "There is no second binding or reservation.", _once),
+    Expect("sc3.count-stays", "The desired count is not raised.", _count_stays),
+    Expect(
+        "sc3.node-spared", "node-b7 takes no new work while its heartbeat is late.", _node_spared
+    ),
+    Expect("sc3.not-destroyed", "The replica on node-b7 is not destroyed.", _not_destroyed),
+    Expect(
+        "sc3.retrying",
+        "Where the write did not commit, the replica says SchedulingRetrying.",
+        _retrying,
+    ),
+    Expect("sc3.backs-off", "It backs off, and looks before it sends again.", _backs_off),
+    Expect("sc3.fresh-candidate", "A fresh candidate is picked.", _fresh),
+    Expect("sc3.one-in-the-end", "There is one binding in the end.", _one_in_the_end),
+)
+
+SCENARIO = Scenario(
+    name="holdfast.sim.scenarios.sc3_answer_lost:SCENARIO",
+    build=build,
+    faults_ms=END_MS,
+    settle_ms=20_000,
+)

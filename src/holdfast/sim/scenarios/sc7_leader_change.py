@@ -1,0 +1,151 @@
+"""A leader stalls in mid-placement, another takes over, and the first one wakes and writes.
+
+Scheduler A leads under epoch 1842. Six replicas become placeable at once; A sends some of their
+binds and stands still before the others, for longer than its lease. B takes over under 1843 and
+does the rest. When A wakes, the rest of its batch goes out as it was decided long ago. On half of
+the seeds A's clock stands still with it, as under a hypervisor, so that it does not even know.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.records import Epoch
+from holdfast.model import keys
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import AcquireLease, Bind
+from holdfast.model.transaction import Put, Transaction
+from holdfast.observe.news import Get
+from holdfast.sim.randomness import between, pick
+from holdfast.sim.run import Scenario
+from holdfast.sim.scenarios.expecting import Expect, demand
+from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.stage import Stage
+from holdfast.sim.scenarios.story import Bound, Moment, Stall, Story, Told
+from holdfast.sim.world import World
+
+SCOPE = "scheduler:main"
+EPOCH, NEXT_EPOCH = 1842, 1843
+NODE = "node-a"
+REPLICAS = 6
+WANTED_AT_MS, OPENED_AT_MS, END_MS = 12_000, 16_000, 90_000
+A, B = "a", "b"
+_NAME_OF_A, _NAME_OF_B = f"system:scheduler:{A}", f"system:scheduler:{B}"
+# Nothing changes by these.
+_READS = (Get,)
+
+
+def build(world: World) -> None:
+    stage = Stage(world)
+    # The scope has changed hands before.
+    past = msgspec.json.encode(Epoch(epoch=EPOCH - 1, holder="system:scheduler:of-old"))
+    stage.keyspace.txn(Transaction((), (Put(keys.epoch(SCOPE), past),)))
+    stall = Stall(between(stage.rng, 27_000, 45_000), pick(stage.rng, (False, True)))
+    stage.scheduler(A, scope=SCOPE, stall=(between(stage.rng, 1, REPLICAS - 2), stall))
+    # B comes when A leads already.
+    stage.at(5_000, lambda _world: _add_b(stage))
+    stage.node(NODE)
+    stage.act(8_000, {"do": "cordon", "node": NODE})
+    stage.act(WANTED_AT_MS, wants("search-index", "search", replicas=REPLICAS))
+    stage.act(OPENED_AT_MS, {"do": "uncordon", "node": NODE})
+    stage.ready(EXPECTS)
+
+
+def _add_b(stage: Stage) -> None:
+    stage.scheduler(B, scope=SCOPE)
+
+
+# The sentences ------------------------------------------------------------------------------------
+
+
+def _takeover(story: Story) -> Moment:
+    """When B was told that it leads."""
+    found = story.all(
+        Told,
+        lambda it: (
+            it.who == B
+            and isinstance(it.request, AcquireLease)
+            and not isinstance(it.answer, Refusal | Exception)
+        ),
+    )
+    demand(found, "B never took over")
+    return found[0]
+
+
+def _led(story: Story) -> str:
+    epochs = {it.what.replica.status.binding.epoch for it in story.all(Bound)}
+    demand(epochs == {EPOCH, NEXT_EPOCH}, f"work was bound under {sorted(epochs)}")
+    taken = _takeover(story).what.answer.objects[0].spec
+    demand((taken.epoch, taken.holder) == (NEXT_EPOCH, _NAME_OF_B), f"{taken} holds the lease")
+    return f"A bound under {EPOCH}, B took over under {NEXT_EPOCH}"
+
+
+def _refused(story: Story) -> str:
+    taken_ms = _takeover(story).at_ms
+    told = story.all(Told, lambda it: it.who == A and not isinstance(it.request, _READS))
+    # What came back after A woke and was decided after the takeover; what B's lease let stand
+    # before it is told as accepted, however late A hears of it.
+    kept = {it.what.replica.metadata.uid for it in _before(story)}
+    late = [it for it in told if it.at_ms > taken_ms and not _is_of(it, kept)]
+    binds = [it for it in late if isinstance(it.what.request, Bind)]
+    demand(binds, "A wrote nothing after the takeover")
+    for it in late:
+        answer, name = it.what.answer, type(it.what.request).__name__
+        demand(isinstance(answer, Refusal), f"{name} of A at {it.at_ms} ms came to {answer!r}")
+        demand(answer.reason is Reason.STALE_EPOCH, f"{name} was refused with {answer.reason}")
+    return f"{len(late)} writes of A after the takeover, {len(binds)} of them binds"
+
+
+def _is_of(moment: Moment, uids: set[str]) -> bool:
+    request = moment.what.request
+    return isinstance(request, Bind) and request.target.uid in uids
+
+
+def _before(story: Story) -> list[Moment]:
+    """What A had bound before the takeover."""
+    return story.all(Bound, lambda it: it.replica.status.binding.by == _NAME_OF_A)
+
+
+def _kept(story: Story) -> str:
+    before, taken = _before(story), _takeover(story)
+    demand(before, "A had bound nothing")
+    late = [it.what.replica.name for it in before if it.at_ms > taken.at_ms]
+    demand(not late, f"A bound {late} after the takeover")
+    for it in before:
+        now = story.replica(it.what.replica.name)
+        demand(now is not None, f"{it.what.replica.name} is gone")
+        binding = now.status.binding if now is not None else None
+        demand(binding == it.what.replica.status.binding, f"{it.what.replica.name} was moved")
+    return f"{len(before)} that A had bound are where they were"
+
+
+def _not_repeated(story: Story) -> str:
+    kept = {it.what.replica.metadata.uid for it in _before(story)}
+    asked = story.all(Bound, lambda it: it.replica.status.binding.by == _NAME_OF_B)
+    sent = [name for it in story.moments if (name := _asked_by_b(it, kept))]
+    demand(not sent, f"B asked again for {sent}")
+    demand(len(kept) + len(asked) == REPLICAS, f"A bound {len(kept)}, B {len(asked)}")
+    twice = [it.what.replica.name for it in story.all(Bound)]
+    demand(len(set(twice)) == len(twice), f"bound twice: {twice}")
+    return f"B bound the other {len(asked)} and asked for none of A's {len(kept)}"
+
+
+def _asked_by_b(moment: Moment, uids: set[str]) -> str:
+    what = moment.what
+    is_bs = getattr(what, "who", "") == B and isinstance(what.request, Bind)
+    return what.request.target.name if is_bs and what.request.target.uid in uids else ""
+
+
+EXPECTS = (
+    Expect("sc7.epochs", "A leads under epoch 1842, and B takes over under 1843.", _led),
+    Expect("sc7.stale-epoch", "Every later write of A is refused with StaleEpoch.", _refused),
+    Expect("sc7.kept", "What was committed before the takeover is kept.", _kept),
+    Expect("sc7.not-repeated", "B has seen it and does not repeat it.", _not_repeated),
+)
+
+SCENARIO = Scenario(
+    name="holdfast.sim.scenarios.sc7_leader_change:SCENARIO",
+    build=build,
+    faults_ms=END_MS,
+    settle_ms=20_000,
+)
