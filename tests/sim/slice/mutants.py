@@ -1,0 +1,59 @@
+"""Bugs planted in the slice, and benign controls.
+
+    python -m holdfast.sim mutants tests.sim.slice.mutants:MUTANTS \
+        --record tests/sim/slice/found.json
+
+searches for each over many seeds and records which found it; the tests run each at its seed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.sim.mutants import rewrite, swap
+from tests.sim.slice.node_bugs import DEADLINES, LIVES
+from tests.sim.slice.plane_bugs import NODES, PICTURES, WORK
+from tests.sim.slice.planting import AGENT, CORRECT, MARKED_EARLY, OBSERVE, benign
+
+RECORDED = Path(__file__).with_name("found.json")
+
+CONTROLS = (
+    benign(
+        "acts-on-an-old-lease",
+        "a controller acts on a lease that was not acknowledged lately; the commit knows better",
+        rewrite(
+            CORRECT + "member:Member.term", "if not self.tenure.is_acknowledged(now):", "if False:"
+        ),
+    ),
+    benign(
+        "lost-answers-not-read",
+        "after a lost answer the same request goes out again, under the same id, without a read",
+        rewrite(
+            CORRECT + "member:Member.written",
+            "return subject(request)",
+            "flight.is_failed = True",
+        ),
+    ),
+    benign(
+        "marked-early",
+        "nodes are marked after one and a half renewals were missed: nothing rests on late marks",
+        MARKED_EARLY,
+    ),
+    benign(
+        "impatient-streams",
+        "streams are opened again after shorter pauses",
+        swap(OBSERVE + "cache:RETRY_MAX_MS", 2_500),
+    ),
+    benign(
+        "looks-as-often-as-renews",
+        "whoever waits for a lease looks three times in its life",
+        swap(OBSERVE + "tenure:LOOKS_PER_LEASE", 3),
+    ),
+    benign(
+        "fewer-starts-at-once",
+        "an agent starts two pieces of work at a time",
+        swap(AGENT + "crew:LAUNCHES_MAX", 2),
+    ),
+)
+
+MUTANTS = (*DEADLINES, *LIVES, *NODES, *WORK, *PICTURES, *CONTROLS)

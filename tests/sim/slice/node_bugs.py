@@ -1,0 +1,116 @@
+"""Planted bugs on the node: in the agent, in what the shim must do, and in what servers tell it."""
+
+from __future__ import annotations
+
+from holdfast.agent.words import Extend
+from holdfast.sim.cell import Cell
+from holdfast.sim.mutants import rewrite, swap
+from holdfast.sim.worlds.slice.processes import Processes
+from tests.sim.slice.planting import AGENT, COMMIT, MARKED_EARLY, SHIM, bug
+
+
+def _extend_whatever(shims: Processes, cell: Cell, effect: Extend) -> None:
+    for held in shims.table(cell.host).values():
+        if held.deadline_ms is not None and held.is_running:
+            held.deadline_ms, held.is_stopping = effect.deadline_ms, False
+            shims._world.timers.cancel(cell.host, held.death)
+            shims._arm(cell.host, held)
+
+
+DEADLINES = (
+    bug(
+        "no-deadline",
+        "work is started without a deadline; the agent is trusted to stop it",
+        rewrite(AGENT + "tend:_launch", "None if keeps else view.deadline_ms", "None"),
+    ),
+    bug(
+        "grace-of-the-template",
+        "work that is cut off gets the grace of its template, however long the fence waits",
+        MARKED_EARLY,
+        rewrite(
+            AGENT + "tend:_launch",
+            "grace_ms if keeps else min(grace_ms, view.grace_max_ms)",
+            "grace_ms",
+        ),
+    ),
+    bug(
+        "deadline-ignored-by-the-shim",
+        "the alarm of the deadline sounds and nobody stops the work",
+        rewrite(
+            SHIM + "_strike",
+            'self._stop(host, held, held.launch.grace_ms, "DeadlinePassed")',
+            "pass",
+        ),
+    ),
+    bug(
+        "stopping-taken-back",
+        "a renewal that arrives while work is being stopped lets it run on",
+        swap(SHIM + "_extend", _extend_whatever),
+    ),
+    bug(
+        "renewed-without-reading",
+        "a server answers renewals from what it read of the node the first time",
+        rewrite(
+            COMMIT + "renewals:Renewals._renewed",
+            "read = self._by_node.get(renew.node)",
+            "old = vars(self).setdefault('_old', {}).get(renew.node)\n"
+            "    if old is not None:\n"
+            "        verdict = self._verdict(old, renew)\n"
+            "        it = _Waiting(asked.call, renew, now.monotonic_ms, False)\n"
+            "        self._hear(it, verdict, now)\n"
+            "        return [Answer(asked.call, verdict)]\n"
+            "    read = self._by_node.get(renew.node)",
+        ),
+        rewrite(
+            COMMIT + "renewals:Renewals._read",
+            "effects: list[Any] = []",
+            "if node is not None:\n"
+            "        vars(self).setdefault('_old', {})[read.node] = node\n"
+            "    effects: list[Any] = []",
+        ),
+    ),
+)
+
+LIVES = (
+    bug(
+        "nothing-adopted",
+        "an agent that starts takes no account of what its predecessor left running",
+        rewrite(AGENT + "crew:Crew.take_inventory", "in inventory.items:", "in ():"),
+    ),
+    bug(
+        "status-before-start",
+        "a replica is said to run when its start is asked for",
+        rewrite(
+            AGENT + "tend:_begin", "case Phase.RUNNING:", "case Phase.RUNNING | Phase.LAUNCHING:"
+        ),
+    ),
+    bug(
+        "released-before-the-exit",
+        "work counts as stopped as soon as it was told to",
+        rewrite(
+            AGENT + "stopping:stop",
+            "return Halt(attempt, grace_ms) if grace_ms < work.halt_grace_ms else Wait()",
+            "return None",
+        ),
+    ),
+    bug(
+        "exit-told-too-early",
+        "a shim tells that the work has exited when it has sent it the signal",
+        rewrite(
+            SHIM + "_stop",
+            "stubborn = self._rng",
+            "for cell in host.cells:\n"
+            "        self._tell(host, cell, Exited(held.launch.attempt, Process(reason=why)))\n"
+            "    stubborn = self._rng",
+        ),
+    ),
+    bug(
+        "old-life-left-running",
+        "work of an earlier life of the node is not stopped",
+        rewrite(
+            AGENT + "tend:_of_another_life",
+            "if work.is_kept:",
+            "if True:",
+        ),
+    ),
+)

@@ -1,0 +1,110 @@
+"""Planted bugs in the plane: controllers, their pictures, and the commit that backs them."""
+
+from __future__ import annotations
+
+from holdfast.correct.controller import Plan
+from holdfast.model.kinds.node import NodePhase
+from holdfast.sim.mutants import rewrite, swap
+from tests.sim.slice.planting import COMMIT, CORRECT, OBSERVE, bug
+
+NODES = (
+    bug(
+        "fenced-at-once",
+        "a fence does not wait for deadlines to pass: silence was long enough",
+        rewrite(
+            CORRECT + "nodes:NodesController._fence",
+            "wait_ms = seen_ms + timing.fence_after_ms - now_ms",
+            "wait_ms = 0",
+        ),
+    ),
+    bug(
+        "marks-never-cleared",
+        "a node that is heard again keeps its mark, and is not fenced either",
+        rewrite(
+            CORRECT + "nodes:NodesController._due",
+            "return self._fence(view, node, timing, is_heard, now_ms)",
+            "return None, HELD_PAUSE_MS",
+        ),
+    ),
+    bug(
+        "same-life-after-a-fence",
+        "a fenced node comes back without a new life",
+        rewrite(
+            COMMIT + "nodes:_returned",
+            "incarnation=old.status.incarnation + 1",
+            "incarnation=old.status.incarnation",
+        ),
+    ),
+)
+
+WORK = (
+    bug(
+        "repaired-before-the-fence",
+        "work on a marked node is declared gone, and the commit does not ask for a fence either",
+        swap(CORRECT + "repair:_GONE", (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)),
+        rewrite(
+            COMMIT + "proofs:_fence_refusal", "if later or ledger.gate.phase in _GONE:", "if True:"
+        ),
+    ),
+    bug(
+        "replaced-when-unknown",
+        "a replica that nobody hears of is replaced at once",
+        rewrite(
+            CORRECT + "endings:vacates",
+            "return state is State.RELEASED",
+            "return state in (State.RELEASED, State.UNKNOWN)",
+        ),
+    ),
+    bug(
+        "replaced-when-stopping",
+        "a replica is replaced as soon as it was told to stop",
+        rewrite(
+            CORRECT + "endings:vacates",
+            "return state is State.RELEASED",
+            "return state in (State.RELEASED, State.STOPPING, State.FAILED)",
+        ),
+    ),
+    bug(
+        "new-name-after-a-lost-answer",
+        "every try to make a replica has a name of its own",
+        rewrite(
+            CORRECT + "workload:WorkloadController._birth",
+            "incarnation = self._reached.get(workload.metadata.uid, {}).get(ordinal, -1) + 1",
+            "tries = vars(self).setdefault('_tries', [0]); tries[0] += 1; incarnation = tries[0]",
+        ),
+    ),
+    bug(
+        "nobody-repairs",
+        "work whose node was fenced is left to itself",
+        swap(CORRECT + "repair:RepairController._ended", lambda *_: Plan()),
+    ),
+    bug(
+        "evicted-for-ever",
+        "what is too much is not stopped",
+        rewrite(
+            CORRECT + "workload:WorkloadController._stops",
+            "yield from self._stop(replica, Cause.SCALE_DOWN, term)",
+            "pass",
+        ),
+    ),
+)
+
+PICTURES = (
+    bug(
+        "expired-is-resumed",
+        "a stream whose history is gone is opened again where it was",
+        rewrite(OBSERVE + "cache:Cache._ended", "followed.story.must_list = True", "pass"),
+    ),
+    bug(
+        "silent-streams-kept",
+        "a stream that tells nothing any more is waited for",
+        rewrite(
+            OBSERVE + "cache:Cache._woken", "elif now_ms >= followed.gives_up_ms:", "elif False:"
+        ),
+        rewrite(
+            OBSERVE + "cache:Cache._again",
+            "channel.retry_at_ms = now.monotonic_ms",
+            "channel.retry_at_ms = 10**12 + now.monotonic_ms",
+        ),
+    ),
+)

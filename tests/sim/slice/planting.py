@@ -1,0 +1,27 @@
+"""How bugs are planted in the slice, and where they are looked for."""
+
+from __future__ import annotations
+
+from holdfast.sim.mutants import Mutant, Plant, swap
+
+_WORLD = "holdfast.sim.worlds.slice.scenario:"
+WHOLE, QUICK, CALM = f"{_WORLD}SCENARIO", f"{_WORLD}QUICK", f"{_WORLD}CALM"
+
+AGENT = "holdfast.agent."
+COMMIT = "holdfast.commit."
+CORRECT = "holdfast.correct."
+OBSERVE = "holdfast.observe."
+PROPOSE = "holdfast.propose."
+SHIM = "holdfast.sim.worlds.slice.processes:Processes."
+
+# A mark comes long after the last renewal, which hides mistakes about the end of work. Safety must
+# not rest on that, so some bugs are looked for where marks come early; alone that does no harm.
+MARKED_EARLY = swap(CORRECT + "nodes:MARK_AFTER_HALF_PERIODS", 3)
+
+
+def bug(name: str, mistake: str, *plants: Plant) -> Mutant:
+    return Mutant(name, mistake, QUICK, plants)
+
+
+def benign(name: str, change: str, *plants: Plant) -> Mutant:
+    return Mutant(name, change, QUICK, plants, benign=True)

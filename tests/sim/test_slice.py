@@ -1,0 +1,145 @@
+"""One replica end to end under faults: promises hold, all takes part, planted bugs are found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.model.errors import InvariantBroken
+from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT, Violation
+from holdfast.sim.mutants import Mutant, confirm, load, search
+from holdfast.sim.run import find, play
+from holdfast.sim.world import World
+from holdfast.sim.worlds.slice.census import DEMANDED, Census
+from holdfast.sim.worlds.slice.checks import OneCopy
+from tests.sim.authority.coverage import told
+from tests.sim.slice.mutants import MUTANTS, RECORDED
+from tests.sim.slice.planting import CALM, QUICK, WHOLE
+
+# All tests that use the campaign run in one process, so that it is run once.
+pytestmark = pytest.mark.xdist_group("slice-world")
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 100
+# One seed in so many stays well for the whole ten minutes.
+WHOLE_EVERY = 10
+CALM_SEEDS = 2
+BENIGN_SEEDS = 2
+# A planted bug that takes more seeds than this counts as not found.
+SEEDS_MAX = 50
+
+BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
+CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
+
+
+class Campaign(msgspec.Struct):
+    """What all seeds came to."""
+
+    broken: dict[int, str] = {}
+    counts: dict[str, int] = {}
+    injected: dict[str, int] = {}
+    starts: int = 0
+
+
+def _add(sums: dict[str, int], more: dict[str, int]) -> None:
+    for what, count in more.items():
+        sums[what] = sums.get(what, 0) + count
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Campaign:
+    found = Campaign()
+    for seed in range(SEEDS):
+        name, world = WHOLE if seed % WHOLE_EVERY == 0 else QUICK, World(seed)
+        try:
+            play(find(name), world)
+        except (Violation, InvariantBroken) as error:
+            command = f"python -m holdfast.sim replay {name} --seed {seed}"
+            found.broken[seed] = f"{error}; to repeat it: {command}"
+        found.starts += world.checker(OneCopy).starts
+        _add(found.counts, world.checker(Census).counts)
+        _add(found.injected, world.injected)
+    return found
+
+
+@pytest.mark.timeout(900)
+def test_one_replica_end_to_end_keeps_its_promises_under_faults(campaign: Campaign) -> None:
+    """INV1 to INV7 and INV10 to INV12 at every commit and start of a process, V1 to V4 after the
+    faults. [C6.1, N5, N6]"""
+    assert campaign.broken == {}
+    assert campaign.starts > 20 * SEEDS
+    assert sum(campaign.injected.values()) > 50 * SEEDS
+
+
+@pytest.mark.timeout(900)
+def test_everything_that_may_happen_to_a_replica_does(campaign: Campaign) -> None:
+    """Marks, fences, adoptions, takeovers, lost answers and the rest; or it proves nothing. [N6]"""
+    print(told(campaign.counts))
+    assert [what for what in DEMANDED if not campaign.counts.get(what)] == []
+
+
+@pytest.mark.parametrize("seed", range(CALM_SEEDS))
+def test_without_faults_nobody_misses_anything(seed: int) -> None:
+    """The resync finds nothing, no node is ever doubted, and no deadline strikes. [N6]"""
+    world = World(seed)
+    play(find(CALM), world)
+    counts = world.checker(Census).counts
+    assert world.checker(Census).missed == 0
+    assert counts["started"] > 0
+    doubts = ("node suspected", "node marked", "node fenced", "ended: DeadlinePassed")
+    assert [what for what in doubts if counts.get(what)] == []
+
+
+@pytest.mark.parametrize("mutant", BUGS, ids=lambda mutant: mutant.name)
+def test_a_bug_planted_in_the_slice_is_found(mutant: Mutant) -> None:
+    """By a promise that it breaks, not by breaking down. [N6, C6.1]"""
+    finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
+    assert finding.as_hoped()
+    assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT)
+
+
+def test_the_recorded_search_found_every_bug_of_the_slice_and_no_control() -> None:
+    """At least 15 bugs, half of them within 10 seeds, and 3 controls that do not alarm. [N6]"""
+    recorded = {finding.mutant: finding for finding in load(RECORDED)}
+    assert recorded.keys() == {mutant.name for mutant in MUTANTS}
+    assert all(finding.as_hoped() for finding in recorded.values())
+    seeds = sorted(finding.seeds for finding in recorded.values() if not finding.benign)
+    assert len(seeds) >= 15
+    assert seeds[-1] <= SEEDS_MAX
+    assert seeds[len(seeds) // 2] <= 10
+    assert len(CONTROLS) >= 3
+
+
+@pytest.mark.parametrize("mutant", CONTROLS, ids=lambda mutant: mutant.name)
+def test_a_benign_change_of_the_slice_does_not_alarm(mutant: Mutant) -> None:
+    """A checker that cries wolf is worse than none. [N6]"""
+    assert search(mutant, seeds_max=BENIGN_SEEDS).seed is None
+
+
+_PROGRAM = f"""
+from holdfast.sim.run import find, run
+scenario = find("{QUICK}")
+for seed in (3, 17):
+    print(run(scenario, seed).digest)
+print(run(scenario, 5, full_trace=True).digest)
+"""
+
+
+def _digests(hash_seed: str) -> list[str]:
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
+    program = [sys.executable, "-c", _PROGRAM]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_a_seed_of_the_slice_means_the_same_run_in_every_process() -> None:
+    """Under different hash seeds, also with every stimulus and effect spelt out. [N6]"""
+    first = _digests("1")
+    assert len(set(first)) == 3
+    assert first == _digests("4242")
