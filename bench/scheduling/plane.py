@@ -169,8 +169,7 @@ class Rig:
         """Tenant, nodes, and the replicas that are bound already, one to each node in turn."""
         admin = await self.line()
         await self.ask(admin, f"{GROUP}/tenants", document("Tenant", TENANT))
-        many = dict.fromkeys(("workloads", "replicas", "pending", "objects"), 1_000_000)
-        spec = {"hard": {"cpu": "10000000"}, "objects": many}
+        spec = {"hard": {"cpu": "10000000"}}
         await self.ask(admin, f"{SPACE}/quotas", document("Quota", "default", spec=spec))
         urgent = document("PriorityClass", "urgent", spec={"value": 1000})
         await self.ask(admin, f"{GROUP}/priorityclasses", urgent)

@@ -14,7 +14,7 @@ from holdfast.commit.apply import updated
 from holdfast.commit.authorise import identity_refusal, verb_refusal
 from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft
+from holdfast.commit.draft import Draft, NotLoaded
 from holdfast.commit.mirrors import reflect
 from holdfast.commit.operations import (
     Replayed,
@@ -75,7 +75,16 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
         return refusal
     mark = digest(request)
     named = _named(context, request.object)
-    _load_for_birth(draft, context, named, request.operation)
+    _suppose_absent(draft, context, named, request.operation)
+    try:
+        return _create(draft, context, named, request, mark)
+    except NotLoaded:
+        # Rare, so only now is it worth naming all that a birth reads. This draft is dropped.
+        _load_for_birth(draft, named)
+        raise
+
+
+def _create(draft: Draft, context: Context, named: Object, request: Create, mark: str) -> Outcome:
     past = recall_past(draft, context, request.operation, mark)
     if past is not None:
         return past
@@ -85,18 +94,21 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
     return create_named(draft, context, named, request, mark)
 
 
-def _load_for_birth(draft: Draft, context: Context, obj: Object, operation: str) -> None:
-    """Ask at once for what admission and the ledgers will read.
-
-    A decision that is interrupted for each record in turn is made, and validated, once for each. Of
-    what a new object brings into being nothing is there yet, and need not be read to know that.
-    """
-    kind, tenant = kind_of(obj), obj.namespace
+def _suppose_absent(draft: Draft, context: Context, obj: Object, operation: str) -> None:
+    """Of what a new object brings into being nothing is there yet; that need not be read."""
     draft.suppose_absent(keys.key_of(obj))
     if operation:
         draft.suppose_absent(past_key(context, operation))
     if isinstance(obj, Workload):
-        draft.suppose_absent(keys.disruption_ledger(tenant, obj.name))
+        draft.suppose_absent(keys.disruption_ledger(obj.namespace, obj.name))
+
+
+def _load_for_birth(draft: Draft, obj: Object) -> None:
+    """Ask at once for what admission and the ledgers will read.
+
+    A decision that is interrupted for each record in turn is made, and validated, once for each.
+    """
+    kind, tenant = kind_of(obj), obj.namespace
     wanted = [keys.key_of(obj)]
     if kind.namespaced:
         wanted += [

@@ -16,10 +16,14 @@ CONDITIONS_MAX = 64
 def metadata(at: Place, kind: Kind, meta: ObjectMeta) -> None:
     """Name, scope, labels, owners and finalizers."""
     _identity(at, kind, meta)
-    names.label_map(at["labels"], meta.labels)
-    names.annotation_map(at["annotations"], meta.annotations)
-    _owners(at["ownerReferences"], kind, meta)
-    if names.at_most(at["finalizers"], meta.finalizers, FINALIZERS_MAX):
+    # Most objects have little of this, and thousands of replicas come into being at once.
+    if meta.labels:
+        names.label_map(at["labels"], meta.labels)
+    if meta.annotations:
+        names.annotation_map(at["annotations"], meta.annotations)
+    if meta.owner_references:
+        _owners(at["ownerReferences"], kind, meta)
+    if meta.finalizers and names.at_most(at["finalizers"], meta.finalizers, FINALIZERS_MAX):
         for index, finalizer in enumerate(meta.finalizers):
             names.key(at["finalizers"][index], finalizer)
         names.unique(at["finalizers"], meta.finalizers)

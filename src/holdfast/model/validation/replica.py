@@ -26,11 +26,12 @@ def replica_name(workload: str, ordinal: int, incarnation: int) -> str:
 
 
 def replica(obj: Replica, at: Place) -> None:
-    spec = obj.spec
-    names.name(at["spec"]["workload"], spec.workload)
-    text.token(at["spec"]["workloadUid"], spec.workload_uid)
-    names.optional_name(at["spec"]["region"], spec.region)
-    template(at["spec"]["template"], spec.template)
+    spec, place = obj.spec, at["spec"]
+    names.name(place["workload"], spec.workload)
+    text.token(place["workloadUid"], spec.workload_uid)
+    if spec.region:
+        names.name(place["region"], spec.region)
+    template(place["template"], spec.template)
     expected = replica_name(spec.workload, spec.ordinal, spec.incarnation)
     if obj.name and obj.name != expected:
         at["metadata"]["name"].wrong(

@@ -112,8 +112,9 @@ def validate_status(obj: Object) -> tuple[FieldError, ...]:
 
 
 def _observed(obj: Object, at: Place) -> None:
-    status = getattr(obj, "status", None)
-    conditions(at["status"]["conditions"], getattr(status, "conditions", ()))
+    found = getattr(getattr(obj, "status", None), "conditions", ())
+    if found:
+        conditions(at["status"]["conditions"], found)
     observed = RULES[type(obj)].observed
     if observed is not None:
         observed(obj, at)
