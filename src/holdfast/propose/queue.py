@@ -101,6 +101,11 @@ class Queue:
         return self._ready_count > 0
 
     @property
+    def has_urgent(self) -> bool:
+        """Whether somebody lines up in the fast lane."""
+        return any(is_urgent for is_urgent, _ in self._ready)
+
+    @property
     def next_ms(self) -> int | None:
         """When the next pause ends, if somebody pauses."""
         while self._pauses and not self._is_current(self._pauses[0]):

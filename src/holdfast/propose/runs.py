@@ -165,10 +165,13 @@ class Run:
         if by is None:
             yield self._group(rows, kept, count)
             return
-        for number in np.unique(by[rows]).tolist():
-            yield self._group(rows[by[rows] == number], kept, count)
+        places = np.unique(by[rows]).tolist()
+        # Each gets its share and some more of them; where that is not enough it is done then.
+        share = 2 * count // max(1, len(places)) + 1
+        for number in places:
+            yield self._group(rows[by[rows] == number], kept, share)
 
-    def _group(self, rows: _Rows, kept: int, count: int) -> _Group:
+    def _group(self, rows: _Rows, kept: int, ahead: int) -> _Group:
         columns, standing = self._view.columns, self._alike.standing
         if not len(rows):
             return _Group([], -1, -1)
@@ -181,7 +184,7 @@ class Run:
         order = np.lexsort((lots, -sums))[:kept]
         rows, sums, lots = rows[order], sums[order], lots[order]
         # Most placements go to rows that are among the best now; for others it is done then.
-        self._look_ahead(rows[:count])
+        self._look_ahead(rows[:ahead])
         # What is sorted is a heap.
         heap = list(zip((-sums).tolist(), lots.tolist(), rows.tolist(), strict=True))
         return _Group(heap, int(columns.zone[rows[0]]), int(columns.region[rows[0]]))

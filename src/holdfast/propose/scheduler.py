@@ -41,6 +41,9 @@ from holdfast.propose.waking import Waking
 
 # A step must not keep its shell waiting; what is left is decided in the next one.
 DECISIONS_MAX = 1_024
+# While so many answers are awaited, a round waits for room for so many: deciding for many at once
+# costs a tenth of deciding for each when its slot becomes free.
+ROUND_MIN = 32
 # Reports on their way at once. They must not crowd out binds, which help people more.
 NOTICES_MAX = 64
 # A place that is only assumed to be taken may be free again in a moment. Saying so each time would
@@ -241,10 +244,14 @@ class Scheduler:
 
     def _may_decide(self, now: Instant) -> bool:
         """Whether it knows the plane, was lately told that the lease is its own, and has room."""
-        has_lease = self.tenure.term is not None and self.tenure.is_acknowledged(now)
+        if self.tenure.term is None or not self.tenure.is_acknowledged(now):
+            return False
         # A course that news have settled may still have a request on its way.
-        has_room = self.binder.room > 0 and self._asks.room > NOTICES_MAX + 1
-        return has_lease and self.cache.is_ready and has_room
+        room = min(self.binder.room, self._asks.room - NOTICES_MAX - 1)
+        if room < ROUND_MIN and len(self._asks) > ROUND_MIN and not self.queue.has_urgent:
+            # Every question is answered, or given up by the shell, so that more room is to come.
+            return False
+        return room > 0 and self.cache.is_ready
 
     def _decide(self, view: View, now: Instant) -> list[Ask]:
         """One round: as many as there is room for, in the order of the queue."""

@@ -31,7 +31,7 @@ from holdfast.model.requests import AcquireLease, RenewLease
 from holdfast.model.time import timestamp
 from holdfast.propose.binder import COURSES_MAX, COURSES_MIN, LATE_MS
 from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS
-from holdfast.propose.scheduler import DECISIONS_MAX, NOTICES_MAX
+from holdfast.propose.scheduler import DECISIONS_MAX, NOTICES_MAX, ROUND_MIN
 from holdfast.propose.waking import WOKEN_PER_RELEASE
 from tests.plane import template
 from tests.unit.propose.rig import Lost, Rig, Silence, refusal
@@ -235,8 +235,26 @@ def test_binds_on_their_way_are_bounded() -> None:
     rig.start()
     rig.pass_time(1_000)
     assert len(rig.binds) == COURSES_MIN
+    for place in range(ROUND_MIN // 2 - 1):
+        rig.answer(rig.commit(rig.binds[place]))
+    assert len(rig.binds) == COURSES_MIN, "while many answers are to come, it waits for some"
+    rig.answer(rig.commit(rig.binds[ROUND_MIN // 2 - 1]))
+    assert len(rig.binds) > COURSES_MIN
+
+
+def test_urgent_work_does_not_wait_for_a_whole_round() -> None:
+    """[E2]"""
+    rig = Rig()
+    rig.urgent("now")
+    for index in range(COURSES_MIN):
+        rig.replica(f"web-{index}-0", cpu="100m")
+        rig.node(f"node-{index}", cpu="1")
+    rig.verdicts = [Silence()] * 500
+    rig.start()
+    assert len(rig.binds) == COURSES_MIN
+    rig.replica("fire-0-0", template=template(cpu="100m", priority_class="now"))
     rig.answer(rig.commit(rig.binds[0]))
-    assert len(rig.binds) == COURSES_MIN + 2, "its own slot, and one more for the quick answer"
+    assert rig.binds[-1].target.name == "fire-0-0"
 
 
 def test_one_step_decides_for_so_many_and_the_next_goes_on() -> None:
@@ -302,7 +320,8 @@ def test_a_bind_whose_answer_is_still_awaited_keeps_its_slot_too() -> None:
         rig.commit(bind)
     rig.replica("late-0-0")
     assert len(rig.binds) == COURSES_MAX
-    rig.answer(rig.commit(rig.binds[0]))
+    for bind in rig.binds[:ROUND_MIN]:
+        rig.answer(rig.commit(bind))
     assert len(rig.binds) == COURSES_MAX + 1
 
 
