@@ -32,6 +32,7 @@ COMMANDS = {
     "scheduler": "holdfast.cli.parts",
     "controllers": "holdfast.cli.parts",
     "agent": "holdfast.cli.parts",
+    "sim": "holdfast.cli.sim",
     "version": "holdfast.cli.objects",
 }
 

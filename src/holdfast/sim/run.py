@@ -77,6 +77,14 @@ def find(name: str) -> Scenario:
     return scenario
 
 
+def laws_of(scenario: Scenario) -> tuple[str, ...]:
+    """The ids of everything that the checkers of this scenario can find broken."""
+    world = World(0)
+    scenario.build(world)
+    ids = (name for checker in world.checkers for name in checker.invariants)
+    return tuple(sorted(dict.fromkeys(ids)))
+
+
 def drawn_plan(scenario: Scenario, seed: int) -> Plan:
     """The plan that the seed means for this scenario."""
     world = World(seed)

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from holdfast.model.refusal import Reason
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
+from holdfast.sim.scenarios.doors import Door
 from holdfast.sim.scenarios.expecting import Expect, demand
 from holdfast.sim.scenarios.people import wants
 from holdfast.sim.scenarios.stage import RESYNC_MS, Stage
-from holdfast.sim.scenarios.story import Door, Judged, Moved, Story
+from holdfast.sim.scenarios.story import Judged, Moved, Story
 from holdfast.sim.world import World
 
 TOLD_AT_MS, DROPPED_AT_MS = 15_000, 75_000

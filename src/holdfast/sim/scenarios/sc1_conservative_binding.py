@@ -14,10 +14,11 @@ from holdfast.model.requests import Bind
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt, strike
+from holdfast.sim.scenarios.doors import Sent
 from holdfast.sim.scenarios.expecting import Expect, Unmet, demand
 from holdfast.sim.scenarios.people import wants
 from holdfast.sim.scenarios.stage import PATRON, RIVAL_CELL, Stage
-from holdfast.sim.scenarios.story import Bound, Judged, Moment, Sent, Story
+from holdfast.sim.scenarios.story import Bound, Judged, Moment, Story
 from holdfast.sim.world import World
 
 EARLY, LATE = "fraud-batch-0-0", "fraud-late-0-0"

@@ -1,8 +1,9 @@
 """The answer to a bind is lost: once after it was committed, once before it arrived.
 
 First half: risk-api is bound to node-b7, and nothing that the servers say reaches the scheduler for
-a while; node-b7's agent sleeps, so that its heartbeat is late and the replica not ready. Second half: three copies of a bind for billing-api
-are lost on their way to the servers, and the node that was chosen is cordoned meanwhile.
+a while; node-b7's agent sleeps, so that its heartbeat is late and the replica is not ready. Second
+half: three copies of a bind for billing-api are lost on their way to the servers, and the node that
+was chosen is cordoned meanwhile.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from holdfast.propose.report import SCHEDULING_RETRYING
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt, strike
+from holdfast.sim.scenarios.doors import Sent, Told
 from holdfast.sim.scenarios.expecting import Expect, demand
 from holdfast.sim.scenarios.people import wants
 from holdfast.sim.scenarios.stage import PATRON, SERVER_NAMES, Stage
-from holdfast.sim.scenarios.story import Bound, Judged, Moment, Moved, Sent, Story, Told
+from holdfast.sim.scenarios.story import Bound, Judged, Moment, Moved, Story
 from holdfast.sim.world import World
 
 KEPT, LATER, LOST = "risk-api-0-0", "search-index-0-0", "billing-api-0-0"

@@ -29,9 +29,10 @@ from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.plan import Act, Fault, Plan
 from holdfast.sim.scenarios.cues import Cues, Then, When
+from holdfast.sim.scenarios.doors import Stall, doored
 from holdfast.sim.scenarios.expecting import Expect, Expectations
 from holdfast.sim.scenarios.people import RIVAL, Drainer, Patron, Rival
-from holdfast.sim.scenarios.story import Stall, Story, doored
+from holdfast.sim.scenarios.story import Story
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import Books, Held
 from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS

@@ -1,0 +1,119 @@
+"""The commands that simulate: play a worked example or a world by its name, and repeat a run.
+
+They need no plane. Everything they do is `holdfast.sim`; here is only what is typed and printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast.cli.ending import Code, Misused, judged_as_usage, run
+from holdfast.cli.tables import rows
+from holdfast.sim import __main__ as simulator
+from holdfast.sim.campaign import campaign
+from holdfast.sim.names import NAMES, Name, named
+from holdfast.sim.run import find, laws_of
+from holdfast.sim.scenarios.expecting import perform
+from holdfast.sim.scenarios.telling import told_of_many, told_once
+
+SEED_MAX = (1 << 63) - 1
+# More than this is a campaign for `python -m holdfast.sim`, which uses several processes.
+SEEDS_MAX = 10_000
+
+
+@click.group()
+def sim() -> None:
+    """Play what can go wrong, under virtual time, with the code that runs here."""
+
+
+@sim.command(name="list")
+def list_() -> int:
+    """Say what there is to play."""
+
+    async def command() -> int:
+        for line in rows(("NAME", "WHAT"), [(it.name, it.title) for it in NAMES]):
+            print(line)
+        return Code.DONE
+
+    return run(command())
+
+
+@sim.command(
+    name="run",
+    epilog="Example: holdfast sim run sc3-answer-lost --seeds 0-19",
+)
+@click.argument("name")
+@click.option("--seed", type=click.IntRange(0, SEED_MAX), help="Which run; 0 by default.")
+@click.option("--seeds", default="", help="Many runs, such as 0-19.")
+@click.option("--story", is_flag=True, help="Tell what happened, moment by moment.")
+def run_(name: str, seed: int | None, seeds: str, story: bool) -> int:
+    """Play an example or a world; say of each promise whether it was kept.
+
+    Exits with 1 when one was broken, and then prints the command that repeats that run.
+    """
+
+    async def command() -> int:
+        if seed is not None and seeds:
+            raise Misused("--seed: must not be given together with --seeds")
+        with judged_as_usage():
+            found = named(name)
+        chosen = _range(seeds) if seeds else range(seed or 0, (seed or 0) + 1)
+        return _example(found, chosen, story) if found.is_example else _world(found, chosen, story)
+
+    return run(command())
+
+
+@sim.command(epilog="Example: holdfast sim replay failing.json")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def replay(file: Path) -> int:
+    """Repeat a run that was saved, and tell its story."""
+
+    async def command() -> int:
+        try:
+            return simulator.main(["replay", "--file", str(file)])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Misused(f"FILE: {file}: is no saved run: {error}") from error
+
+    return run(command())
+
+
+def _example(found: Name, seeds: Sequence[int], story: bool) -> int:
+    scenario = find(found.scenario)
+    runs = [perform(scenario, seed) for seed in seeds]
+    if len(runs) == 1:
+        print(told_once(found.name, runs[0], story=story or runs[0].broken is not None))
+    else:
+        print(told_of_many(found.name, runs))
+        if story:
+            for one in runs:
+                print(told_once(found.name, one, story=True))
+    return Code.FAILED if any(one.broken for one in runs) else Code.DONE
+
+
+def _world(found: Name, seeds: Sequence[int], story: bool) -> int:
+    """A world has no sentences of its own; its laws are named, and told when one is broken."""
+    print(f"{found.name}: {found.title}")
+    print(f"judged all the time: {', '.join(laws_of(find(found.scenario)))}")
+    if story:
+        code = Code.DONE
+        for seed in seeds:
+            traced = simulator.main(["replay", found.scenario, "--seed", str(seed), "--trace"])
+            code = Code.FAILED if traced else code
+        return code
+    summary = campaign(found.scenario, seeds)
+    print(summary.told())
+    return Code.FAILED if summary.failed else Code.DONE
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and (last or first).isdecimal()):
+        raise Misused(f"--seeds: {text!r}: must be a range of seeds such as 0-19")
+    found = range(int(first), int(last or first) + 1)
+    if not found or len(found) > SEEDS_MAX or int(last or first) > SEED_MAX:
+        raise Misused(f"--seeds: {text!r}: must be 1 to {SEEDS_MAX} seeds, the first one first")
+    return found

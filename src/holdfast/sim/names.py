@@ -1,0 +1,82 @@
+"""What can be simulated, by name: the worked examples, and the worlds with their faults.
+
+`holdfast sim` looks here. A name never changes its meaning; where it is defined may change.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.errors import FieldError, Invalid
+
+_EXAMPLES = "holdfast.sim.scenarios."
+_WORLDS = "holdfast.sim.worlds."
+
+
+class Name(msgspec.Struct, frozen=True):
+    """A name, what it is in a line, and where it is defined.
+
+    An example has sentences that are judged one by one; a world has laws only.
+    """
+
+    name: str
+    title: str
+    scenario: str
+    is_example: bool = True
+
+
+def _example(name: str, module: str, title: str) -> Name:
+    return Name(name, title, f"{_EXAMPLES}{module}:SCENARIO")
+
+
+def _world(name: str, where: str, title: str) -> Name:
+    return Name(name, title, _WORLDS + where, is_example=False)
+
+
+NAMES = (
+    _example(
+        "sc1-conservative-binding",
+        "sc1_conservative_binding",
+        "a late heartbeat, a slow quota ledger, a GPU that is taken meanwhile",
+    ),
+    _example(
+        "sc2-drain-races-placement",
+        "sc2_drain_races_placement",
+        "a node is drained while a scheduler that does not know picks it",
+    ),
+    _example(
+        "sc3-answer-lost",
+        "sc3_answer_lost",
+        "the answer to a bind is lost, once after and once before it was committed",
+    ),
+    _example(
+        "sc7-leader-change",
+        "sc7_leader_change",
+        "a leader stalls in mid-placement, another takes over, the first one wakes and writes",
+    ),
+    _example(
+        "sc8-one-free-slot",
+        "sc8_one_free_slot",
+        "two schedulers bind for the last GPU, the last CPU, the last unit of quota",
+    ),
+    _example(
+        "sc15-lost-wakeup",
+        "sc15_lost_wakeup",
+        "events that would have woken waiting work are dropped",
+    ),
+    _world(
+        "authority", "authority.scenario:SCENARIO", "the commit alone, and all who ask it badly"
+    ),
+    _world("slice", "slice.scenario:SCENARIO", "one replica end to end, on twenty nodes"),
+    _world("placing", "placing.scenario:SCENARIO", "schedulers that compete, on twenty nodes"),
+)
+
+
+def named(name: str) -> Name:
+    """What is meant by a name. Raises Invalid."""
+    for found in NAMES:
+        if found.name == name:
+            return found
+    rule = f"must be one of {', '.join(it.name for it in NAMES)}"
+    error = FieldError(path="NAME", value=name, rule=rule)
+    raise Invalid(str(error), (error,))
