@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.model.allowance import never_fits
 from holdfast.model.errors import unreachable
@@ -112,17 +113,18 @@ def could_take(
     alike = (board if board is not None else Board()).alike(replica, view)
     if site is None or isinstance(alike, Report):
         return False
-    return room_for(view, alike, site.row) > 0
+    return room_for(view, alike, np.array([site.row], np.intp)) > 0
 
 
-def room_for(view: View, alike: Alike, row: int) -> int:
-    """At most how many such replicas one node could take now; 0 if it could not take any."""
-    if alike.standing.code[row] != 0:
-        return 0
-    if alike.company is not None and alike.company.refusal(view, alike.standing, row) is not None:
-        return 0
-    columns = view.columns
-    return min((int(columns.free[r, row]) // units for r, units in alike.work.units), default=1)
+def room_for(view: View, alike: Alike, rows: npt.NDArray[np.intp]) -> int:
+    """At most how many such replicas these nodes could take now, each looked at by itself."""
+    rows = rows[alike.standing.code[rows] == 0]
+    if alike.company is not None and len(rows):
+        rows = rows[alike.company.codes(view, alike.standing)[rows] == 0]
+    room = np.full(len(rows), np.iinfo(np.int64).max)
+    for resource, units in alike.work.units:
+        room = np.minimum(room, view.columns.free[resource, rows] // units)
+    return int(room.sum())
 
 
 def _judged(view: View, replica: Replica, board: Board) -> Alike | Report:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from enum import Enum, auto
+from itertools import islice
 
 import msgspec
 
@@ -196,15 +197,21 @@ class Queue:
 
     # Waking --------------------------------------------------------------------------------------
 
-    def parked(self, hope: Hope) -> dict[Sort, list[Entry]]:
+    def hoping(self, hope: Hope) -> list[tuple[Sort, Mapping[Key, Entry]]]:
         """Those whom an event of this kind could help, by tenant and sort, as they were parked."""
-        return {sort: list(alike.values()) for sort, alike in self._hoping[hope].items()}
+        return list(self._hoping[hope].items())
+
+    def wake_some(self, alike: Mapping[Key, Entry], most: int) -> int:
+        """Another turn for the first of these; how many got one."""
+        chosen = list(islice(alike.values(), most))
+        for entry in chosen:
+            self.wake(entry)
+        return len(chosen)
 
     def wake_hoping(self, hope: Hope) -> None:
         """An event that may help all who hope for this."""
-        for alike in self.parked(hope).values():
-            for entry in alike:
-                self.wake(entry)
+        for _, alike in self.hoping(hope):
+            self.wake_some(alike, len(alike))
 
     def wake(self, entry: Entry) -> None:
         """Something may have changed for one that is parked."""

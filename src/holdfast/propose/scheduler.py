@@ -132,7 +132,7 @@ class Scheduler:
     @property
     def _is_unwaited(self) -> bool:
         """Whether nobody waits for the picture to become younger."""
-        return not self.queue.parked(Hope.FRESHNESS)
+        return not self.queue.hoping(Hope.FRESHNESS)
 
     def _tend(self, now: Instant) -> list[Any]:
         """All that is due, whatever the stimulus was: nothing here depends on being told."""

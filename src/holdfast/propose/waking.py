@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
+
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.time import Instant
@@ -19,9 +22,6 @@ from holdfast.propose.queue import Entry, Queue
 from holdfast.propose.report import Hope, Report
 from holdfast.propose.view import QUOTA_NAME, Objects, View
 
-# When so many nodes changed at once, looking at each for everybody who waits costs more than
-# letting everybody look for himself.
-NODES_LOOKED_AT_MAX = 16
 # One release of a tenant's work makes room for few; those that get nothing wait for the next.
 WOKEN_PER_RELEASE = 4
 # Of each sort that waits for company. Those that get a place stir the others again.
@@ -40,54 +40,40 @@ class Waking:
             self._queue.wake_hoping(Hope.FRESHNESS)
         stirred, self._fleet.census.stirred = self._fleet.census.stirred, {}
         if stirred:
-            for (tenant, _), alike in self._queue.parked(Hope.COMPANY).items():
+            for (tenant, _), alike in self._queue.hoping(Hope.COMPANY):
                 if tenant in stirred:
-                    self._wake(alike, WOKEN_PER_STIR)
-        names = list(freed)
-        if not names:
+                    self._queue.wake_some(alike, WOKEN_PER_STIR)
+        sites = [site for site in map(self._fleet.get, freed) if site is not None]
+        if not sites:
             return
         self._fleet.forgive(now.monotonic_ms)
-        parked = self._queue.parked(Hope.NODES)
-        if len(names) > NODES_LOOKED_AT_MAX:
-            for alike in parked.values():
-                self._wake(alike, len(alike))
-            return
-        sites = [site for site in map(self._fleet.get, names) if site is not None]
-        rows = [site.row for site in sites]
-        for alike in parked.values():
-            self._wake(alike, self._room(view, alike[0], rows))
+        rows = np.array([site.row for site in sites], np.intp)
+        for _, alike in self._queue.hoping(Hope.NODES):
+            self._queue.wake_some(alike, self._room(view, next(iter(alike.values())), rows))
 
     def tenant_released(self, tenant: str) -> None:
         """A tenant gave something back: its quota, and its cohort's, has room again."""
         left = WOKEN_PER_RELEASE
-        for (other, _), alike in self._queue.parked(Hope.ALLOWANCE).items():
+        for (other, _), alike in self._queue.hoping(Hope.ALLOWANCE):
             if not left:
                 return
             if self._share_quota(other, tenant):
-                left -= self._wake(alike, left)
+                left -= self._queue.wake_some(alike, left)
 
-    def _wake(self, alike: list[Entry], most: int) -> int:
-        for entry in alike[:most]:
-            self._queue.wake(entry)
-        return min(most, len(alike))
-
-    def _room(self, view: View, entry: Entry, rows: list[int]) -> int:
+    def _room(self, view: View, entry: Entry, rows: npt.NDArray[np.intp]) -> int:
         """How many like this one the nodes of these rows could take at most."""
         replica: Replica | None = self._objects.get("replicas", *entry.key)
         if replica is None:
             return 1
-        columns = view.columns
         known = self._board.known(entry.sort)
         if known is not None:
             # Whatever else has changed, what has no room has no room.
-            units = known.work.units
-            rows = [row for row in rows if all(columns.free[r, row] >= n for r, n in units)]
-        if not rows:
-            return 0
+            for resource, units in known.work.units:
+                rows = rows[view.columns.free[resource, rows] >= units]
+            if not len(rows):
+                return 0
         found = self._board.alike(replica, view)
-        if isinstance(found, Report):
-            return 0
-        return sum(room_for(view, found, row) for row in rows)
+        return 0 if isinstance(found, Report) else room_for(view, found, rows)
 
     def _share_quota(self, one: str, other: str) -> bool:
         if one == other:

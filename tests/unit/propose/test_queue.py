@@ -128,10 +128,10 @@ def test_parked_ones_are_found_by_what_could_help_them() -> None:
         entry = queue.take(0)
         assert entry is not None
         queue.park(entry, hopes)
-    (alike,) = queue.parked(Hope.NODES).values()
-    assert [entry.key[1] for entry in alike] == ["1", "2"]
-    ((both,),) = queue.parked(Hope.ALLOWANCE).values()
-    queue.wake(both)
+    ((_, alike),) = queue.hoping(Hope.NODES)
+    assert [entry.key[1] for entry in alike.values()] == ["1", "2"]
+    ((_, both),) = queue.hoping(Hope.ALLOWANCE)
+    assert queue.wake_some(both, 5) == 1
     assert order(queue) == ["a/2"]
     queue.wake_all()
     assert order(queue) == ["a/1", "a/3"]
