@@ -31,7 +31,7 @@ from holdfast.commit.holds import (
     overdue_refusal,
     save,
 )
-from holdfast.commit.leases import term_refusal
+from holdfast.commit.leases import for_former_holder, term_refusal
 from holdfast.commit.moves import actor_for, current, find, moved
 from holdfast.commit.operations import Replayed, digest
 from holdfast.commit.table import age_refusal
@@ -173,6 +173,8 @@ def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | 
 def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | Refusal:
     mark = digest(request)
     replica = current(draft, request.target, request.operation, mark)
+    if isinstance(replica, Refusal):
+        return for_former_holder(draft, context, request.term, replica)
     if not isinstance(replica, Replica):
         return replica
     actor = actor_for(context, replica, State.BOUND)

@@ -20,7 +20,7 @@ from holdfast.commit.charges import (
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft, for_each
 from holdfast.commit.holds import open_reservation, past, replica_owner, reservation_name, save
-from holdfast.commit.leases import term_refusal
+from holdfast.commit.leases import for_former_holder, term_refusal
 from holdfast.commit.moves import actor_for, as_seen, current, find, moved
 from holdfast.commit.operations import Replayed, digest, remembered
 from holdfast.commit.table import age_refusal
@@ -145,6 +145,8 @@ def stop_and_reserve(
     load_for_place(draft, request.target, request.node, request.term.scope)
     mark = digest(request)
     replica = current(draft, request.target, request.operation, mark)
+    if isinstance(replica, Refusal):
+        return for_former_holder(draft, context, request.term, replica)
     if not isinstance(replica, Replica):
         return replica
     actor = actor_for(context, replica, State.BOUND)

@@ -46,6 +46,17 @@ def term_refusal(draft: Draft, context: Context, term: Term | None) -> Refusal |
     return None
 
 
+def for_former_holder(
+    draft: Draft, context: Context, term: Term | None, refusal: Refusal
+) -> Refusal:
+    """Why a write on a replica that has moved on is refused: first of all for a lost lease.
+
+    Whoever took over has usually moved the replica as well. That it moved is no lesson to its
+    former holder; that it leads no more is.
+    """
+    return term_refusal(draft, context, term) or refusal
+
+
 def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Refusal:
     """Take a lease: at once when it is free,
     otherwise when it is just as the candidate last saw it.

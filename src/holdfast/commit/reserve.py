@@ -31,7 +31,7 @@ from holdfast.commit.holds import (
     reservation_name,
     save,
 )
-from holdfast.commit.leases import term_refusal
+from holdfast.commit.leases import for_former_holder, term_refusal
 from holdfast.commit.moves import actor_for, current, moved
 from holdfast.commit.operations import Replayed, digest, recall, remembered
 from holdfast.commit.table import age_refusal
@@ -66,6 +66,8 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
     load_for_place(draft, request.target, request.node, request.term.scope)
     mark = digest(request)
     replica = current(draft, request.target, request.operation, mark)
+    if isinstance(replica, Refusal):
+        return for_former_holder(draft, context, request.term, replica)
     if not isinstance(replica, Replica):
         return replica
     actor = actor_for(context, replica, State.RESERVED)

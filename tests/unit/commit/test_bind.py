@@ -7,7 +7,7 @@ from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Bind, BindTogether, Term
+from holdfast.model.requests import Accepted, AcquireLease, Bind, BindTogether, Term
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, refused, target, template
 
 
@@ -110,6 +110,23 @@ def test_without_its_epoch_nobody_binds() -> None:
     node, replica = plane.node(), plane.replica(plane.workload())
     stale = Term(term.scope, term.epoch + 1)
     refused(plane.ask(SCHEDULER, bind(replica, node, stale)), Reason.STALE_EPOCH)
+
+
+def test_a_former_leader_is_told_that_it_leads_no_more_whatever_became_of_the_replica() -> None:
+    """What it had bound before counts when it asks again. [K2, K3, SC7]"""
+    plane, term = furnished()
+    node, workload = plane.node(), plane.workload(replicas=2)
+    kept, lost = plane.replica(workload), plane.replica(workload, ordinal=1)
+    mine = bind(kept, node, term, operation="mine")
+    accepted(plane.ask(SCHEDULER, mine))
+    taken = AcquireLease(term.scope, 10_000, term.epoch)
+    later = Term(term.scope, accepted(plane.ask(SCHEDULER, taken)).spec.epoch)
+    assert later.epoch > term.epoch
+    plane.bound(lost, node, later)
+    refused(plane.ask(SCHEDULER, bind(lost, node, term, operation="late")), Reason.STALE_EPOCH)
+    refused(plane.ask(SCHEDULER, bind(lost, node, later, operation="late")), Reason.STALE_REPLICA)
+    answer = plane.ask(SCHEDULER, mine)
+    assert isinstance(answer, Accepted) and answer.replayed
     refused(plane.ask(ADMIN, bind(replica, node, term)), Reason.NOT_OWNER)
 
 
