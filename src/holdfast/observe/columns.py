@@ -212,7 +212,9 @@ class Columns:
     def take(self, row: int, held: Held, sign: int) -> None:
         """So much more is held on the node, or with -1 so much less."""
         for resource, units in sums_of(held).items():
-            self.free[self._resource(resource), row] -= sign * units
+            # Looked up first: it may make the columns others.
+            number = self._resource(resource)
+            self.free[number, row] -= sign * units
         if held.devices:
             self.devices.take(row, held.devices, sign)
         if held.ports:
@@ -223,7 +225,7 @@ class Columns:
         """The same for what is only assumed to be held."""
         self.take(row, held, sign)
         for resource, units in sums_of(held).items():
-            self.lent[self._resource(resource), row] += sign * units
+            self.lent[self.resources.number(resource), row] += sign * units
         if held.devices:
             self.devices.lend(row, held.devices, sign)
         if held.ports:

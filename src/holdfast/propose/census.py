@@ -87,6 +87,8 @@ class Census:
         self._by_sort: dict[Kin, tuple[Term, ...]] = {}
         # The tenants of whose replicas some came or went since somebody last asked.
         self.stirred: dict[str, None] = {}
+        # Whether a node changed: the places that a spread compares with may be others now.
+        self.is_shaken = False
         self.changes = 0
 
     def put(self, uid: str, kin: Kin, row: int) -> None:

@@ -97,6 +97,7 @@ class Fleet:
                 self.columns.images(site.row, node)
             return []
         site.place(node)
+        self.census.is_shaken = True
         self._shunned.pop(name, None)
         self._place(site)
         self._tidy(site)

@@ -38,10 +38,12 @@ class Waking:
         """Give those another turn whom the news of this step may help."""
         if view.age_ms <= SNAPSHOT_AGE_MAX_MS:
             self._queue.wake_hoping(Hope.FRESHNESS)
-        stirred, self._fleet.census.stirred = self._fleet.census.stirred, {}
-        if stirred:
+        census = self._fleet.census
+        stirred, census.stirred = census.stirred, {}
+        shaken, census.is_shaken = census.is_shaken, False
+        if stirred or shaken:
             for (tenant, _), alike in self._queue.hoping(Hope.COMPANY):
-                if tenant in stirred:
+                if shaken or tenant in stirred:
                     self._queue.wake_some(alike, WOKEN_PER_STIR)
         sites = [site for site in map(self._fleet.get, freed) if site is not None]
         if not sites:

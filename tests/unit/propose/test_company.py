@@ -94,6 +94,22 @@ def test_a_zone_that_takes_no_work_does_not_hold_the_others_back() -> None:
     assert zones(rig, 4) == {"a": 4}
 
 
+def test_a_zone_that_is_lost_wakes_those_whom_it_held_back() -> None:
+    """Long before the resync: they have to live somewhere. [E1, D4]"""
+    rig = zoned("a", "b")
+    small = rig.objects["nodes"]["", "node-1"]
+    spec = msgspec.structs.replace(small.spec, capacity={"cpu": "500m", "memory": "1Ti"})
+    small = rig.put(msgspec.structs.replace(small, spec=spec))
+    for index in range(3):
+        put(rig, f"web-{index}-0", asked(spread=(EVEN,)))
+    rig.pass_time(2_000)
+    assert zones(rig, 3) == {"a": 1}
+    status = msgspec.structs.replace(small.status, phase=NodePhase.LOST)
+    rig.put(msgspec.structs.replace(small, status=status))
+    rig.pass_time(1_000)
+    assert zones(rig, 3) == {"a": 3}
+
+
 def test_replicas_that_stay_apart_get_a_node_each_and_the_next_waits() -> None:
     """[F2, E3]"""
     rig = zoned("a", "a", "b")
