@@ -113,7 +113,7 @@ def _range(text: str) -> range:
     first, _, last = text.partition("-")
     if not (first.isdecimal() and (last or first).isdecimal()):
         raise Misused(f"--seeds: {text!r}: must be a range of seeds such as 0-19")
-    found = range(int(first), int(last or first) + 1)
-    if not found or len(found) > SEEDS_MAX or int(last or first) > SEED_MAX:
+    begin, end = int(first), int(last or first)
+    if not 0 <= end - begin < SEEDS_MAX or end > SEED_MAX:
         raise Misused(f"--seeds: {text!r}: must be 1 to {SEEDS_MAX} seeds, the first one first")
-    return found
+    return range(begin, end + 1)

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.run import Broken, Scenario, attempt
-from holdfast.sim.scenarios.story import Story
+from holdfast.sim.scenarios.story import Moment, Story
 from holdfast.sim.world import World
 
 
@@ -25,6 +25,12 @@ def demand(holds: object, words: str) -> None:
     """The sentence needs this to be so."""
     if not holds:
         raise Unmet(words)
+
+
+def first(moments: Sequence[Moment], words: str) -> Moment:
+    """The first of these; the sentence needs that there is one."""
+    demand(moments, words)
+    return moments[0]
 
 
 # Returns its evidence in words, none while there was no occasion for it; raises Unmet.

@@ -94,7 +94,7 @@ def _freed_ms(story: Story, turn: Round) -> tuple[int, int]:
     )
     opened = story.all(Judged, lambda it: it.node == turn.node and it.is_open)
     demand(released, f"{turn.filler} never gave its quota back")
-    demand(opened[-1].at_ms > turn.at_ms, f"{turn.node} was never opened again")
+    demand(opened and opened[-1].at_ms > turn.at_ms, f"{turn.node} was never opened again")
     return released[-1].at_ms, opened[-1].at_ms
 
 
@@ -129,13 +129,14 @@ def _found_by_resync(story: Story) -> str:
 
 
 def _counted(story: Story) -> str:
-    more = story.counts["after"] - story.counts["before"]
+    more = story.counts.get("after", 0) - story.counts.get("before", 0)
     demand(more > 0, "nothing was counted as missed")
     return f"{more} changes were counted as found by a resync only"
 
 
 def _zero(story: Story) -> str:
-    before = story.counts["before"]
+    before = story.counts.get("before")
+    demand(before is not None, "nobody has counted")
     demand(not before, f"{before} changes were counted as missed, and none was dropped")
     return "nothing was counted before anything was dropped"
 

@@ -15,7 +15,7 @@ from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt, strike
 from holdfast.sim.scenarios.doors import Sent
-from holdfast.sim.scenarios.expecting import Expect, Unmet, demand
+from holdfast.sim.scenarios.expecting import Expect, Unmet, demand, first
 from holdfast.sim.scenarios.people import wants
 from holdfast.sim.scenarios.stage import PATRON, RIVAL_CELL, Stage
 from holdfast.sim.scenarios.story import Bound, Judged, Moment, Story
@@ -99,8 +99,8 @@ def _asks_for(moment: Moment, name: str) -> bool:
 def _not_before_the_quota(story: Story) -> str:
     bounds = story.bounds(EARLY)
     demand(bounds, f"{EARLY} was never bound")
-    asked_ms = story.binds(EARLY)[0].at_ms
-    at_ms, answers_ms = bounds[0].at_ms, story.marks["answers"]
+    asked_ms = first(story.binds(EARLY), f"{EARLY} was never asked for").at_ms
+    at_ms, answers_ms = bounds[0].at_ms, story.marks.get("answers", 0)
     demand(at_ms >= answers_ms, f"bound at {at_ms} ms, the ledger answered at {answers_ms} ms")
     demand(bounds[0].what.charged, f"{EARLY} was bound in a revision without its quota")
     asked = f"asked for at {asked_ms} ms, the ledger answered from {answers_ms} ms on"
@@ -128,11 +128,11 @@ def _one_bind(story: Story) -> str:
 
 def _next_candidate(story: Story) -> str:
     asked = [it.what.request.node for it in story.binds(LATE, "main")]
-    refused = [it.what.answer for it in story.answers(LATE, "main")]
-    demand(refused, f"nothing became known of the bind of {LATE}")
-    first = refused[0]
-    demand(isinstance(first, Refusal), f"the bind to the GPU that was taken came to {first!r}")
-    demand(first.reason is Reason.DEVICE_TAKEN, f"it was refused with {first.reason.value}")
+    demand(asked, f"{LATE} was never asked for")
+    told = first(story.answers(LATE, "main"), f"nothing became known of the bind of {LATE}")
+    answer = told.what.answer
+    demand(isinstance(answer, Refusal), f"the bind to the GPU that was taken came to {answer!r}")
+    demand(answer.reason is Reason.DEVICE_TAKEN, f"it was refused with {answer.reason.value}")
     nodes = [it.what.node for it in story.bounds(LATE)]
     demand(len(nodes) == 1 and nodes[0] != asked[0], f"asked for {asked}, bound to {nodes}")
     return f"{asked[0]} was refused with DeviceTaken, then {nodes[0]} was asked for and given"

@@ -81,7 +81,7 @@ def _names_revisions(story: Story) -> str:
     seen = asked.what.request.snapshot_revision
     demand(rested == str(seen), f"it rested on {seen}, the refusal says {rested or 'nothing'}")
     demand(now.isdigit(), f"the refusal does not name the node's revision: {refusal.details}")
-    known = story.ledgers[NODE]
+    known = story.ledgers.get(NODE, [])
     demand(int(now) in known, f"{now} is no revision of the node's ledger: {known}")
     drained = _drained(story).revision
     demand(int(now) >= drained > seen, f"{seen} was seen, {drained} drained it, {now} is named")

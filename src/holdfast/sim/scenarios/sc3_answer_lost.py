@@ -20,7 +20,7 @@ from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt, strike
 from holdfast.sim.scenarios.doors import Sent, Told
-from holdfast.sim.scenarios.expecting import Expect, demand
+from holdfast.sim.scenarios.expecting import Expect, demand, first
 from holdfast.sim.scenarios.people import wants
 from holdfast.sim.scenarios.stage import PATRON, SERVER_NAMES, Stage
 from holdfast.sim.scenarios.story import Bound, Judged, Moment, Moved, Story
@@ -50,7 +50,10 @@ def build(world: World) -> None:
 
 
 def _committed(stage: Stage) -> None:
-    stage.act(FIRST_AT_MS, wants("risk-api", "risk", node=NODE))
+    # It waits for a moment, so that there is a word of waiting that must not stay.
+    stage.act(FIRST_AT_MS - 4_000, {"do": "cordon", "node": NODE})
+    stage.act(FIRST_AT_MS - 1_000, wants("risk-api", "risk", node=NODE))
+    stage.act(FIRST_AT_MS, {"do": "uncordon", "node": NODE})
     deaf_ms = between(stage.rng, *DEAF_MS)
 
     def lose(world: World) -> None:
@@ -104,7 +107,7 @@ def _reads(story: Story) -> str:
     lost = _unknown(story, KEPT)
     found = story.all(Told, lambda it: isinstance(it.answer, Found) and it.request.name == KEPT)
     demand(found and found[0].at_ms >= lost.at_ms, f"{KEPT} was not read after its answer was lost")
-    (operation,) = {it.what.request.operation for it in story.binds(KEPT)}
+    operation = first(story.binds(KEPT), f"{KEPT} was never asked for").what.request.operation
     held = [past.id for past in found[0].what.answer.object.metadata.operations]
     demand(operation in held, f"what was read knows {held}, not {operation}")
     return f"lost at {lost.at_ms} ms, read at {found[0].at_ms} ms, and {operation} is found in it"
@@ -116,6 +119,7 @@ def _published(story: Story) -> str:
     status: Any = replica.status if replica is not None else None
     steps = [step.to for step in status.transitions]
     demand(State.BOUND in steps, f"its story is {steps}")
+    demand(story.waits(KEPT), f"{KEPT} never said that it waited")
     demand(status.pending is None, f"it still says that it waits: {status.pending}")
     return f"status says {status.state.value} on {status.binding.node}, and nothing of waiting"
 
@@ -132,8 +136,8 @@ def _once(story: Story) -> str:
 
 
 def _count_stays(story: Story) -> str:
-    (workload,) = [it for it in story.books.all("objects/workloads/") if it.name == "risk-api"]
-    wanted = workload.spec.replicas
+    workloads = [it for it in story.books.all("objects/workloads/") if it.name == "risk-api"]
+    wanted = sum(it.spec.replicas for it in workloads)
     born = story.all(
         Moved, lambda it: it.name.startswith("risk-api-") and it.state is State.PENDING
     )
@@ -145,6 +149,7 @@ def _node_spared(story: Story) -> str:
     doubts = story.all(Judged, lambda it: it.node == NODE and it.phase is not NodePhase.READY)
     demand(doubts, f"{NODE} was never doubted")
     well = story.all(Judged, lambda it: it.node == NODE and it.phase is NodePhase.READY)
+    demand(well and well[-1].at_ms > doubts[0].at_ms, f"{NODE} never came back")
     until_ms = well[-1].at_ms
     given = story.all(Bound, lambda it: it.node == NODE)
     late = [it.what.replica.name for it in given if doubts[0].at_ms <= it.at_ms < until_ms]
@@ -186,14 +191,14 @@ def _backs_off(story: Story) -> str:
 
 def _fresh(story: Story) -> str:
     sent = [it.what.request for it in story.binds(LOST)]
-    first, last = sent[0], sent[-1]
+    demand(len(sent) > COPIES, f"{len(sent)} binds were sent")
+    begun, last = sent[0], sent[-1]
     same = [it.operation for it in sent[:COPIES]]
     demand(len(set(same)) == 1, f"copies went out under {set(same)}")
-    demand(last.node != first.node, f"{first.node}, which is cordoned, was asked for to the end")
-    demand(last.snapshot_revision > first.snapshot_revision, "it rests on the same old picture")
-    return f"{first.node} as of {first.snapshot_revision}, then {last.node} as of " + str(
-        last.snapshot_revision
-    )
+    demand(last.node != begun.node, f"{begun.node}, which is cordoned, was asked for to the end")
+    demand(last.snapshot_revision > begun.snapshot_revision, "it rests on the same old picture")
+    was, fresh = (f"{it.node} as of {it.snapshot_revision}" for it in (begun, last))
+    return f"{was}, then {fresh}"
 
 
 def _one_in_the_end(story: Story) -> str:

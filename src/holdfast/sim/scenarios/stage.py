@@ -77,7 +77,13 @@ def platform(quotas: dict[str, dict[str, str]]) -> tuple[Object, ...]:
 
 
 class Stage:
-    """See the module's docstring. Call `ready` last."""
+    """See the module's docstring. Call `ready` last.
+
+    `has_laws` False leaves the sentences alone on the stage: whoever shows that a sentence finds a
+    bug by itself does not want it found by a law before.
+    """
+
+    has_laws = True
 
     def __init__(self, world: World, quotas: dict[str, dict[str, str]] | None = None) -> None:
         self.world = world
@@ -187,6 +193,8 @@ class Stage:
         books.learn(records)
         world = self.world
         world.check(books, self.story, Expectations(self.story, expects), self.cues)
+        if not self.has_laws:
+            return
         world.check(Held(books), Lawful(books), Owned(books, status=True))
         world.check(OneCopy(books, self.processes), Proven(books, self.processes))
         world.check(Kept(books, records), Once(books), Audited())

@@ -1,0 +1,245 @@
+"""For each sentence of the worked examples a bug of which that very sentence becomes untrue."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.propose.lessons import Lesson
+from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
+from holdfast.sim.names import named
+
+COMMIT = "holdfast.commit."
+CORRECT = "holdfast.correct."
+MODEL = "holdfast.model."
+OBSERVE = "holdfast.observe."
+PROPOSE = "holdfast.propose."
+
+SC1, SC2, SC3 = "sc1-conservative-binding", "sc2-drain-races-placement", "sc3-answer-lost"
+SC7, SC8, SC15 = "sc7-leader-change", "sc8-one-free-slot", "sc15-lost-wakeup"
+
+
+class Bug(msgspec.Struct, frozen=True):
+    """Which sentence of which example finds it."""
+
+    example: str
+    sentence: str
+    mutant: Mutant
+
+
+def _bug(example: str, sentence: str, mistake: str, *plants: Plant) -> Bug:
+    return Bug(example, sentence, Mutant(sentence, mistake, named(example).scenario, plants))
+
+
+NO_WORDS = swap(PROPOSE + "notices:Notices.say", lambda *_: None)
+# Of the rule and of the table that is made of it.
+DOUBTED_NODES_TAKE_WORK = (
+    rewrite(MODEL + "placing:gate_refusal", "gate.phase is not NodePhase.READY", "False"),
+    rewrite(
+        PROPOSE + "filters.readiness:ready",
+        "_CODES[view.columns.gate[rows]]",
+        "np.zeros(len(view.columns.gate[rows]), np.uint8)",
+    ),
+)
+LOST_MEANS_FAILED = rewrite(
+    PROPOSE + "course:outcome_of_bind", "return Outcome.UNKNOWN\n", "return Outcome.UNDONE\n"
+)
+OWNERS_IGNORED = swap(MODEL + "ledger:DeviceSlot.left", property(lambda _slot: 1000))
+REFUSED_AND_FORGOTTEN = swap(PROPOSE + "queue:Queue.again", lambda _queue, _entry: None)
+NOTHING_GIVEN_BACK = rewrite(
+    COMMIT + "charges:release_binding",
+    "return_node(draft, binding.node, held, replica.metadata.uid)",
+    "pass",
+)
+
+BUGS = (
+    _bug(
+        SC1,
+        "sc1.quota-first",
+        "a bind is committed without the tenant's quota",
+        rewrite(
+            COMMIT + "bind:_take",
+            "charge_tenant(draft, context, replica.namespace, of, held.charge)",
+            "cohort_of(draft, replica.namespace)",
+        ),
+    ),
+    _bug(SC1, "sc1.says-why", "nobody writes down why a replica waits", NO_WORDS),
+    _bug(
+        SC1, "sc1.one-bind", "a node whose heartbeat is late takes work", *DOUBTED_NODES_TAKE_WORK
+    ),
+    _bug(
+        SC1,
+        "sc1.next-candidate",
+        "after a refusal the scheduler waits for news of the replica instead of trying another",
+        swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.AWAIT_NEWS),
+    ),
+    _bug(SC1, "sc1.one-owner", "the owners of a device are not looked at", OWNERS_IGNORED),
+    _bug(
+        SC2,
+        "sc2.refused",
+        "a node that is being drained takes work",
+        rewrite(MODEL + "placing:gate_refusal", "if gate.draining:", "if False:"),
+    ),
+    _bug(
+        SC2,
+        "sc2.names-revisions",
+        "a refusal does not say on what the proposal rested",
+        swap(COMMIT + "bind:_with_seen", lambda _draft, _request, refusal: refusal),
+    ),
+    _bug(SC2, "sc2.elsewhere", "whoever was refused is forgotten", REFUSED_AND_FORGOTTEN),
+    _bug(
+        SC2,
+        "sc2.drain-ends",
+        "what was stopped keeps its place",
+        rewrite(CORRECT + "endings:vacates", "state is State.RELEASED", "False"),
+    ),
+    _bug(SC3, "sc3.read-by-operation", "a lost answer means that it failed", LOST_MEANS_FAILED),
+    _bug(
+        SC3,
+        "sc3.bound-published",
+        "a bind leaves the word of waiting where it was",
+        rewrite(COMMIT + "bind:_bind", "pending=None,", ""),
+    ),
+    _bug(SC3, "sc3.no-second", "a lost answer means that it failed", LOST_MEANS_FAILED),
+    _bug(
+        SC3,
+        "sc3.count-stays",
+        "a replica of which nothing is heard is replaced",
+        rewrite(
+            CORRECT + "endings:vacates",
+            "state is State.RELEASED",
+            "state in (State.RELEASED, State.UNKNOWN)",
+        ),
+    ),
+    _bug(
+        SC3,
+        "sc3.node-spared",
+        "a node whose heartbeat is late takes work",
+        *DOUBTED_NODES_TAKE_WORK,
+    ),
+    _bug(
+        SC3,
+        "sc3.not-destroyed",
+        "a marked node is fenced at once",
+        rewrite(
+            CORRECT + "nodes:NodesController._fence",
+            "wait_ms = seen_ms + timing.fence_after_ms - now_ms",
+            "wait_ms = 0",
+        ),
+    ),
+    _bug(SC3, "sc3.retrying", "nobody writes down why a replica waits", NO_WORDS),
+    _bug(
+        SC3,
+        "sc3.backs-off",
+        "what was lost is sent again at once",
+        rewrite(PROPOSE + "course:Course.pause", "int(pause_ms * (0.5 + jitter / 2))", "0"),
+    ),
+    _bug(
+        SC3,
+        "sc3.fresh-candidate",
+        "the first choice is insisted on, and a cordon is no hindrance",
+        swap(PROPOSE + "course:SENDS_MAX", 1_000),
+        rewrite(MODEL + "placing:gate_refusal", "if gate.cordoned:", "if False:"),
+    ),
+    _bug(
+        SC3,
+        "sc3.one-in-the-end",
+        "what was lost three times is given up",
+        rewrite(
+            PROPOSE + "binder:Binder._absent",
+            "self._pause(entry, SCHEDULING_RETRYING, message, now)",
+            "pass",
+        ),
+    ),
+    _bug(
+        SC7,
+        "sc7.epochs",
+        "a takeover does not count",
+        rewrite(
+            COMMIT + "leases:acquire",
+            "(before.epoch if before is not None else 0) + 1",
+            "before.epoch if before is not None else 1",
+        ),
+    ),
+    _bug(
+        SC7,
+        "sc7.stale-epoch",
+        "a former leader is told what became of the replica, not that it leads no more",
+        swap(COMMIT + "leases:for_former_holder", lambda _d, _c, _t, refusal: refusal),
+    ),
+    _bug(
+        SC7,
+        "sc7.kept",
+        "epochs are not looked at, and the new leader is slow",
+        rewrite(COMMIT + "bind:_bind", "term_refusal(draft, context, request.term)\n", "None\n"),
+        rewrite(
+            PROPOSE + "scheduler:Scheduler._may_decide",
+            "return room > 0 and",
+            "return not self.identity.endswith(':b') and room > 0 and",
+        ),
+    ),
+    _bug(
+        SC7,
+        "sc7.not-repeated",
+        "a scheduler looks for places for what has one",
+        rewrite(PROPOSE + "scheduler:is_waiting", "return is_pending and", "return"),
+    ),
+    _bug(SC8, "sc8.one-gpu", "the owners of a device are not looked at", OWNERS_IGNORED),
+    _bug(
+        SC8,
+        "sc8.one-cpu",
+        "what is taken of a node is not looked at",
+        rewrite(MODEL + "fit:shortage", "units <= free", "True"),
+    ),
+    _bug(
+        SC8,
+        "sc8.one-quota",
+        "a tenant's limit is not looked at",
+        swap(MODEL + "allowance:quota_refusal", lambda *_: None),
+    ),
+    _bug(
+        SC8,
+        "sc8.learns",
+        "a refusal says nothing about the node",
+        swap(PROPOSE + "fleet:Fleet.shun", lambda *_: None),
+    ),
+    _bug(SC8, "sc8.requeues", "whoever was refused is forgotten", REFUSED_AND_FORGOTTEN),
+    _bug(SC8, "sc8.explains", "nobody writes down why a replica waits", NO_WORDS),
+    _bug(SC8, "sc8.nothing-leaks", "what is released stays taken", NOTHING_GIVEN_BACK),
+    _bug(
+        SC15,
+        "sc15.woken",
+        "news wake nobody",
+        swap(PROPOSE + "waking:Waking.after_news", lambda *_: None),
+        swap(PROPOSE + "waking:Waking.tenant_released", lambda *_: None),
+    ),
+    _bug(
+        SC15,
+        "sc15.zero",
+        "what a list shows is counted as missed, also when it was told",
+        rewrite(
+            OBSERVE + "story:Story.take_audit", "self.missed += len(found)", "self.missed += 1"
+        ),
+    ),
+    _bug(
+        SC15,
+        "sc15.found",
+        "there is no resync, neither of the picture nor of the queue",
+        rewrite(
+            OBSERVE + "cache:Cache._next_audit_ms",
+            "now.monotonic_ms +",
+            "10**9 + now.monotonic_ms +",
+        ),
+        rewrite(
+            PROPOSE + "scheduler:Scheduler._resync",
+            "now.monotonic_ms < self._resync_at_ms",
+            "True",
+        ),
+    ),
+    _bug(
+        SC15,
+        "sc15.counted",
+        "what only a list showed is not counted",
+        rewrite(OBSERVE + "story:Story.take_audit", "self.missed += len(found)", "pass"),
+        rewrite(OBSERVE + "story:Story.take", "self.missed += len(self._unconfirmed)", "pass"),
+    ),
+)

@@ -1,0 +1,148 @@
+"""The worked examples: every sentence is true of every seed, and each can become untrue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.main import main
+from holdfast.sim import artifact
+from holdfast.sim.check import CRASHED, LIVELOCK
+from holdfast.sim.names import NAMES
+from holdfast.sim.plan import Plan
+from holdfast.sim.run import find, laws_of, run
+from holdfast.sim.scenarios.expecting import Expectations, perform
+from holdfast.sim.scenarios.stage import Stage
+from holdfast.sim.world import World
+from tests.sim.scenarios.bugs import BUGS, SC2, SC7, Bug
+
+SEEDS = 20
+# The bug hits the sentence on one of so many seeds; which one, the seed decides.
+BUG_SEEDS = 6
+
+EXAMPLES = [name for name in NAMES if name.is_example]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda name: name.name)
+def test_every_sentence_of_a_worked_example_is_true(example) -> None:  # type: ignore[no-untyped-def]
+    """With evidence for each, on every seed. [C3, C4, D1, D2, E1, F5, F6, H2, K2, K3, N5]"""
+    scenario = find(example.scenario)
+    for seed in range(SEEDS):
+        played = perform(scenario, seed)
+        assert played.broken is None, f"{example.name} seed {seed}: {played.broken}"
+        assert played.outcomes
+        assert all(outcome.evidence and not outcome.wrong for outcome in played.outcomes)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.sentence)
+def test_a_sentence_is_untrue_of_a_plane_with_a_bug(
+    bug: Bug, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself: no law of the stage helps it. [N6]"""
+    monkeypatch.setattr(Stage, "has_laws", False)
+    scenario = find(bug.mutant.scenario)
+    with bug.mutant.planted():
+        for seed in range(BUG_SEEDS):
+            played = perform(scenario, seed)
+            if any(it.name == bug.sentence and it.wrong for it in played.outcomes):
+                assert played.broken is not None
+                assert played.broken.invariant not in (CRASHED, LIVELOCK)
+                return
+    pytest.fail(f"{bug.sentence} stayed true: {bug.mutant.mistake}")
+
+
+def test_every_sentence_has_a_bug_that_makes_it_untrue() -> None:
+    """A check that cannot fail is a defect. [N6]"""
+    sentences = set()
+    for example in EXAMPLES:
+        world = World(0)
+        find(example.scenario).build(world)
+        sentences |= set(world.checker(Expectations).invariants)
+    assert {bug.sentence for bug in BUGS} == sentences
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda name: name.name)
+def test_a_seed_of_an_example_means_the_same_run(example) -> None:  # type: ignore[no-untyped-def]
+    """Whatever else is written down about it. [N6]"""
+    scenario = find(example.scenario)
+    assert run(scenario, 7).digest == run(scenario, 7).digest
+    assert run(scenario, 7).digest != run(scenario, 8).digest
+
+
+# The command --------------------------------------------------------------------------------------
+
+
+def test_the_command_lists_what_there_is_to_play(capsys: pytest.CaptureFixture[str]) -> None:
+    """[N6]"""
+    assert main(["sim", "list"]) == 0
+    said = capsys.readouterr().out
+    assert all(name.name in said and name.title in said for name in NAMES)
+
+
+def test_the_command_says_each_sentence_with_its_evidence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """[N6]"""
+    assert main(["sim", "run", SC7, "--seed", "3", "--story"]) == 0
+    said = capsys.readouterr().out
+    assert "holds   Every later write of A is refused with StaleEpoch." in said
+    assert "refused, StaleEpoch" in said
+    assert "BROKEN" not in said
+
+
+def test_the_command_fails_with_the_sentence_and_how_to_repeat_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """[N6]"""
+    (bug,) = (bug for bug in BUGS if bug.sentence == "sc2.names-revisions")
+    with bug.mutant.planted():
+        assert main(["sim", "run", SC2, "--seeds", "4-5"]) == 1
+    said = capsys.readouterr().out
+    assert "BROKEN  The refusal names the node revision" in said
+    assert "holds   job-17 lands elsewhere. (2 of 2)" in said
+    assert f"replay: holdfast sim run {SC2} --seed 5 --story" in said
+
+
+def test_the_command_plays_a_world_by_its_laws(capsys: pytest.CaptureFixture[str]) -> None:
+    """[N6]"""
+    assert main(["sim", "run", "authority", "--seed", "1"]) == 0
+    said = capsys.readouterr().out
+    (authority,) = (name for name in NAMES if name.name == "authority")
+    assert ", ".join(laws_of(find(authority.scenario))) in said
+    assert "violations" in said
+
+
+def test_the_command_repeats_a_saved_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """[N6]"""
+    (example,) = (name for name in NAMES if name.name == SC2)
+    file = tmp_path / "saved.json"
+    plan = Plan(faults_ms=1_000, settle_ms=1_000)
+    artifact.save(artifact.Artifact(example.scenario, 0, plan), file)
+    # So short a run has no time for any of it.
+    assert main(["sim", "replay", str(file)]) == 1
+    assert "sc2.refused broken" in capsys.readouterr().out
+    file.write_text("{}")
+    assert main(["sim", "replay", str(file)]) == 2
+    assert "is no saved run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line, sentence",
+    [
+        ("run nix", "NAME: nix: must be one of sc1-"),
+        ("run slice --seed 1 --seeds 1-2", "--seed: must not be given together with --seeds"),
+        ("run slice --seeds 2-1", "--seeds: '2-1': must be 1 to"),
+        ("run slice --seeds 1-x", "--seeds: '1-x': must be a range"),
+        ("run slice --seeds 0-99999999999999999999", "must be 1 to"),
+        ("replay nix.json", "nix.json"),
+    ],
+)
+def test_a_wrong_command_says_what_is_wrong(
+    line: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """[N6]"""
+    assert main(["sim", *line.split()]) == 2
+    assert sentence in capsys.readouterr().err
