@@ -38,8 +38,9 @@ GOALS = {
     "unschedulable-5000": 2_100,
     "mixed-5000": 1_500,
 }
-# At 500 nodes the shape's own thousand are over before the processes are warm.
-BASIC_500_MEASURED = 20_000
+# At 500 nodes the shape's own thousand are over before the processes are warm. With those that are
+# there before, these are as many as the nodes can take.
+BASIC_500_MEASURED = 19_500
 ETCD_GOAL = 1_000
 IDLE_GOAL_MS = 20
 IDLE_COUNT = 300

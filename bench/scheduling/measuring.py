@@ -34,7 +34,7 @@ from holdfast.model.errors import invariant
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.requests import Create
 
-PATIENCE_S = 600.0
+PATIENCE_S = 120.0
 NOISE_EVERY_S = 0.2
 NOISE_MAX = 3_000
 IDLE_PAUSE_S = 0.05

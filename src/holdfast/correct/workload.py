@@ -17,8 +17,9 @@ incarnation is next and how often the place has crashed. A person's deletion tak
 the object, so what was seen is remembered here as well, for as long as the term lasts; the id of a
 birth names the term, and no two births have the same.
 
-Deleting works for every type of workload; to run jobs, cron and one per node is not for this
-controller.
+Its keys are the workload, for its end, and stretches of its places, `NAME/0` and so on, which no
+name of an object can look like. Deleting works for every type of workload; to run jobs, cron and
+one per node is not for this controller.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
     Controller,
-    Index,
     Plan,
     View,
     key_of,
@@ -43,7 +43,7 @@ from holdfast.correct.controller import (
     target,
 )
 from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms, vacates
-from holdfast.correct.places import Places
+from holdfast.correct.places import BY_PLACE, Places, place, stretch_of, stretches
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Workload, WorkloadType
@@ -74,11 +74,6 @@ def revision_of(template: Template) -> str:
     return hashlib.blake2b(_encode(template), digest_size=5).hexdigest()
 
 
-def _place(owner: Workload | Replica, ordinal: int) -> str:
-    name = owner.spec.workload if isinstance(owner, Replica) else owner.name
-    return f"{owner.namespace}/{name}/{ordinal}"
-
-
 def _is_of(replica: Replica, workload: Workload) -> bool:
     """Whether it belongs to this very workload, and not to an earlier one of its name."""
     return replica.spec.workload_uid == workload.metadata.uid
@@ -90,9 +85,6 @@ def _wish(workload: Any) -> Any:
         return None
     metadata = workload.metadata
     return metadata.uid, metadata.generation, metadata.deletion_timestamp
-
-
-BY_PLACE = Index("replicas", "place", lambda it: (_place(it, it.spec.ordinal),))
 
 
 class WorkloadController(Controller):
@@ -108,17 +100,21 @@ class WorkloadController(Controller):
         self._reached: dict[str, dict[int, int]] = {}
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
-        """A replica concerns the workload it belongs to."""
+        """A replica concerns the stretch of places that its own is in; a workload's wish, all."""
         obj: Any = change.object
         if isinstance(obj, Replica):
-            key = obj.namespace, obj.spec.workload
+            key = stretch_of(obj)
             self._see(obj)
             self._places.touch(key, obj.spec.ordinal)
-            return (key,)
-        key = key_of(obj)
-        if _wish(change.before) != _wish(change.after):
+            owner: Workload | None = view.get("workloads", obj.namespace, obj.spec.workload)
+            is_dying = owner is not None and owner.metadata.deletion_timestamp is not None
+            return (key, (obj.namespace, obj.spec.workload)) if is_dying else (key,)
+        if _wish(change.before) == _wish(change.after):
+            return (key_of(obj),)
+        concerned = list(stretches(view, obj))
+        for key in concerned:
             self._places.open_all(key)
-        return (key,)
+        return (key_of(obj), *concerned)
 
     def _see(self, replica: Replica) -> None:
         places = self._reached.setdefault(replica.spec.workload_uid, {})
@@ -131,36 +127,28 @@ class WorkloadController(Controller):
         there = {it.metadata.uid for it in workloads}
         self._reached = {uid: seen for uid, seen in self._reached.items() if uid in there}
         self._places.open_everything()
-        return [key_of(it) for it in workloads]
+        return [key for it in workloads for key in (key_of(it), *stretches(view, it))]
 
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
-        workload: Workload | None = view.get("workloads", *key)
+        name, _, stretch = key[1].partition("/")
+        workload: Workload | None = view.get("workloads", key[0], name)
         if workload is None:
             self._places.open_all(key)
             return Plan()
-        if workload.metadata.deletion_timestamp is not None:
-            return Plan(tuple(self._emptied(view, workload, term)))
+        is_dying = workload.metadata.deletion_timestamp is not None
+        if not stretch:
+            return Plan(tuple(self._let_go(view, workload))) if is_dying else Plan()
+        if is_dying:
+            return Plan(tuple(self._emptied(view, workload, key, term)))
         if workload.spec.type is not WorkloadType.SERVICE:
             return Plan()
-        return self._served(view, workload, term, now)
+        return self._served(view, workload, key, term, now)
 
     # Places --------------------------------------------------------------------------------------
 
-    def _opened(self, view: View, workload: Workload, wanted: int) -> dict[int, None]:
-        """The places to look at: first those that are too many, from the highest on."""
-        key = key_of(workload)
-
-        def every() -> Iterator[int]:
-            named: list[Replica] = view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
-            taken = {it.spec.ordinal for it in named if _is_of(it, workload)}
-            yield from sorted((it for it in taken if it >= wanted), reverse=True)
-            yield from range(wanted)
-
-        return self._places.opened(key, every)
-
     def _lives(self, view: View, workload: Workload, ordinal: int) -> list[Replica]:
         """The replicas at one place, the newest last."""
-        named: list[Replica] = view.found(BY_PLACE, _place(workload, ordinal))
+        named: list[Replica] = view.found(BY_PLACE, place(workload, ordinal))
         lives = [it for it in named if _is_of(it, workload)]
         for replica in lives:
             self._see(replica)
@@ -168,9 +156,9 @@ class WorkloadController(Controller):
 
     # A service that is wanted --------------------------------------------------------------------
 
-    def _served(self, view: View, workload: Workload, term: Term, now: Instant) -> Plan:
+    def _served(self, view: View, workload: Workload, key: Key, term: Term, now: Instant) -> Plan:
         wanted = workload.spec.replicas
-        opened = self._opened(view, workload, wanted)
+        opened = self._places.opened(key, wanted)
         requests: list[Any] = []
         wake_ms: int | None = None
         for ordinal in list(opened):
@@ -230,12 +218,9 @@ class WorkloadController(Controller):
 
     # What is not wanted --------------------------------------------------------------------------
 
-    def _emptied(self, view: View, workload: Workload, term: Term) -> Iterator[Any]:
-        """Stop and clear away all replicas; then let go of the workload.
-
-        That none is left is proven by the ledger in that transaction, not by this picture.
-        """
-        opened = self._opened(view, workload, 0)
+    def _emptied(self, view: View, workload: Workload, key: Key, term: Term) -> Iterator[Any]:
+        """Stop and clear away all replicas of a stretch."""
+        opened = self._places.opened(key, 0)
         count = 0
         for ordinal in list(opened):
             if count > REQUESTS_PER_PLAN_MAX:
@@ -249,6 +234,12 @@ class WorkloadController(Controller):
             count += len(asked)
             if not asked:
                 del opened[ordinal]
+
+    def _let_go(self, view: View, workload: Workload) -> Iterator[Update]:
+        """Let go of a workload that has no replica any more.
+
+        That none is left is proven by the ledger in that transaction, not by this picture.
+        """
         metadata = workload.metadata
         named = f"{metadata.namespace}/{metadata.name}"
         is_left = view.has(BY_WORKLOAD, named, lambda it: _is_of(it, workload))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.correct.controller import BY_NODE, BY_WORKLOAD, View
-from holdfast.correct.workload import BY_PLACE
+from holdfast.correct.places import BY_PLACE
 from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeSpec, NodeStatus
 from holdfast.model.kinds.replica import (
     Binding,

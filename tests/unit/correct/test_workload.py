@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX
+from holdfast.correct.controller import Plan, View, sooner
 from holdfast.correct.endings import ENDINGS_ANNOTATION
+from holdfast.correct.places import PLACES_PER_STRETCH
 from holdfast.correct.workload import WorkloadController, revision_of
 from holdfast.model.kinds.template import EnvVar
 from holdfast.model.kinds.workload import Gang, Job, Workload, WorkloadType
@@ -33,8 +34,19 @@ from tests.unit.correct.team_rig import ADMIN, Rig, accepted
 KEY = ("acme", "web")
 
 
-def plan(*objects: Object, after_ms: int = 0) -> Any:
-    return WorkloadController().reconcile(view(*objects), KEY, TERM, later(after_ms))
+def plan(*objects: Object, after_ms: int = 0) -> Plan:
+    return looked(WorkloadController(), view(*objects), after_ms)
+
+
+def looked(controller: WorkloadController, picture: View, after_ms: int = 0) -> Plan:
+    """What it wants of all its keys, without being told of anything."""
+    requests: list[Any] = []
+    wake_ms: int | None = None
+    for key in (KEY, ("acme", "web/0")):
+        made = controller.reconcile(picture, key, TERM, later(after_ms))
+        requests += made.requests
+        wake_ms = sooner(wake_ms, made.wake_after_ms)
+    return Plan(tuple(requests), wake_after_ms=wake_ms)
 
 
 def wanted(*objects: Object) -> list[tuple[str, str]]:
@@ -64,8 +76,15 @@ def test_every_empty_place_gets_its_first_replica() -> None:
 
 
 def test_a_large_service_is_not_planned_all_at_once() -> None:
-    """One more than is sent, so that the team knows there is more. [I1]"""
-    assert len(plan(workload(100_000)).requests) == REQUESTS_PER_PLAN_MAX + 1
+    """Each stretch of places is a plan of its own; together they are all. [I1]"""
+    controller, service = WorkloadController(), workload(1_000)
+    picture = view(service, replica(State.RUNNING, 1_100))
+    keys = list(controller.all_keys(picture))
+    assert keys == [KEY, *(("acme", f"web/{number}") for number in range(5))]
+    plans = [controller.reconcile(picture, key, TERM, NOW).requests for key in keys]
+    stretch = PLACES_PER_STRETCH
+    assert [len(it) for it in plans] == [0, stretch, stretch, stretch, 1_000 - 3 * stretch, 1]
+    assert _short(plans[5][0]) == ("ScaleDown", "web-1100-0")
 
 
 def test_a_replica_carries_what_it_is_made_from() -> None:
@@ -176,15 +195,14 @@ def test_after_a_first_look_only_places_with_news_are_looked_at_until_the_resync
     all_there = [replica(State.PENDING, ordinal) for ordinal in range(3)]
 
     def look(*objects: Object) -> list[tuple[str, str]]:
-        made = controller.reconcile(view(service, *objects), KEY, TERM, NOW)
-        return [_short(it) for it in made.requests]
+        return [_short(it) for it in looked(controller, view(service, *objects)).requests]
 
     assert look(*all_there) == []
     # Two are gone, and news came of one of them.
     controller.keys_of(Change("replicas", all_there[2], None), view(service))
     assert look(all_there[0]) == [("Create", "web-2-1")]
     assert look(all_there[0]) == [("Create", "web-2-1")]
-    assert list(controller.all_keys(view(service))) == [KEY]
+    assert list(controller.all_keys(view(service))) == [KEY, ("acme", "web/0")]
     assert look(all_there[0]) == [("Create", "web-1-1"), ("Create", "web-2-1")]
 
 
@@ -199,9 +217,9 @@ def test_a_change_of_what_is_wanted_opens_all_places_and_one_of_the_status_none(
 
     def look(before: Workload, after: Workload) -> int:
         controller.keys_of(Change("workloads", before, after), view(after))
-        return len(controller.reconcile(view(after), KEY, TERM, NOW).requests)
+        return len(looked(controller, view(after)).requests)
 
-    assert not controller.reconcile(view(service, there), KEY, TERM, NOW).requests
+    assert not looked(controller, view(service, there)).requests
     assert look(service, told) == 0
     assert look(told, more) == 2
 
