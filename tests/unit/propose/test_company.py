@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.placement import Affinity, Placement, Spread, Topology
+from holdfast.model.kinds.replica import Binding
 from holdfast.model.kinds.template import Template, TemplateMeta
 from holdfast.model.lifecycle import State
 from holdfast.model.selectors import LabelSelector
@@ -198,13 +199,16 @@ def test_soft_rules_rank_and_refuse_nobody(
 
 
 def test_replicas_told_of_before_their_node_count_in_its_zone() -> None:
-    """[E1, F2]"""
-    rig = zoned("a", "b")
+    """Counts that began before the node was known are counted anew with it. [E1, F2]"""
+    rig = zoned("a")
     put(rig, "web-0-0", asked(spread=(EVEN,)))
+    rig.is_deaf = True
+    early = rig.replica("web-9-0", template=asked(spread=(EVEN,)))
+    rig.is_deaf = False
+    binding = Binding(node="node-9", node_uid="x", charge={"cpu": 1000, "replicas": 1})
+    rig.status(early, state=State.BOUND, binding=binding)
+    # Full, so that the next one has to go where it may go only if the other zone has one already.
+    rig.node("node-9", cpu="1", zone="b", region="eu")
     put(rig, "web-1-0", asked(spread=(EVEN,)))
-    node = rig.objects["nodes"]["", "node-0"]
-    rig.remove(node)
-    rig.put(node)
-    for index in range(2, 6):
-        put(rig, f"web-{index}-0", asked(spread=(EVEN,)))
-    assert zones(rig, 6) == {"a": 3, "b": 3}
+    rig.pass_time(1_000)
+    assert rig.where("web-1-0") == "node-0"

@@ -78,7 +78,22 @@ def fleet(*objects: Any) -> Fleet:
 
 def tell(made: Fleet, before: Any, after: Any) -> list[str]:
     plural = {Node: "nodes", Replica: "replicas"}.get(type(after or before), "reservations")
-    return made.notice(Change(plural, before, after))
+    freed = made.notice(Change(plural, before, after))
+    agrees(made)
+    return freed
+
+
+def agrees(made: Fleet) -> None:
+    """Whatever was told, the columns say what the ledgers say: sums, devices and ports."""
+    columns = made.columns
+    for site in made:
+        free = [int(units) for units in columns.free[:, site.row]]
+        assert free == [site.ledger.free(resource) for resource in columns.resources.values]
+        devices = [slot.free() for _, slot in sorted(site.ledger.devices.items())]
+        assert columns.devices.free[site.row][: len(devices)].tolist() == devices
+        ports = site.ledger.ports | site.ledger.promised_ports
+        assert (site.row in columns.ports.taken("TCP/80", settled=False)) == ("TCP/80" in ports)
+        assert bool(columns.shunned[site.row]) == (site.shunned is not None)
 
 
 def used(made: Fleet, name: str = "n") -> dict[str, int]:
@@ -157,10 +172,17 @@ def test_a_promised_place_is_for_nobody_else() -> None:
     assert site is not None
     wanted = demand_of(template(devices=(DeviceRequest(device_class="gpu"),)))
     assert isinstance(claim(site.ledger, wanted), Refusal)
+    made.assume("x", KEY, "n", HELD, 0)
+    agrees(made)
+    made.unassume("x")
+    agrees(made)
     tell(made, victim, replica(State.RELEASED))
     assert isinstance(claim(site.ledger, wanted), Refusal), "promised to the one it was freed for"
     assert site.ledger.free("cpu") == 2000
     assert isinstance(claim(site.ledger, wanted, None, "held"), Held)
+    promise = reservation(Intent.PREEMPTION)
+    tell(made, promise, reservation(Intent.PREEMPTION, phase=ReservationPhase.RELEASED))
+    assert site.ledger.free("cpu") == 4000
 
 
 # Assumptions -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from holdfast.model.kinds.schedulerpolicy import (
     SchedulerPolicy,
     SchedulerPolicySpec,
 )
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
@@ -99,6 +99,22 @@ def test_a_drain_that_ends_wakes_whom_it_kept_away() -> None:
     spec = msgspec.structs.replace(node.spec, drain=None)
     rig.put(msgspec.structs.replace(node, spec=spec))
     assert rig.where("web-0-0") == "node-0"
+
+
+def test_a_rule_that_changes_is_asked_anew() -> None:
+    """What was found under the old one is worth nothing. [E1, B2]"""
+    rig = Rig()
+    rig.node("node-0", region="eu")
+    acme = rig.objects["tenants"]["", "acme"]
+    rig.put(msgspec.structs.replace(acme, spec=TenantSpec(regions=("us",))))
+    rig.start()
+    rig.replica("web-0-0")
+    assert rig.get("web-0-0").status.pending.reasons == {"ResidencyForbidden": 1}
+    rig.put(msgspec.structs.replace(acme, spec=TenantSpec(regions=("eu",))))
+    assert rig.where("web-0-0") == "node-0"
+    rig.put(msgspec.structs.replace(acme, spec=TenantSpec(regions=("us",))))
+    rig.replica("web-1-0")
+    assert rig.where("web-1-0") == ""
 
 
 def test_events_that_cannot_help_cost_no_decision() -> None:
