@@ -54,7 +54,9 @@ def may(identity: Identity, verb: str, kind: Kind, namespace: str, subresource: 
     if Actor.USER not in actors:
         # Components are held by what they own; an agent sees and changes only what is its node's.
         own = kind.plural == "events" or (subresource == "status" and kind.plural in _AGENT_STATUS)
-        return Actor.AGENT not in actors or verb in READ or own
+        # Which Secrets it may get is for whoever knows what is bound to its node: `host/api`.
+        reads = verb in READ if kind.plural != "secrets" else verb == "get"
+        return Actor.AGENT not in actors or reads or own
     if identity.is_admin:
         return True
     if not kind.namespaced:

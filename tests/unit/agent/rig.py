@@ -15,6 +15,7 @@ from holdfast.agent.agent import Agent
 from holdfast.agent.facts import Facts
 from holdfast.agent.words import (
     Attempt,
+    Check,
     Clear,
     Exited,
     Extend,
@@ -25,6 +26,8 @@ from holdfast.agent.words import (
     Launched,
     LookAround,
     NotLaunched,
+    Probe,
+    Probed,
 )
 from holdfast.commit.records import decode, versioned
 from holdfast.model import identity as who
@@ -234,6 +237,10 @@ class Rig:
         if self.agent is not None:
             self.feed(Exited(held.launch.attempt, held.process))
 
+    def probed(self, name: str, kind: str, ok: bool = True, message: str = "") -> None:
+        held = self.held(name, "running", "stopping", "ended")
+        self.feed(Probed(held.launch.attempt, Check(kind), ok, message))
+
     # The servers ---------------------------------------------------------------------------------
 
     def objects(self, plural: str) -> dict[str, Any]:
@@ -372,6 +379,8 @@ class Rig:
                 return f"extend until {deadline_ms}"
             case Halt(attempt=attempt, grace_ms=grace_ms):
                 return f"halt {self._at(attempt)} within {grace_ms}"
+            case Probe(attempt=attempt, kind=kind, timeout_ms=timeout_ms):
+                return f"probe {self._at(attempt)} {kind.value} within {timeout_ms}"
             case Clear(uid=uid):
                 return f"clear {self.names.get(uid, uid)}"
             case Ask(body=body):
@@ -396,7 +405,8 @@ class Rig:
                 return f"move {target.name}@{target.number} to {to.value} ({how}{count})"
             case ReportStage(target=target, stage=stage, process=process):
                 pid = process.id if process is not None else ""
-                return f"report {target.name}@{target.number} {stage.value} (process {pid})"
+                why = f", {process.reason}" if process is not None and process.reason else ""
+                return f"report {target.name}@{target.number} {stage.value} (process {pid}{why})"
         return type(body).__name__
 
 

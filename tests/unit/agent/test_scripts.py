@@ -18,13 +18,32 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
+from holdfast.model import keys
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.kinds.template import (
+    EnvVar,
+    ExecAction,
+    OnDisconnect,
+    PreStop,
+    Probe,
+    Probes,
+    RestartPolicy,
+    SecretRef,
+    TcpAction,
+)
 from holdfast.model.lifecycle import Cause, State
-from tests.plane import NODES, REPAIR
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import Update
+from tests.plane import ADMIN, NODES, REPAIR
 from tests.unit.agent.rig import Rig, verdict_text
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SCRIPTS = sorted(path.stem for path in GOLDEN.glob("agent-*.txt"))
+
+
+# What no line of any script may ever have in it.
+CANARY = "canary-5f3a"
+ASKS = Probe(tcp=TcpAction(port=8080), period_seconds=1, success_threshold=1, failure_threshold=2)
 
 
 class Player:
@@ -40,6 +59,33 @@ class Player:
             name, restart=RestartPolicy(restart), on_disconnect=OnDisconnect(disconnect)
         )
         self.replicas[name] = made
+
+    def probing(self, name: str, *kinds: str) -> None:
+        """A replica with these probes, each asked every second and believed at the second answer;
+        `preStop` and a grace of ten seconds as well."""
+        asks = {kind: ASKS for kind in kinds if kind != "preStop"}
+        stop = PreStop(exec=ExecAction(command=("bye",))) if "preStop" in kinds else None
+        made = self.rig.bound(name, probes=Probes(**asks), pre_stop=stop)
+        self.replicas[name] = made
+
+    def sealed(self, name: str, restart: str = "Always") -> None:
+        """A replica that needs the key `k` of the Secret `db`."""
+        env = (EnvVar(name="P", secret=SecretRef(name="db", key="k")),)
+        self.replicas[name] = self.rig.bound(name, env=env, restart=RestartPolicy(restart))
+
+    def secret(self, key: str) -> None:
+        """Somebody creates the Secret `db` with one key, or gives it another one."""
+        namespace = next(iter(self.replicas.values())).namespace
+        secret = Secret(ObjectMeta(name="db", namespace=namespace), string_data={key: CANARY})
+        if self.rig.plane.store.get(keys.key_of(secret)) is None:
+            self.rig.plane.create(secret)
+        else:
+            self.rig.it.yes(ADMIN, Update(secret))
+
+    def probed(self, name: str, kind: str, *words: str) -> None:
+        """What came of a probe: ok, or what was wrong."""
+        ok = words == ("ok",)
+        self.rig.probed(self.of(name), kind, ok, "" if ok else " ".join(words))
 
     def of(self, name: str) -> str:
         return str(self.replicas[name].name)
@@ -107,6 +153,10 @@ class Player:
             "refused": lambda name, reason: rig.refused(self.of(name), reason),
             "exit": self.exit,
             "bind": self.bind,
+            "probing": self.probing,
+            "probed": self.probed,
+            "sealed": self.sealed,
+            "secret": self.secret,
             "show": self.show,
             "evict": self.evict,
             "mark": self.mark,
@@ -150,6 +200,7 @@ def test_the_agent_does_what_the_script_says(name: str) -> None:
         path.write_text(made, encoding="utf-8")
         text = made
     assert made == text
+    assert CANARY not in repr(player.rig.story)
 
 
 def test_there_is_a_script_for_every_way_a_node_can_fare() -> None:

@@ -17,7 +17,7 @@ from holdfast.host.api import presentation, status
 from holdfast.host.api.call import JSON_HEADERS, Call, bad, reply
 from holdfast.host.api.negotiation import TABLE
 from holdfast.host.api.presentation import Listing
-from holdfast.host.api.scope import selection, visible
+from holdfast.host.api.scope import SECRETS, is_given, selection, visible
 from holdfast.model import keys
 from holdfast.model.errors import Invalid, Missing, Unavailable
 from holdfast.model.versions import complete_version
@@ -64,6 +64,8 @@ async def current(call: Call) -> Entry | None:
     """The object that the path names, as new as the caller demands, if he may see it."""
     services, kind = call.services, call.kind
     version = call.version
+    if call.identity.node is not None and kind.plural == SECRETS:
+        return await _given(call, call.identity.node)
     if version is None:
         if not await services.freshness.is_hub_fresh(patience_s=0):
             # Reading one key costs less than waiting for the hub.
@@ -72,6 +74,16 @@ async def current(call: Call) -> Entry | None:
         raise too_new(call)
     entry = services.hub.get(kind, call.namespace, call.name)
     return entry if entry is not None and _may_see(call, entry) else None
+
+
+async def _given(call: Call, node: str) -> Entry | None:
+    """A Secret for an agent. What it refers to is judged on the same moment as it is read."""
+    if not await call.services.freshness.is_hub_fresh():
+        raise Unavailable("the server is behind the store and cannot say who may see this")
+    hub = call.services.hub
+    if not is_given(hub, node, call.namespace, call.name):
+        return None
+    return hub.get(call.kind, call.namespace, call.name)
 
 
 def _may_see(call: Call, entry: Entry) -> bool:

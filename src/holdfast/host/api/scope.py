@@ -1,18 +1,24 @@
 """What a request selects, and how much of it this caller may see.
 
 People and components see whatever the door lets them ask for. An agent sees its own node and what
-is bound to it: the rest is left out of its lists, and is not there when it asks for it by name.
+is bound to it: the rest is left out of its lists, and is not there when it asks for it by name. Of
+Secrets it gets, by name alone, those that work bound to its node refers to.
 """
 
 from __future__ import annotations
 
+from holdfast.agent.secrets import secret_names
 from holdfast.host.api.call import Call
 from holdfast.model.errors import Forbidden
 from holdfast.model.field_selector import FieldSelector, parse_field_selector
 from holdfast.model.identity import Identity
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason
-from holdfast.model.registry import Kind
+from holdfast.model.registry import Kind, kind_of_struct
 from holdfast.model.selector_text import parse_label_selector
+from holdfast.model.wire import decode_trusted
+from holdfast.observe.hub import Hub
 from holdfast.observe.selection import Selection
 
 # The field of each kind that names the node it is of; None where all of them may be seen.
@@ -47,3 +53,20 @@ def visible(identity: Identity, kind: Kind) -> FieldSelector:
         )
     field = _NODE_FIELDS[kind.plural]
     return parse_field_selector(f"{field}={node}", kind.struct) if field is not None else ()
+
+
+SECRETS = "secrets"
+
+
+def is_given(hub: Hub, node: str, namespace: str, name: str) -> bool:
+    """Whether work that is bound to this node refers to this Secret, as far as the hub has seen."""
+    kind = kind_of_struct(Replica)
+    fields = parse_field_selector(f"status.binding.node={node}", kind.struct)
+    for entry in hub.select(Selection(kind, namespace, fields=fields)):
+        # Most work refers to no Secret of this name; that costs a search and no decoding.
+        if name.encode() in entry.data:
+            replica = decode_trusted(Replica, entry.data)
+            is_over = replica.status.state is State.RELEASED
+            if not is_over and name in secret_names(replica.spec.template):
+                return True
+    return False

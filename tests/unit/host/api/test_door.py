@@ -11,7 +11,8 @@ from holdfast.commit.records import encode as stored
 from holdfast.host.api.routes import WATCH, Router, table
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
-from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.template import EnvVar, File, SecretRef, Template
+from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import KINDS
 from holdfast.model.transaction import Put, Transaction
@@ -38,12 +39,19 @@ def run(tmp_path: Path) -> Any:
     return lambda story: play(played(story))
 
 
-def replica(name: str, node: str) -> Replica:
-    meta = ObjectMeta(name=name, namespace="acme", uid=f"uid-{name}")
-    spec = ReplicaSpec(
-        workload="web", workload_uid="u", ordinal=0, template=Template(command=("sleep",))
-    )
-    return Replica(meta, spec=spec, status=ReplicaStatus(binding=Binding(node=node, node_uid="n")))
+def replica(
+    name: str,
+    node: str,
+    template: Template | None = None,
+    *,
+    namespace: str = "acme",
+    state: State = State.BOUND,
+) -> Replica:
+    meta = ObjectMeta(name=name, namespace=namespace, uid=f"uid-{name}")
+    template = template or Template(command=("sleep",))
+    spec = ReplicaSpec(workload="web", workload_uid="u", ordinal=0, template=template)
+    status = ReplicaStatus(state=state, binding=Binding(node=node, node_uid="n"))
+    return Replica(meta, spec=spec, status=status)
 
 
 def test_nobody_in_particular_reads_and_writes_nothing(run: Any) -> None:
@@ -93,6 +101,62 @@ def test_an_agent_sees_what_is_bound_to_its_node_only(run: Any) -> None:
         assert (await rig.send("GET", workloads(), user=agent)).code == 403
         secrets = f"{GROUP}/namespaces/acme/secrets"
         assert (await rig.send("GET", secrets, user=agent)).code == 403
+
+    run(story)
+
+
+def test_an_agent_gets_the_secrets_of_work_on_its_node_and_no_others(run: Any) -> None:
+    """By name alone, while such work is bound there; for all others there is no such Secret.
+
+    [C6.8, B5]
+    """
+    there = (("acme", "db"), ("acme", "tls"), ("acme", "other"), ("globex", "db"))
+    env = EnvVar(name="P", secret=SecretRef(name="db", key="k"))
+    file = File(path="p", secret=SecretRef(name="tls", key="k"))
+    wants = {
+        "a": replica("a", "n1", Template(command=("x",), env=(env,))),
+        "b": replica("b", "n2", Template(command=("x",), files=(file,))),
+        # A name that stands elsewhere in the template is no reference.
+        "c": replica("c", "n1", Template(command=("tls", "other"))),
+    }
+
+    async def put(rig: ApiRig, found: Replica) -> None:
+        write = Put(keys.key_of(found), stored(found))
+        await rig.store.txn(Transaction((), (write,)))
+
+    async def story(rig: ApiRig) -> None:
+        await rig.tenant("globex")
+        for namespace, name in there:
+            body = {
+                "apiVersion": "holdfast.dev/v1",
+                "kind": "Secret",
+                "metadata": {"name": name, "namespace": namespace},
+                "stringData": {"k": f"canary-{name}"},
+            }
+            path = f"{GROUP}/namespaces/{namespace}/secrets"
+            assert (await rig.send("POST", path, body)).code == 201
+        for found in wants.values():
+            await put(rig, found)
+
+        async def seen(node: str) -> list[str]:
+            found = []
+            for namespace, name in there:
+                path = f"{GROUP}/namespaces/{namespace}/secrets/{name}"
+                answer = await rig.send("GET", path, user=f"system:node:{node}")
+                assert answer.code in (200, 404)
+                assert (answer.code == 200) == ("data" in answer.body)
+                found += [f"{namespace}/{name}"] * (answer.code == 200)
+            return found
+
+        assert await seen("n1") == ["acme/db"]
+        assert await seen("n2") == ["acme/tls"]
+        assert await seen("n3") == []
+        await put(rig, replica("a", "n1", wants["a"].spec.template, state=State.RELEASED))
+        assert await seen("n1") == []
+        path, agent = f"{GROUP}/namespaces/acme/secrets", "system:node:n2"
+        assert (await rig.send("GET", path, user=agent)).code == 403
+        async with rig.watch(path, user=agent) as watch:
+            assert watch.status == 403
 
     run(story)
 
