@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import old_groups
 from tools import requirements
 
 TESTS = Path(__file__).parent
@@ -30,6 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(TESTS / "live"):
             item.add_marker(pytest.mark.live)
+
+
+def pytest_sessionfinish() -> None:
+    """Leave no control groups of agents that were killed long ago."""
+    old_groups.remove()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -13,12 +13,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agent.words import Attempt, Clear, Exited, NotLaunched
+from holdfast.agent.words import Attempt, Check, Clear, Exited, NotLaunched, Probe, Probed
 from holdfast.host.runtime import cgroups_found, containers
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Process
-from holdfast.model.kinds.template import EnvVar, File, Port, Resources, Runtime, Template
+from holdfast.model.kinds.template import (
+    EnvVar,
+    ExecAction,
+    File,
+    Port,
+    Resources,
+    Runtime,
+    Template,
+)
 from tests.workshop import (
     NODE,
     Workshop,
@@ -207,11 +215,30 @@ def test_a_container_ends_with_the_death_of_its_shim(isolation: str, image: Path
             await one.prints(attempt)
             state = one.attempts.look(attempt).state
             assert state is not None
+            # The shell and both of what it started; runc has the mark as well.
+            await eventually(lambda: len(marked(attempt)) >= 3)
             before = marked(attempt)
-            assert len(before) >= 3
             os.kill(state.shim.pid, signal.SIGKILL)
             await one.heard(Exited, attempt)
             assert not [pid for pid in before if is_running(pid)]
+
+    play(story())
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_command_beside_a_container_runs_inside_it(code: int, image: Path) -> None:
+    """It sees the files that the container wrote, and the container goes on. [H3]"""
+
+    async def story() -> None:
+        async with _workshop(image) as one:
+            attempt = await one.launched(_box(image, "touch /inside; echo up; sleep 600"))
+            await one.prints(attempt)
+            action = ExecAction(("/bin/sh", "-c", f"cat /inside && exit {code}"))
+            one.do(Probe(attempt, Check.READINESS, action, 10_000))
+            told = await one.heard(Probed, attempt)
+            assert told.ok == (code == 0), told.message
+            assert told.message == ("" if code == 0 else "exec: exit code 3")
+            assert marked(attempt)
 
     play(story())
 

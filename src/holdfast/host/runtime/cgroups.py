@@ -87,8 +87,8 @@ class Cgroups:
     def _made(self, attempt: Attempt, controller: str) -> tuple[Seat, Path]:
         seat = self._seats[controller]
         folder = seat.folder / name(attempt)
-        with suppress(FileExistsError):
-            folder.mkdir(0o755)
+        # Somebody may have tidied up above it while there was no work.
+        folder.mkdir(0o755, parents=True, exist_ok=True)
         return seat, folder
 
     def _limit(self, attempt: Attempt, controller: str, of: Limits) -> str:
