@@ -31,6 +31,7 @@ def key_of(replica: Replica) -> Hashable:
         replica.namespace,
         template.priority_class,
         replica.spec.region,
+        replica.spec.gang,
         replica.spec.workload_uid if by_workload else "",
         tuple(replica.metadata.labels.items()) if by_labels else (),
         msgspec.msgpack.encode(what),

@@ -25,7 +25,7 @@ SORTS_MIN = 16
 # Workloads of which it is remembered to which sort their replicas belong.
 WORKLOADS_MAX = 65_536
 
-_Recent = tuple[Template, dict[str, str], str, Hashable]
+_Recent = tuple[Template, dict[str, str], tuple[str, str], Hashable]
 
 
 class Board:
@@ -61,16 +61,16 @@ class Board:
         spec = replica.spec
         whose = replica.namespace, spec.workload_uid, spec.revision
         known = self._recent.get(whose)
-        labels = replica.metadata.labels
+        labels, beside = replica.metadata.labels, (spec.region, spec.gang)
         if known is not None:
-            template, same_labels, region, key = known
+            template, known_labels, known_beside, key = known
             # Replicas of one workload are alike but for the rare one in the middle of a change.
-            if template == spec.template and same_labels == labels and region == spec.region:
+            if template == spec.template and (known_labels, known_beside) == (labels, beside):
                 return key
         if len(self._recent) >= WORKLOADS_MAX:
             self._recent.clear()
         key = key_of(replica)
-        self._recent[whose] = spec.template, labels, spec.region, key
+        self._recent[whose] = spec.template, labels, beside, key
         return key
 
     def _new(self, replica: Replica, view: View) -> Alike | Report:

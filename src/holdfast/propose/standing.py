@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.model.errors import invariant
 from holdfast.observe.columns import Bools, Codes, Columns, Floats, Ints, Level, Rows
 from holdfast.propose.filters import Filter
 from holdfast.propose.scores import Scorer
@@ -50,6 +51,7 @@ class Standing:
         for place, each in enumerate(filters):
             self._bases.append(len(self.meanings) - 1)
             self.meanings += [(place, reason) for reason in each.reasons]
+        invariant(len(self.meanings) <= NOBODY, "a code has one byte for all reasons")
         # Grows whenever something about nodes themselves was looked at again.
         self.version = 0
         self._begin(view.columns)
@@ -65,7 +67,12 @@ class Standing:
 
     @property
     def is_exact(self) -> bool:
-        return all(scorer.is_exact for scorer, _ in self.scorers)
+        """Whether a placement changes nothing here but sums, in ways that are known ahead.
+
+        What else the load is asked for was added by users: only a new look answers that.
+        """
+        only_sums = self._end_load - self._first_load == 1
+        return only_sums and all(scorer.is_exact for scorer, _ in self.scorers)
 
     def _begin(self, columns: Columns) -> None:
         room = columns.capacity
@@ -90,6 +97,12 @@ class Standing:
         nodes = columns.node_log.since(self._node_at)
         loads = columns.load_log.since(self._load_at)
         self._node_at, self._load_at = columns.node_log.end, columns.load_log.end
+        if (nodes is None or len(nodes)) and (applying := self._applying(view)) != self.scorers:
+            # The first node with devices, say, or with a taint, makes others worth sparing.
+            self.scorers = applying
+            self._begin(columns)
+            self._node_at, self._load_at = columns.node_log.end, columns.load_log.end
+            nodes = None
         if nodes is None or loads is None:
             self._everything(view)
             return
@@ -100,13 +113,6 @@ class Standing:
             self._everything(view)
             return
         if len(nodes):
-            applying = self._applying(view)
-            if applying != self.scorers:
-                # The first node with devices, say, or with a taint, makes others worth sparing.
-                self.scorers = applying
-                self._begin(columns)
-                self.refresh(view)
-                return
             self._look_at_nodes(view, _once(nodes, columns))
             loads = np.concatenate([nodes, loads])
         self._look_at_loads(view, _once(loads, columns))

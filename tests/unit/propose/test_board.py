@@ -19,7 +19,7 @@ from holdfast.observe.cache import Change
 from holdfast.observe.columns import Codes, Floats, Ints, Level, Rows
 from holdfast.propose import board as boards
 from holdfast.propose.board import Board
-from holdfast.propose.decide import propose
+from holdfast.propose.decide import propose, propose_run
 from holdfast.propose.filters import Filter
 from holdfast.propose.report import FILTER_UNKNOWN, Proposal, Report, Verdict
 from holdfast.propose.scores import Scorer
@@ -159,6 +159,44 @@ def test_an_image_that_comes_to_a_node_makes_it_better_at_once() -> None:
     assert (after.node, after.score) == ("warm", 100.0)
 
 
+def test_many_nodes_that_come_at_once_make_devices_worth_sparing() -> None:
+    """Whoever decided while there were none looks at the whole fleet anew. [F3, D4]"""
+    board, seen = Board(), view(node())
+    assert isinstance(decided(seen, board), Proposal)
+    devices = (Device(id="g", device_class="gpu"),)
+    for index in range(200):
+        seen.fleet.notice(Change("nodes", None, node(f"rich-{index}", devices=devices)))
+    found = decided(seen, board)
+    assert isinstance(found, Proposal)
+    assert (found.node, found.scores["scarce"]) == ("n", 100.0)
+
+
+def test_a_filter_that_asks_for_the_load_is_asked_before_each_placement() -> None:
+    """Also when many that are alike are placed at once: one on each node is enough for it. [F2]"""
+
+    def alone(work: Work, candidate: Candidate) -> Refusal | None:
+        taken = candidate.site.ledger.used
+        return Refusal(Reason.NOT_ALLOWED, "somebody is there") if taken else None
+
+    def all_alone(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+        columns = view.columns
+        taken = (columns.free[:, rows] != columns.total[:, rows]).any(axis=0)
+        return taken.astype(np.uint8)
+
+    lonely = Filter("alone", alone, all_alone, ("NotAlone",), passes=True, by_load=True)
+    seen = view(node("a"), node("b"), policy=policy(filters=("alone",)))
+    board = Board(filters=[lonely])
+    first = propose_run(seen, [replica(), replica()], NOW, 1, board)
+    assert len(first) == 1, "the next one depends on it"
+    (only,) = first
+    assert isinstance(only, Proposal)
+    seen.fleet.assume("x", ("acme", "x"), only.node, only.held, 0)
+    found = decided(seen, board)
+    assert isinstance(found, Proposal)
+    assert found.node != only.node
+    assert found.reasons == {"NotAlone": 1}
+
+
 # What is kept ------------------------------------------------------------------------------------
 
 
@@ -168,6 +206,9 @@ def test_replicas_of_one_template_are_alike_and_others_are_not() -> None:
     assert board.key(replica()) == board.key(replica())
     assert board.key(replica()) != board.key(replica(template("2")))
     assert board.key(replica()) != board.key(replica(zones=("a",)))
+    alone = replica()
+    spec = msgspec.structs.replace(alone.spec, gang="together")
+    assert board.key(alone) != board.key(msgspec.structs.replace(alone, spec=spec))
 
 
 def test_what_was_not_asked_for_the_longest_is_forgotten_first(
