@@ -29,7 +29,7 @@ $(VENV)/.installed: pyproject.toml setup.py constraints.txt tools/make-venv $(wi
 	@tools/make-venv $(PYTHON) $(VENV)
 	@touch $@
 
-system: $(VENV)/.system ## Install the system packages that live tests use (etcd, kubectl, strace, iproute2, iptables)
+system: $(VENV)/.system ## Install the system packages that live tests use (etcd, kubectl, strace, iproute2, iptables, runc, busybox)
 
 # The stamp is written only when nothing is missing: a machine that lacks a package is told so each time.
 $(VENV)/.system: tools/system-packages | $(VENV)/.installed
