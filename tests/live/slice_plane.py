@@ -44,6 +44,8 @@ RESTART_PAUSE_S = 0.2
 LOOK_S = 0.02
 # Short, so that a test is; long enough that a busy machine with two cores keeps them.
 FENCE = ("--self-stop-after", "6", "--stop-grace", "1", "--ack-window", "1", "--kill-bound", "1")
+# So long that no machine is too busy for it: what ends by itself then has another cause.
+LONG_FENCE = ("--self-stop-after", "180")
 PLACE = "web-0"
 GREETINGS = ("Holdfast is ready", "The ")
 

@@ -21,7 +21,7 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import workload
-from tests.live.slice_plane import IS_LONG, PLACE, SlicePlane
+from tests.live.slice_plane import IS_LONG, LONG_FENCE, PLACE, SlicePlane
 from tests.live.witness import STUBBORN, Beat, beats, overlaps, processes
 
 ROLES = ("work", "shim", "agent", "server", "scheduler", "controllers")
@@ -107,7 +107,7 @@ async def kill_in_turn(plane: SlicePlane, rounds: list[tuple[str, ...]]) -> None
         await plane.scale(count)
         (replica, *_) = await plane.ready(count)
         plane.check_witness()
-        # Nothing else may have made an end of it: half a minute without contact is allowed.
+        # Nothing else may have made an end of it: minutes without contact are allowed.
         is_new = bool({"work", "shim"} & set(roles))
         assert len(processes(beats(plane.witness), PLACE)) == lives + is_new
         # For whoever looks why a run took long.
@@ -185,7 +185,7 @@ def test_every_part_may_be_killed_alone_and_in_pairs(tmp_path: Path) -> None:
     [H1, C7.4, I1, INV2, INV11]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2"), fence=()) as plane:
+        async with SlicePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE) as plane:
             await plane.apply(1)
             async with writing(plane.client):
                 await kill_in_turn(plane, [*SINGLES, *(PAIRS if IS_LONG else SOME_PAIRS)])
@@ -217,7 +217,9 @@ def test_with_two_servers_on_etcd_either_or_all_may_be_killed(
     store = ("--store", f"etcd://{targets}", "--etcd-prefix", "/slice/")
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2"), servers=2, store=store, fence=()) as plane:
+        async with SlicePlane(
+            tmp_path, ("n1", "n2"), servers=2, store=store, fence=LONG_FENCE
+        ) as plane:
             await plane.apply(1)
             async with writing(plane.client):
                 await kill_in_turn(plane, ON_ETCD + (ON_ETCD_LONG if IS_LONG else []))

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 only_long = pytest.mark.skipif(not IS_LONG, reason="waits for the fence: make slice-long runs it")
 # Longer than FENCE lets work run on without contact, with its grace.
 SILENCE_S = 9.0
-TWIN_S = 4.0
+TWIN_S = 2.0
 
 
 def play(story: Any) -> None:
@@ -64,10 +64,14 @@ def test_a_second_agent_under_the_same_name_starts_nothing(tmp_path: Path) -> No
             others = [str(tmp_path / "twin") if it == data else it for it in first.arguments]
             twin = Part(tmp_path, "twin", *others)
             twin.spawn()
+
+            async def has_complained() -> bool:
+                return "node n1 is run by another agent" in twin.log.read_text()
+
             try:
+                await plane.until(has_complained)
                 await asyncio.sleep(TWIN_S)
                 assert twin.is_alive
-                assert "node n1 is run by another agent" in twin.log.read_text()
                 assert len(processes(beats(plane.witness), PLACE)) == 1
                 await plane.scale(0)
                 await plane.until(lambda: none(plane))
