@@ -1,0 +1,53 @@
+"""One grace for the farewell and the stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.agent.stopping import Farewell, Wait, kept_ms, stop
+from holdfast.agent.words import Attempt, Check, Halt, Probe
+from holdfast.agent.work import Phase, Work
+from holdfast.model.kinds.template import ExecAction
+
+AT = Attempt("u", 3)
+BYE = Probe(AT, Check.PRE_STOP, ExecAction(command=("bye",)), 0)
+
+
+def work(phase: Phase, *, stop_by_ms: int = 10_000, has_left: bool = False) -> Work:
+    made = Work("u", "acme", "web-0")
+    made.attempt, made.phase = 3, phase
+    made.halt_grace_ms, made.stop_by_ms, made.has_left = 10_000, stop_by_ms, has_left
+    return made
+
+
+@pytest.mark.parametrize("grace_ms, kept", [(0, 0), (1_000, 250), (8_000, 2_000), (60_000, 2_000)])
+def test_a_part_of_the_grace_is_kept_for_the_stop(grace_ms: int, kept: int) -> None:
+    assert kept_ms(grace_ms) == kept
+
+
+def test_work_is_told_first_and_then_stopped_within_the_same_grace() -> None:
+    """[H1]"""
+    first = stop(work(Phase.RUNNING), 10_000, 0, BYE)
+    assert first == Farewell(Probe(AT, Check.PRE_STOP, BYE.action, 8_000), 10_000)
+    leaving = work(Phase.LEAVING)
+    assert stop(leaving, 10_000, 7_999, BYE) == Wait(8_000)
+    assert stop(leaving, 10_000, 8_000, BYE) == Halt(AT, 2_000)
+    assert stop(work(Phase.LEAVING, has_left=True), 10_000, 3_000, BYE) == Halt(AT, 7_000)
+    assert stop(leaving, 10_000, 50_000, BYE) == Halt(AT, 0)
+
+
+def test_what_has_no_farewell_or_no_time_for_one_is_stopped_at_once() -> None:
+    """Also in the middle of one, when the life of the node is over. [INV2]"""
+    assert stop(work(Phase.RUNNING), 10_000, 0) == Halt(AT, 10_000)
+    assert stop(work(Phase.RUNNING), 0, 0, BYE) == Halt(AT, 0)
+    assert stop(work(Phase.LAUNCHING), 10_000, 0, BYE) == Halt(AT, 10_000)
+    assert stop(work(Phase.LEAVING), 10_000, 1_000) == Halt(AT, 9_000)
+
+
+def test_a_shorter_grace_is_heard_and_a_longer_one_is_not() -> None:
+    assert stop(work(Phase.HALTING), 4_000, 1_000, BYE) == Halt(AT, 4_000)
+    assert stop(work(Phase.HALTING), 10_000, 1_000, BYE) == Wait()
+    assert stop(work(Phase.HALTING), 90_000, 1_000, BYE) == Wait()
+    assert stop(work(Phase.LEAVING), 500, 1_000, BYE) == Halt(AT, 500)
+    for phase in (Phase.NONE, Phase.ENDED):
+        assert stop(work(phase), 10_000, 0, BYE) is None
