@@ -1,4 +1,7 @@
-"""The scheduler: one decision on fleets of 500 to 50,000 nodes, many at once, and mixed work.
+"""The scheduler alone: decisions on 500 to 50,000 nodes, many at once, and a whole one played.
+
+All of it is time of this process on its core, so that a busy machine does not count; the way from
+submission to bound with all processes is `bench/scheduler.py`.
 
 Figures `scheduler.decision.us.N` are one decision that is not batched: a replica whose sort is
 known, on a fleet that changed a little since the last look, with the placement assumed. The peer
