@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.agent.words import Attempt, Check, Clear, Exited, NotLaunched, Probe, Probed
 from holdfast.host.runtime import cgroups_found, containers
+from holdfast.host.runtime.cgroups_mounted import mounted
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Process
@@ -68,7 +69,7 @@ def image(tmp_path: Path) -> Iterator[Path]:
     # However containers end, the image is as it was, and nothing is mounted any more.
     assert _all_below(root) == before
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/{groups.relative}"))
+    assert not [it for it in mounted() if (it.root / groups.relative).exists()]
 
 
 def _described(program: str) -> bytes:
@@ -174,7 +175,8 @@ def test_a_container_past_its_deadline_is_gone_without_any_agent(image: Path) ->
             attempt = await one.launched(
                 _box(image, "trap '' TERM; sleep 600"), within_ms=1_000, grace_ms=200
             )
-        await eventually(lambda: not marked(attempt))
+        await eventually(lambda: not one.attempts.look(attempt).is_alive)
+        assert not marked(attempt)
         async with _workshop(image) as later:
             (item,) = (await later.inventory()).items
             assert (item.attempt, item.is_running) == (attempt, False)

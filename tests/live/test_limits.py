@@ -15,6 +15,7 @@ import pytest
 from holdfast.agent.words import Attempt, Clear, Exited, Launched
 from holdfast.host.runtime import cgroups, cgroups_found, devices
 from holdfast.host.runtime.cgroups import Cgroups
+from holdfast.host.runtime.cgroups_mounted import mounted
 from holdfast.host.runtime.limits import Limits
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import HoldfastError
@@ -54,13 +55,14 @@ def groups(tmp_path: Path) -> Iterator[Cgroups]:
 
 def _files(groups: Cgroups, attempt: Attempt, file: str) -> list[str]:
     """A file of an attempt's groups, wherever a hierarchy has it."""
-    roots = Path("/sys/fs/cgroup").glob(f"**{groups.path(attempt)}/{file}")
-    return [path.read_text().strip() for path in roots]
+    paths = (it.root / groups.path(attempt)[1:] / file for it in mounted())
+    return [path.read_text().strip() for path in paths if path.exists()]
 
 
 def _left(groups: Cgroups) -> list[Path]:
     """All groups that are left of this agent's work."""
-    return [it for it in Path("/sys/fs/cgroup").glob(f"**/{groups.relative}/*") if it.is_dir()]
+    folders = (it.root / groups.relative for it in mounted())
+    return [path for it in folders if it.exists() for path in it.iterdir() if path.is_dir()]
 
 
 def test_work_that_takes_more_memory_than_its_limit_is_killed_and_that_is_said(
