@@ -90,7 +90,8 @@ async def _write(rigs: tuple[Rig, Rig]) -> Measured:
 
 async def measure(folder: Path, *, forwarding: bool) -> Measured:
     with EtcdCluster(folder / "etcd") as cluster:
-        shared = ("--store", "etcd://" + ",".join(cluster.endpoints), "--pki", f"{folder}/pki")
+        store = "etcd://" + ",".join(cluster.endpoints)
+        shared: tuple[str, ...] = ("--store", store, "--pki", f"{folder}/pki")
         if not forwarding:
             shared += ("--advertise", f"https://127.0.0.1:{free_ports(1)[0]}")
         one = Rig(folder / "one", *shared, "--name", "one")

@@ -184,7 +184,7 @@ async def _memory_and_lateness(folder: Path) -> None:
         peer="a keeper for each replica in Python",
         peer_value=_keeper_kb(),
         goal="<= 3072",
-        isolation=agent.runtime.limits["isolation"],
+        isolation=next(state.isolation for state in states if state),
         one_keeper_for_all_kb=_one_for_all_kb(),
     )
     await agent.end()
