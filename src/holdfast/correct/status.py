@@ -39,6 +39,9 @@ REASONS_MAX = 16
 SENTENCE_MAX = 240
 
 _READY = (Stage.READY, Stage.SERVING)
+_TROUBLES = (State.FAILED, State.UNKNOWN)
+# Where an ending or a restart in place leads.
+_ENDS = (*_TROUBLES, State.SUCCEEDED, State.RUNNING)
 
 
 class StatusController(Controller):
@@ -186,7 +189,9 @@ def _last_error(mine: list[Replica], waiting: list[Replica]) -> str:
         (it, record)
         for it in mine
         for record in it.status.transitions
-        if record.to in (State.FAILED, State.UNKNOWN) or record is ending(it) or _is_restart(record)
+        # Most steps lead to none of these, and there are thousands of them.
+        if record.to in _ENDS
+        and (record.to in _TROUBLES or record is ending(it) or _is_restart(record))
     )
     if found is None:
         return ""
