@@ -1,0 +1,144 @@
+"""A whole plane asks real work how it is, and acts on the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.meta import ObjectMeta
+from tests.live.plane_process import workload
+from tests.live.slice_plane import LONG_FENCE, SlicePlane
+
+# It answers with the code that lies in its directory, or 503 while there is none.
+SERVES = """
+import http.server, os, pathlib
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        path = pathlib.Path(self.path.strip("/"))
+        self.send_response(int(path.read_text()) if path.exists() else 503)
+        self.end_headers()
+    def log_message(self, *words): pass
+here = ("127.0.0.1", int(os.environ["PORT_HTTP"]))
+http.server.ThreadingHTTPServer(here, Answers).serve_forever()
+"""
+CANARY = "canary-91be"
+
+
+def probe(path: str, **more: Any) -> dict[str, Any]:
+    return {"http": {"port": "http", "path": f"/{path}"}, "periodSeconds": 1, **more}
+
+
+async def only(plane: SlicePlane) -> Replica | None:
+    found = await plane.replicas()
+    return found[-1] if found else None
+
+
+async def seen(plane: SlicePlane, holds: Any) -> Replica:
+    """The one replica, once this holds for it."""
+
+    async def look() -> Replica | None:
+        found = await only(plane)
+        return found if found is not None and holds(found) else None
+
+    replica: Replica = await plane.until(look)
+    return replica
+
+
+def directory(plane: SlicePlane, replica: Replica, number: int) -> Path:
+    return plane.folder / "n1" / replica.metadata.uid / str(number) / "work"
+
+
+def test_probes_gate_ready_restart_what_is_ill_and_let_it_say_farewell(tmp_path: Path) -> None:
+    """The start-up probe, the readiness probe, the liveness probe and the pre-stop of one service,
+    from its first start to its end. [A6, H1, H3, H4, E3]"""
+
+    async def story() -> None:
+        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
+            farewell = tmp_path / "farewell"
+            template = {
+                "command": ["python3", "-c", SERVES],
+                "ports": [{"name": "http"}],
+                "probes": {
+                    "startup": probe("started", failureThreshold=100),
+                    "readiness": probe("ready", failureThreshold=1),
+                    "liveness": probe("alive", failureThreshold=2),
+                },
+                "preStop": {
+                    "exec": {"command": ["sh", "-c", f'echo "$HOLDFAST_UID" >>{farewell}']}
+                },
+                "graceSeconds": 5,
+            }
+            await plane.client.create(workload("web", replicas=1, template=template))
+            slow = await seen(plane, lambda it: it.status.process.reason.startswith("NotReady"))
+            assert slow.status.process.reason == "NotReady: startup probe: http: status 503"
+            assert (slow.status.state, slow.status.stage) == (State.RUNNING, Stage.STARTING)
+            work = directory(plane, slow, 0)
+            for name in ("alive", "ready", "started"):
+                (work / name).write_text("200")
+            await seen(plane, lambda it: it.status.stage is Stage.READY)
+            (work / "ready").write_text("500")
+            lost = await seen(plane, lambda it: it.status.stage is Stage.STARTING)
+            assert lost.status.process.reason == "NotReady: readiness probe: http: status 500"
+            assert lost.status.process.restarts == 0
+            (work / "ready").write_text("302")
+            await seen(plane, lambda it: it.status.stage is Stage.READY)
+            (work / "alive").write_text("500")
+            again = await seen(plane, lambda it: it.status.process.restarts == 1)
+            assert again.metadata.uid == slow.metadata.uid
+            reasons = [step.reason for step in again.status.transitions]
+            assert reasons[-1] == "LivenessProbeFailed"
+            assert farewell.read_text().split() == [slow.metadata.uid]
+            await seen(plane, lambda it: it.status.process.id != lost.status.process.id)
+            await plane.scale(0)
+
+            async def gone() -> bool:
+                found = await only(plane)
+                return found is None or found.status.state is State.RELEASED
+
+            await plane.until(gone)
+            assert farewell.read_text().split() == [slow.metadata.uid] * 2
+
+    asyncio.run(story())
+
+
+def check_files(folder: Path, values: tuple[bytes, ...]) -> None:
+    """The store keeps them and the work has them; no other file does."""
+    for path in folder.rglob("*"):
+        is_its = "work" in path.parts or path.parts[len(folder.parts)] == "server-1"
+        if path.is_file() and (not is_its or path.suffix == ".log"):
+            text = path.read_bytes()
+            assert not [it for it in values if it in text], path
+
+
+def test_work_waits_for_its_secret_and_no_one_prints_it(tmp_path: Path) -> None:
+    """It says what it waits for, starts when that is there, and the value is nowhere else: in no
+    object, no log, no record of the agent and no word of a server. [C6.8, B5, E3]"""
+
+    async def story() -> None:
+        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
+            reference = {"name": "db", "key": "password"}
+            template = {
+                "command": ["sh", "-c", '[ -n "$P" ] && cmp own copy && sleep 600'],
+                "env": [{"name": "P", "secret": reference}],
+                "files": [{"path": name, "secret": reference} for name in ("own", "copy")],
+            }
+            await plane.client.create(workload("web", replicas=1, template=template))
+            waits = await seen(plane, lambda it: bool(it.status.process.reason))
+            assert waits.status.process.reason == "SecretMissing: there is no secret default/db"
+            assert waits.status.state is State.BOUND
+            data = {"password": base64.b64encode(CANARY.encode()).decode()}
+            meta = ObjectMeta(name="db", namespace="default")
+            await plane.client.create(Secret(meta, data=data))
+            runs = await seen(plane, lambda it: it.status.stage is Stage.READY)
+            assert (directory(plane, runs, 0) / "own").stat().st_mode & 0o777 == 0o600
+            objects = repr(await plane.replicas())
+            assert CANARY not in objects
+            assert data["password"] not in objects
+            check_files(tmp_path, (CANARY.encode(), data["password"].encode()))
+
+    asyncio.run(story())
