@@ -1,0 +1,256 @@
+"""Who lives in this world, what befalls them, and what must be so in the end.
+
+python -m holdfast.sim run holdfast.sim.worlds.placing.scenario:SCENARIO --seeds 0-99
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.facts import Facts
+from holdfast.commit.context import Settings
+from holdfast.correct.registry import all_controllers
+from holdfast.correct.team import Team
+from holdfast.model import keys
+from holdfast.model.kinds.node import Device
+from holdfast.observe.news import SERVERS
+from holdfast.propose.scheduler import Scheduler
+from holdfast.sim.cell import Seat
+from holdfast.sim.check import Settles
+from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.randomness import between, pick
+from holdfast.sim.run import Scenario
+from holdfast.sim.scenarios.doors import doored
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.books import Books, Held
+from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
+from holdfast.sim.worlds.authority.hands import Tell
+from holdfast.sim.worlds.authority.laws import Lawful, Owned
+from holdfast.sim.worlds.authority.liveness import Placeable, overdue
+from holdfast.sim.worlds.authority.people import TENANTS
+from holdfast.sim.worlds.authority.rogues import ADMIN
+from holdfast.sim.worlds.authority.scenario import furnish
+from holdfast.sim.worlds.authority.witness import (
+    FOLLOWER,
+    Audited,
+    Follower,
+    Kept,
+    Once,
+    Ordered,
+)
+from holdfast.sim.worlds.placing.checks import InTurn, Placed, Restful, Settled
+from holdfast.sim.worlds.placing.nodes import HollowNode
+from holdfast.sim.worlds.slice.census import Census
+from holdfast.sim.worlds.slice.overheard import overheard
+from holdfast.sim.worlds.slice.people import Customer
+from holdfast.sim.worlds.slice.servers import SimServer
+from holdfast.store.memory import Keyspace
+
+NODES, MANY_NODES = 20, 200
+SERVER_NAMES = ("server-1", "server-2")
+SCHEDULERS_MAX = 3
+# Two of them stand by on one scope in one world of so many.
+SHARED_ONE_IN = 3
+FAULTS_MS = 300_000
+WELL_WITHIN_MS = 120_000
+SETTLE_MS = WELL_WITHIN_MS + 120_000
+SETTINGS = Settings()
+FOLLOWED = "objects/replicas/"
+
+HAZARDS = (
+    Hazard("crash", 90, for_ms=(0, 10_000), amount=(0, 6), only="scheduler"),
+    Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="server"),
+    Hazard("crash", 30, for_ms=(0, 10_000), amount=(0, 6), only="controllers"),
+    Hazard("crash", 60, for_ms=(0, 60_000), amount=(0, 6), only="node"),
+    # A scheduler that stalls for longer than its lease, with binds half sent.
+    Hazard("pause", 120, for_ms=(500, 40_000), amount=(0, 8), only="scheduler"),
+    Hazard("pause", 30, for_ms=(500, 25_000), amount=(0, 6), only="server"),
+    Hazard("pause", 60, for_ms=(5_000, 100_000), only="node"),
+    Hazard("reboot", 20, for_ms=(1_000, 60_000), only="node"),
+    Hazard("clock_rate", 20, amount=(-200, 200)),
+    Hazard("clock_step", 20, for_ms=(1_000, 60_000), amount=(-300_000, 300_000)),
+    Hazard("partition", 40, for_ms=(500, 60_000), only="node"),
+    Hazard("partition", 40, for_ms=(500, 20_000), only="scheduler"),
+    Hazard("cut", 40, for_ms=(500, 20_000)),
+    Hazard("loss", 60, for_ms=(1_000, 40_000), amount=(50, 600)),
+    Hazard("duplicate", 60, for_ms=(1_000, 60_000), amount=(100, 800)),
+    Hazard("delay", 40, for_ms=(1_000, 30_000), amount=(1, 3_000)),
+    Hazard("delay", 60, for_ms=(1_000, 30_000), amount=(100, 3_000), only="scheduler"),
+    Hazard("scatter", 40, for_ms=(1_000, 30_000), amount=(1, 4_000)),
+    Hazard("store_slow", 30, for_ms=(1_000, 20_000), amount=(10, 2_000)),
+    Hazard("store_fail", 30, for_ms=(1_000, 20_000), amount=(100, 900)),
+    Hazard("store_mute", 60, for_ms=(1_000, 30_000), amount=(100, 900)),
+    Hazard("store_late", 40, for_ms=(1_000, 30_000), amount=(50, 600)),
+    Hazard("store_stall", 20, for_ms=(100, 10_000)),
+    Hazard("store_compact", 40, amount=(0, 3)),
+    Hazard("watch_hold", 90, for_ms=(100, 60_000), only="scheduler"),
+    Hazard("watch_expire", 40),
+    Hazard("delivery_lose", 40, for_ms=(1_000, 30_000), amount=(50, 400), only="scheduler"),
+    Hazard("delivery_repeat", 20, for_ms=(1_000, 60_000), amount=(50, 500)),
+    Hazard("delivery_stale", 20, for_ms=(1_000, 60_000), amount=(50, 500)),
+    Hazard("stream_break", 60),
+)
+
+
+def build_with(world: World, nodes: int, *, is_strict: bool = False) -> None:
+    """Two servers over one store, schedulers, a team of controllers, so many hollow nodes."""
+    keyspace = Keyspace()
+    furnish(keyspace, world.seed, cpu=str(nodes))
+    world.add_store(keyspace=keyspace)
+    world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+    for name in SERVER_NAMES:
+        identity = f"system:server:{name}"
+        world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
+    world.balance(SERVERS, SERVER_NAMES)
+    world.balance(HANDS_SERVERS, SERVER_NAMES)
+    _add_schedulers(world)
+    world.add("controllers", overheard("", _team), identity="system:controllers")
+    for number in range(nodes):
+        _add_node(world, number)
+    world.add("operator", lambda seat: Customer(seat, ADMIN.name), store="store", identity=ADMIN)
+    world.add(FOLLOWER, lambda seat: Follower(seat, FOLLOWED), store="store")
+    _add_checkers(world, keyspace, is_strict)
+
+
+def _team(seat: Seat) -> Team:
+    return Team(all_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+
+
+def _add_schedulers(world: World) -> None:
+    rng = world.rng("placing")
+    count = between(rng, 1, SCHEDULERS_MAX)
+    is_shared = between(rng, 1, SHARED_ONE_IN) == 1
+    for number in range(count):
+        name = f"s{number}"
+        scope = "scheduler:shared" if is_shared and number < SCHEDULERS_MAX - 1 else ""
+        identity = f"system:scheduler:{name}"
+        make: Callable[[Seat], Scheduler] = partial(_scheduler, name, scope)
+        world.add(f"scheduler-{name}", doored(name, overheard(identity, make)), identity=identity)
+
+
+def _scheduler(name: str, scope: str, seat: Seat) -> Scheduler:
+    return Scheduler(name, seat.rng, scope=scope)
+
+
+def _add_node(world: World, number: int) -> None:
+    name = f"node-{number}"
+    region = "us" if number % 5 == 4 else "eu"
+    gpus = 1 if number % 4 == 0 else 0
+    devices = tuple(Device(id=f"gpu-{n}", device_class="gpu", memory="16Gi") for n in range(gpus))
+    facts = Facts(
+        region=region,
+        zone=f"{region}-{'abc'[number % 3]}",
+        capacity={"cpu": "4", "memory": "16Gi"},
+        devices=devices,
+    )
+    identity = f"system:node:{name}"
+    make: Callable[[Seat], HollowNode] = lambda seat: HollowNode(name, facts, seat.rng)  # noqa: E731
+    world.add(name, overheard(identity, make), identity=identity)
+
+
+def _add_checkers(world: World, keyspace: Keyspace, is_strict: bool) -> None:
+    records = tuple(keyspace.range("", keys.END).records)
+    books = Books()
+    books.learn(records)
+    placed, placeable, census = Placed(books), Placeable(books), Census(books)
+    # The books are first: the others read in them what the commit has changed.
+    world.check(books, Held(books), Lawful(books), Owned(books, status=True))
+    census.begin(world)
+    world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED))
+    world.check(Audited(), Settled(books, is_strict=is_strict), InTurn(books), Restful(), census)
+    world.check(
+        Settles("V1", placed.missing, within_ms=WELL_WITHIN_MS),
+        Settles("V1", placed.untrusted, within_ms=WELL_WITHIN_MS),
+        Settles("V2", placeable.missing, within_ms=20_000),
+        Settles("V3", placed.silent, within_ms=WELL_WITHIN_MS),
+        Settles("INV12", lambda w: overdue(books, w), within_ms=60_000),
+    )
+
+
+# What users do ------------------------------------------------------------------------------------
+
+
+def script(rng: Random, nodes: int = NODES) -> Sequence[Act]:
+    """What the operator does over the run."""
+    acts = [Act(500 + 100 * i, "operator", _workload(rng, i)) for i in range(8)]
+    acts += [
+        Act(between(rng, 5_000, FAULTS_MS - 20_000), "operator", _act(rng, number, nodes))
+        for number in range(8, 8 + between(rng, 10, 30))
+    ]
+    for tenant in TENANTS:
+        at_ms = between(rng, 20_000, FAULTS_MS - 40_000)
+        for when_ms, on in ((at_ms, True), (at_ms + between(rng, 1_000, 20_000), False)):
+            acts.append(Act(when_ms, "operator", {"do": "suspend", "tenant": tenant, "on": on}))
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
+def _act(rng: Random, number: int, nodes: int) -> dict[str, Any]:
+    some, node = between(rng, 0, 99), f"node-{between(rng, 0, nodes - 1)}"
+    return pick(
+        rng,
+        (
+            _workload(rng, number),
+            _workload(rng, number),
+            {"do": "scale", "some": some, "replicas": between(rng, 0, 10)},
+            {"do": "scale", "some": some, "replicas": between(rng, 0, 10)},
+            # Odd, which is a deletion in the background: nobody here collects in the foreground.
+            {"do": "delete", "some": some | 1},
+            {"do": "kill", "some": some},
+            {"do": "cordon", "node": node, "on": bool(some % 2)},
+            {"do": "taint", "node": node, "on": bool(some % 2)},
+            {"do": "quota", "tenant": pick(rng, TENANTS), "cpu": between(rng, 4, 40)},
+        ),
+    )
+
+
+def _workload(rng: Random, number: int) -> dict[str, Any]:
+    return {
+        "do": "create",
+        "name": f"w{number}",
+        "tenant": pick(rng, TENANTS),
+        "replicas": between(rng, 1, 10),
+        "cpu": pick(rng, ("500m", "1", "2", "3")),
+        "gpu": pick(rng, ("", "", "", "1", "500m")),
+        "urgent": pick(rng, (False, False, True)),
+        "gang": False,
+        "eu": pick(rng, (False, True)),
+        "keep": False,
+        "budget": None,
+        "port": pick(rng, (0, 0, 0, 8080)),
+        "grace": 1,
+    }
+
+
+SCENARIO = Scenario(
+    name="holdfast.sim.worlds.placing.scenario:SCENARIO",
+    build=partial(build_with, nodes=NODES),
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+    script=script,
+)
+
+# The same on two hundred nodes.
+MANY = msgspec.structs.replace(
+    SCENARIO,
+    name="holdfast.sim.worlds.placing.scenario:MANY",
+    build=partial(build_with, nodes=MANY_NODES),
+    script=partial(script, nodes=MANY_NODES),
+)
+
+# The same without overlooking words that only change hands.
+STRICT = msgspec.structs.replace(
+    SCENARIO,
+    name="holdfast.sim.worlds.placing.scenario:STRICT",
+    build=partial(build_with, nodes=NODES, is_strict=True),
+)
+
+# Nothing goes wrong: whoever is told everything has nothing to find.
+CALM = msgspec.structs.replace(
+    SCENARIO, name="holdfast.sim.worlds.placing.scenario:CALM", hazards=()
+)
