@@ -28,6 +28,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.token import Token
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.kinds.workloadrevision import WorkloadRevision
+from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
 
 Cell = Callable[[Any, datetime], Any]
@@ -84,7 +85,11 @@ def _addresses(replica: Replica) -> str:
 
 def _waits_for(replica: Replica) -> str:
     pending = replica.status.pending
-    return ",".join(pending.reasons) if pending is not None else ""
+    if pending is not None:
+        return ",".join(pending.reasons)
+    # What its agent says: that it is not ready, lacks a Secret, or ends again and again.
+    is_on = replica.status.state in (State.BOUND, State.RUNNING)
+    return replica.status.process.reason.partition(":")[0] if is_on else ""
 
 
 COLUMNS: dict[type[Object], tuple[Column, ...]] = {
