@@ -135,9 +135,11 @@ def _add_components(world: World) -> None:
     name = "system:scheduler:main"
     world.add("scheduler", overheard(name, scheduler), identity=name)
     if world.seed % RIVAL_EVERY == 1:
-        # Somebody has started a second one under another name: both place all that waits.
+        # Somebody has started a second one under another name: both place all that waits. It is
+        # ended with the faults, for two that explain the same wait never stop rewriting it.
         other = "system:scheduler:rival"
-        world.add("scheduler-2", overheard(other, rival), identity=other)
+        cell = world.add("scheduler-2", overheard(other, rival), identity=other)
+        world.post(FAULTS_MS * 1000 + 1, lambda *_: world.remove(cell), None, None)
     for number in (1, 2):
         world.add(f"controllers-{number}", overheard("", team), identity="system:controllers")
 
