@@ -17,11 +17,9 @@ from holdfast.observe.entries import Entry
 from holdfast.observe.selection import Place, Selection
 from holdfast.observe.window import ADDED, Happening, Presentation, Window, line
 
-# What a live watcher may leave unread. Beyond it there is no use in waiting: it lists again. That
-# is dear for whoever follows everything, so it is more than a busy second brings; all watchers
-# share the bytes of a line.
-QUEUE_EVENTS_MAX = 10_000
-QUEUE_BYTES_MAX = 16 << 20
+# What a live watcher may leave unread. Beyond it there is no use in waiting: it lists again.
+QUEUE_EVENTS_MAX = 1_000
+QUEUE_BYTES_MAX = 4 << 20
 # What is handed over at once while catching up.
 PIECE_BYTES = 256 << 10
 
