@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
+from holdfast.model.requests import AcquireLease
 from holdfast.propose.lessons import Lesson
 from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 from holdfast.sim.names import named
+from tests.sim.authority.planting import handler
 
 COMMIT = "holdfast.commit."
 CORRECT = "holdfast.correct."
@@ -34,11 +37,7 @@ NO_WORDS = swap(PROPOSE + "notices:Notices.say", lambda *_: None)
 # Of the rule and of the table that is made of it.
 DOUBTED_NODES_TAKE_WORK = (
     rewrite(MODEL + "placing:gate_refusal", "gate.phase is not NodePhase.READY", "False"),
-    rewrite(
-        PROPOSE + "filters.readiness:ready",
-        "_CODES[view.columns.gate[rows]]",
-        "np.zeros(len(view.columns.gate[rows]), np.uint8)",
-    ),
+    swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
 )
 LOST_MEANS_FAILED = rewrite(
     PROPOSE + "course:outcome_of_bind", "return Outcome.UNKNOWN\n", "return Outcome.UNDONE\n"
@@ -61,6 +60,7 @@ BUGS = (
             "charge_tenant(draft, context, replica.namespace, of, held.charge)",
             "cohort_of(draft, replica.namespace)",
         ),
+        swap(COMMIT + "charges:refund_tenant", lambda *_: None),
     ),
     _bug(SC1, "sc1.says-why", "nobody writes down why a replica waits", NO_WORDS),
     _bug(
@@ -154,10 +154,11 @@ BUGS = (
         SC7,
         "sc7.epochs",
         "a takeover does not count",
-        rewrite(
+        handler(
+            AcquireLease,
             COMMIT + "leases:acquire",
             "(before.epoch if before is not None else 0) + 1",
-            "before.epoch if before is not None else 1",
+            "(before.epoch if before is not None else 1)",
         ),
     ),
     _bug(
@@ -199,10 +200,15 @@ BUGS = (
     _bug(
         SC8,
         "sc8.learns",
-        "a refusal says nothing about the node",
-        swap(PROPOSE + "fleet:Fleet.shun", lambda *_: None),
+        "whatever it was refused for, another node is tried at once",
+        swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
     ),
-    _bug(SC8, "sc8.requeues", "whoever was refused is forgotten", REFUSED_AND_FORGOTTEN),
+    _bug(
+        SC8,
+        "sc8.requeues",
+        "whoever waits is never given another turn",
+        swap(PROPOSE + "queue:Queue.wake", lambda *_: None),
+    ),
     _bug(SC8, "sc8.explains", "nobody writes down why a replica waits", NO_WORDS),
     _bug(SC8, "sc8.nothing-leaks", "what is released stays taken", NOTHING_GIVEN_BACK),
     _bug(
@@ -217,7 +223,9 @@ BUGS = (
         "sc15.zero",
         "what a list shows is counted as missed, also when it was told",
         rewrite(
-            OBSERVE + "story:Story.take_audit", "self.missed += len(found)", "self.missed += 1"
+            OBSERVE + "story:Story.take_audit",
+            "self.audited = news.revision",
+            "self.audited, self.missed = news.revision, self.missed + 1",
         ),
     ),
     _bug(
