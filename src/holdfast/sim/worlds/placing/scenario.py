@@ -56,9 +56,9 @@ SERVER_NAMES = ("server-1", "server-2")
 SCHEDULERS_MAX = 3
 # Two of them stand by on one scope in one world of so many.
 SHARED_ONE_IN = 3
-FAULTS_MS = 300_000
+FAULTS_MS = 240_000
 WELL_WITHIN_MS = 120_000
-SETTLE_MS = WELL_WITHIN_MS + 120_000
+SETTLE_MS = WELL_WITHIN_MS + 80_000
 SETTINGS = Settings()
 FOLLOWED = "objects/replicas/"
 
