@@ -27,7 +27,6 @@ DEMANDED = (
     "node marked",
     "node fenced",
     "node returned in a new life",
-    "picture missed something, and the resync found it",
     "replaced",
     "repeated request",
 )
