@@ -5,15 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT
+from holdfast.sim.mutants import Mutant, confirm, load
 from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.slice.census import Census
+from tests.sim.placing.mutants import MUTANTS, RECORDED
 
 # All tests that use the campaign run in one process, so that it is run once.
 pytestmark = pytest.mark.xdist_group("placing-world")
 
 WORLD = "holdfast.sim.worlds.placing.scenario:"
 SEEDS = 40
+# A planted bug that takes more seeds than this counts as not found.
+SEEDS_MAX = 50
 # What has to happen over the seeds of the default run.
 DEMANDED = (
     "accepted Bind",
@@ -80,6 +85,20 @@ def test_without_faults_no_scheduler_misses_anything() -> None:
 def test_two_hundred_nodes_keep_the_promises() -> None:
     """[N6]"""
     assert run(find(f"{WORLD}MANY"), 1).broken is None
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_bug_planted_in_the_placing_is_found(mutant: Mutant) -> None:
+    """By a promise that it breaks, not by breaking down. [N6, C6.1]"""
+    finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
+    assert finding.as_hoped()
+    assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT)
+
+
+def test_the_recorded_search_is_of_these_bugs() -> None:
+    """[N6]"""
+    assert {finding.mutant for finding in load(RECORDED)} == {it.name for it in MUTANTS}
 
 
 @pytest.mark.xfail(strict=True, reason="each free scheduler writes its own word over the others'")

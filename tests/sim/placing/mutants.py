@@ -1,0 +1,125 @@
+"""Bugs planted in what places work, looked for in the placing world.
+
+    python -m holdfast.sim mutants tests.sim.placing.mutants:MUTANTS \
+        --record tests/sim/placing/found.json
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.propose.lessons import Lesson
+from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
+
+RECORDED = Path(__file__).with_name("found.json")
+WORLD = "holdfast.sim.worlds.placing.scenario:SCENARIO"
+COMMIT = "holdfast.commit."
+MODEL = "holdfast.model."
+OBSERVE = "holdfast.observe."
+PROPOSE = "holdfast.propose."
+
+
+def _bug(name: str, mistake: str, *plants: Plant) -> Mutant:
+    return Mutant(name, mistake, WORLD, plants)
+
+
+MUTANTS = (
+    _bug(
+        "refused-and-forgotten",
+        "whoever was refused a node is never looked at again",
+        swap(PROPOSE + "queue:Queue.again", lambda *_: None),
+    ),
+    _bug(
+        "never-woken",
+        "whoever waits is never given another turn",
+        swap(PROPOSE + "queue:Queue.wake", lambda *_: None),
+    ),
+    _bug(
+        "no-words",
+        "nobody writes down why a replica waits",
+        swap(PROPOSE + "notices:Notices.say", lambda *_: None),
+    ),
+    _bug(
+        "quota-retried-hotly",
+        "whoever is refused for quota tries another node at once",
+        swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
+        swap(PROPOSE + "binder:CONFLICTS_MAX", 1_000_000),
+    ),
+    _bug(
+        "pauses-do-not-grow",
+        "whoever was refused pauses for a moment, however often",
+        swap(PROPOSE + "queue:BACKOFF_MAX_MS", 200),
+        swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.PAUSE),
+    ),
+    _bug(
+        "assumed-for-ever",
+        "a place is assumed to be taken until somebody says otherwise",
+        swap(PROPOSE + "binder:Binder._give_up", lambda *_: None),
+    ),
+    _bug(
+        "no-resync",
+        "neither the picture nor the queue is ever compared with what there is",
+        rewrite(OBSERVE + "cache:Cache._next_audit_ms", "return ", "return 10**9 + "),
+        rewrite(
+            PROPOSE + "scheduler:Scheduler._resync",
+            "now.monotonic_ms < self._resync_at_ms",
+            "True",
+        ),
+    ),
+    _bug(
+        "lease-never-renewed-again",
+        "a scheduler that lost its lease does not look for it",
+        rewrite(
+            OBSERVE + "tenure:Tenure.lost",
+            "self._term = None",
+            "self._term, self._waiting = None, True",
+        ),
+    ),
+    _bug(
+        "gates-ignored",
+        "phase, cordon and drain of a node are not looked at",
+        swap(MODEL + "placing:gate_refusal", lambda _gate: None),
+        swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
+    ),
+    _bug(
+        "residency-ignored",
+        "work goes where its data may not",
+        swap(MODEL + "placing:residency_refusal", lambda *_: None),
+    ),
+    _bug(
+        "taints-ignored-by-the-commit",
+        "a taint that the proposal has not seen is not looked at by the commit",
+        swap(COMMIT + "bind:taint_refusal", lambda *_: None),
+    ),
+    _bug(
+        "devices-shared",
+        "the owners of a device are not looked at",
+        swap(MODEL + "ledger:DeviceSlot.left", property(lambda _slot: 1000)),
+    ),
+    _bug(
+        "nodes-overfull",
+        "what is taken of a node is not looked at by the commit",
+        rewrite(MODEL + "fit:shortage", "units <= free", "True"),
+    ),
+    _bug(
+        "quota-ignored",
+        "no limit of a tenant or its cohort counts",
+        swap(MODEL + "allowance:quota_refusal", lambda *_: None),
+    ),
+    _bug(
+        "release-keeps-the-node",
+        "what is released stays taken",
+        rewrite(
+            COMMIT + "charges:release_binding",
+            "return_node(draft, binding.node, held, replica.metadata.uid)",
+            "pass",
+        ),
+    ),
+    _bug(
+        "notices-crowd-out",
+        "an answer to a notice gives no slot back",
+        rewrite(PROPOSE + "scheduler:Scheduler._answered", "self._notices_sent -= 1", "pass"),
+    ),
+)
