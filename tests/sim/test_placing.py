@@ -32,6 +32,7 @@ DEMANDED = (
     "node marked",
     "node fenced",
     "node returned in a new life",
+    "picture missed something, and the resync found it",
     "replaced",
     "repeated request",
 )

@@ -14,6 +14,7 @@ from holdfast.model.machine import Answered, Ask, Machine
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Bind
 from holdfast.model.time import Instant
+from holdfast.observe.cache import Cache
 from holdfast.observe.news import Get
 from holdfast.sim.cell import Seat
 from holdfast.sim.worlds.authority.hands import Tell
@@ -65,6 +66,12 @@ class Door:
         """How much only a resync brought to light, as the machine itself counts it."""
         missed: int = self.machine.missed  # type: ignore[attr-defined]
         return missed
+
+    @property
+    def cache(self) -> Cache:
+        """The picture of the scheduler right behind this door."""
+        cache: Cache = self.machine.cache  # type: ignore[attr-defined]
+        return cache
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         told: list[Any] = []

@@ -130,7 +130,7 @@ def _add_schedulers(world: World) -> None:
         scope = "scheduler:shared" if is_shared and number < SCHEDULERS_MAX - 1 else ""
         identity = f"system:scheduler:{name}"
         make: Callable[[Seat], Scheduler] = partial(_scheduler, name, scope)
-        world.add(f"scheduler-{name}", doored(name, overheard(identity, make)), identity=identity)
+        world.add(f"scheduler-{name}", overheard(identity, doored(name, make)), identity=identity)
 
 
 def _scheduler(name: str, scope: str, seat: Seat) -> Scheduler:
