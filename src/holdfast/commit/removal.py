@@ -177,7 +177,8 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
     if refusal is not None:
         return refusal
     if obj is None:
-        return Refusal(Reason.MISSING, f"{kind.plural} {request.name!r} not found")
+        what = f"{kind.plural} {request.name!r} not found"
+        return Refusal(Reason.MISSING, what, {"name": request.name})
     done = recall(obj.metadata, request.operation, mark)
     if done is not None:
         return done

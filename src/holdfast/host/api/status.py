@@ -96,7 +96,7 @@ def of(
     if code in (429, 503, 504):
         details["retryAfterSeconds"] = RETRY_AFTER_S
         headers["Retry-After"] = str(RETRY_AFTER_S)
-    message = _message(error, reason, causes, kind, name)
+    message = _message(problem, error, reason, causes, kind, name)
     return code, failure(code, reason, message, details), headers
 
 
@@ -165,6 +165,7 @@ def _cause(reason: str, message: str, field: str) -> dict[str, str]:
 
 
 def _message(
+    problem: HoldfastError | Refusal,
     error: HoldfastError,
     reason: str,
     causes: list[dict[str, str]],
@@ -175,7 +176,7 @@ def _message(
     if kind is None or not name:
         return error.message
     resource = f'{kind.plural}.{API_GROUP} "{name}"'
-    if error.code == Missing.code or error.code == Reason.MISSING:
+    if _is_itself_missing(problem, name):
         return f"{resource} not found"
     if error.code == Reason.EXISTS:
         return f"{resource} already exists"
@@ -187,6 +188,13 @@ def _message(
             "please apply your changes to the latest version and try again"
         )
     return error.message
+
+
+def _is_itself_missing(problem: HoldfastError | Refusal, name: str) -> bool:
+    """Whether it is this very object that is missing, not something that it refers to."""
+    if isinstance(problem, Refusal):
+        return problem.reason is Reason.MISSING and problem.details.get("name") == name
+    return problem.code == Missing.code
 
 
 def _is_apply_conflict(causes: list[dict[str, str]]) -> bool:

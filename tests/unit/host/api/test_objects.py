@@ -79,6 +79,27 @@ def test_what_has_no_finalizer_is_gone_with_its_deletion(run: Run) -> None:
     run(story)
 
 
+def test_what_an_object_refers_to_and_is_missing_is_named_itself(run: Run) -> None:
+    """Not the object that was just given: its user would look for it in vain. [B4]"""
+
+    async def story(rig: ApiRig) -> None:
+        lost = {**WEB, "metadata": {"name": "web", "namespace": "nowhere"}}
+        answer = await rig.send(
+            "PATCH",
+            workloads("nowhere", "web"),
+            lost,
+            headers={"Content-Type": APPLY},
+            fieldManager="t",
+        )
+        assert answer.code == 404, answer.body
+        assert answer.body["message"] == "tenant 'nowhere' does not exist"
+        template = {**WEB["spec"]["template"], "priorityClass": "royal"}
+        grand = await rig.create({**WEB, "spec": {"template": template}})
+        assert "there is no such priority class" in grand.body["message"], grand.body
+
+    run(story)
+
+
 def test_an_old_version_is_refused_with_a_conflict(run: Run) -> None:
     """The sentence is the one that users of Kubernetes know. [C2]"""
 
