@@ -90,6 +90,11 @@ class Cache:
         return min((it.story.revision for it in self._followed.values()), default=0)
 
     @property
+    def seen(self) -> dict[str, int]:
+        """The revision of which each kind is shown: streams are not equally fast."""
+        return {plural: it.story.shown for plural, it in self._followed.items()}
+
+    @property
     def missed(self) -> int:
         """How many objects only a list brought to light: each one is a lost event."""
         return sum(it.story.missed for it in self._followed.values())

@@ -11,6 +11,7 @@ The sums are those of the node's ledger, as far as they are known: see `propose/
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Generic, TypeVar
@@ -28,12 +29,13 @@ from holdfast.observe.columns_facts import FactColumns
 from holdfast.observe.columns_log import ChangeLog
 from holdfast.observe.columns_ports import PortRows
 
-__all__ = ["Bools", "Codes", "Columns", "Floats", "Interned", "Ints", "Level", "Rows"]
+__all__ = ["Bools", "Codes", "Columns", "Floats", "Interned", "Ints", "Level", "Lots", "Rows"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint8]
+Lots = npt.NDArray[np.uint64]
 # The rows that a question is about: all of them, or some by number.
 Rows = slice | npt.NDArray[np.intp]
 
@@ -84,6 +86,11 @@ def gate_number(phase: NodePhase, *, draining: bool, cordoned: bool) -> int:
     return _PHASES[phase] * 4 + draining * 2 + cordoned
 
 
+def lot_of(name: str) -> int:
+    """A number for a node; no two of a plane have the same, but by an accident of 1 in 10^12."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+
+
 class Columns:
     """See the module's docstring. Rows from 0 to `count` are, or were once, a node's."""
 
@@ -108,6 +115,9 @@ class Columns:
         self.protection: Ints = np.zeros(ROWS_MIN, np.int64)
         self.assumed: Ints = np.zeros(ROWS_MIN, np.int64)
         self.cost: Floats = np.zeros(ROWS_MIN, np.float64)
+        # What lots are drawn from: of the node, not of its row, so that a decision can be repeated
+        # by somebody who learned of the nodes in another order.
+        self.lot: Lots = np.zeros(ROWS_MIN, np.uint64)
         kinds = len(self.resources)
         # By resource, then by row: each question is about all rows of one resource.
         self.total: Ints = np.zeros((kinds, ROWS_MIN), np.int64)
@@ -165,6 +175,7 @@ class Columns:
         self.gate[row] = gate_number(gate.phase, draining=gate.draining, cordoned=gate.cordoned)
         self.taints[row] = self.taints_seen.number(gate.taints)
         self.protection[row] = self.protections.number(gate.protected_for)
+        self.lot[row] = lot_of(node.metadata.name)
         self.cost[row] = capacity(Resource.CPU, node.spec.cost_per_hour) / 1000.0
         self.total[:, row] = 0
         for resource, units in empty.allocatable.items():
@@ -263,7 +274,7 @@ class Columns:
         rows = self.capacity + self.capacity // 2
         for name in ("live", "shunned", "place", "zone", "region", "gate", "taints", "protection"):
             setattr(self, name, wider(getattr(self, name), rows))
-        for name in ("assumed", "cost", "total", "free", "lent", "inverse"):
+        for name in ("assumed", "cost", "lot", "total", "free", "lent", "inverse"):
             setattr(self, name, wider(getattr(self, name), rows))
         self.devices.grow(rows)
         self.facts.grow(rows)

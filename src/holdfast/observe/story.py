@@ -102,6 +102,11 @@ class Story:
         return max(self.told, self.audited)
 
     @property
+    def shown(self) -> int:
+        """The picture shows nothing that is newer than this revision."""
+        return max(self.told, self._current, self.audited)
+
+    @property
     def is_listing(self) -> bool:
         """Whether the stream has not come to the end of its first list yet."""
         return self._listing is not None

@@ -1,20 +1,19 @@
 """Which of the nodes that do is taken: the one with the highest sum, and by lot among equals.
 
-The lot is a rank of each row, mixed from the row and the salt of the round, which comes from the
-scheduler's own randomness. So a round can be repeated, equal nodes get their share, and placing
-many at once draws the same lots as placing one after another.
+The lot is a rank of each node, mixed from its number (`lot_of`) and the salt of the round, which
+comes from the scheduler's own randomness. So a round can be repeated, also by somebody else, equal
+nodes get their share, and placing many at once draws the same lots as placing one after another.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from holdfast.model.machine import Rng
-from holdfast.observe.columns import Floats
+from holdfast.observe.columns import Floats, Lots
 
 SALT_MAX = 2**32
-_U32 = np.uint32
+_U64 = np.uint64
 
 
 def salt_of(rng: Rng) -> int:
@@ -22,18 +21,17 @@ def salt_of(rng: Rng) -> int:
     return int(rng.random() * SALT_MAX)
 
 
-def ranks(rows: npt.NDArray[np.intp], salt: int) -> npt.NDArray[np.uint32]:
-    """A number for each row, all of them different; the lowest wins."""
-    mixed = rows.astype(_U32) * _U32(0x9E3779B1)
-    mixed ^= _U32(salt)
-    mixed *= _U32(0x85EBCA6B)
-    mixed ^= mixed >> _U32(13)
-    mixed *= _U32(0xC2B2AE35)
-    mixed ^= mixed >> _U32(16)
+def ranks(lots: Lots, salt: int) -> Lots:
+    """A number for each, different where the lots are; the lowest wins."""
+    mixed = lots ^ _U64(salt * 0x9E3779B97F4A7C15 % 2**64)
+    mixed *= _U64(0xFF51AFD7ED558CCD)
+    mixed ^= mixed >> _U64(33)
+    mixed *= _U64(0xC4CEB9FE1A85EC53)
+    mixed ^= mixed >> _U64(33)
     return mixed
 
 
-def best_row(sums: Floats, salt: int) -> int | None:
+def best_row(sums: Floats, lots: Lots, salt: int) -> int | None:
     """The row to take, or None where none does."""
     if not len(sums):
         return None
@@ -43,7 +41,7 @@ def best_row(sums: Floats, salt: int) -> int | None:
     equals = np.flatnonzero(sums == most)
     if len(equals) == 1:
         return int(equals[0])
-    return int(equals[ranks(equals, salt).argmin()])
+    return int(equals[ranks(lots[equals], salt).argmin()])
 
 
 def next_rows(sums: Floats, first: int, count: int) -> list[int]:

@@ -55,7 +55,7 @@ def propose_alike(view: View, alike: Alike, salt: int) -> Proposal | Report:
         codes = company.codes(view, standing)
         leanings = company.leanings(view, standing)
         sums = np.where(codes == 0, sums + company.weighed(leanings), -np.inf)
-    row = best_row(sums, salt)
+    row = best_row(sums, columns.lot, salt)
     if row is None:
         return nowhere(view, alike)
     ranked = [

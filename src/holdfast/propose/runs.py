@@ -180,7 +180,7 @@ class Run:
             # All that are as good as the last that is kept: the lot decides among them below.
             least = np.partition(sums, len(sums) - kept)[len(sums) - kept]
             rows, sums = rows[sums >= least], sums[sums >= least]
-        lots = ranks(rows, self._salt)
+        lots = ranks(columns.lot[rows], self._salt)
         order = np.lexsort((lots, -sums))[:kept]
         rows, sums, lots = rows[order], sums[order], lots[order]
         # Most placements go to rows that are among the best now; for others it is done then.
