@@ -42,6 +42,7 @@ from holdfast.model.machine import (
     Persist,
     Push,
     Range,
+    Record,
     Started,
     Txn,
     Unwatch,
@@ -135,6 +136,8 @@ class Shell:
             Push: self._streams.push,
             End: self._streams.end,
             Wake: self._wake,
+            # Of a machine that nobody keeps evidence of.
+            Record: lambda effect: None,
             **(performers if performers is not None else {}),
         }
 

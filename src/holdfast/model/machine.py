@@ -245,6 +245,15 @@ class Persist(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
 
 
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """Hand evidence to whoever keeps it outside the authority's store.
+
+    Nobody answers: what cannot be kept is lost, which a shell counts and no machine waits for.
+    """
+
+    body: Any
+
+
 class Machine(Protocol):
     """Pure: only `step` changes it, and `step` never suspends."""
 

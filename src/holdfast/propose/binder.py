@@ -22,6 +22,7 @@ from holdfast.observe.cache import Key
 from holdfast.observe.news import Get
 from holdfast.observe.tenure import Tenure
 from holdfast.propose.census import kin_of
+from holdfast.propose.changes import over_quota
 from holdfast.propose.course import (
     SENDS_MAX,
     Course,
@@ -32,6 +33,8 @@ from holdfast.propose.course import (
     outcome_of_bind,
     outcome_of_look,
 )
+from holdfast.propose.dues import Dues
+from holdfast.propose.evidence import Evidence
 from holdfast.propose.fleet import Fleet
 from holdfast.propose.lessons import Lesson, hopes_of, lesson_of
 from holdfast.propose.notices import Notices
@@ -43,7 +46,8 @@ from holdfast.propose.report import (
     Report,
     Verdict,
 )
-from holdfast.propose.view import Objects
+from holdfast.propose.rounds import ACCEPTED, NOT_BOUND, OVERTAKEN
+from holdfast.propose.view import Objects, capacity_class
 
 # Binds of one scheduler that are on their way at once, when the servers answer soon and at least.
 COURSES_MAX = 4_096
@@ -58,15 +62,25 @@ class Binder:
     """See the module's docstring. `freed` collects nodes that have more to give than before."""
 
     def __init__(
-        self, fleet: Fleet, queue: Queue, notices: Notices, tenure: Tenure, objects: Objects
+        self,
+        fleet: Fleet,
+        queue: Queue,
+        notices: Notices,
+        tenure: Tenure,
+        objects: Objects,
+        dues: Dues,
+        evidence: Evidence,
     ) -> None:
         self._fleet, self._queue, self._notices = fleet, queue, notices
         self._tenure, self._objects = tenure, objects
+        self._dues, self._evidence = dues, evidence
         self._courses: dict[str, Course] = {}
         # The courses that pause, by when that is over; one that was settled since is void.
         self._pauses: list[tuple[int, str]] = []
         self._slots = COURSES_MIN
         self.freed: dict[str, None] = {}
+        # Tenants whose quota has more room since a bind was given up.
+        self._refunded: dict[str, None] = {}
         # When everybody is looked at again, for people to read.
         self.resync_at_ms = 0
 
@@ -103,6 +117,9 @@ class Binder:
         kin = kin_of(replica)
         now_ms = now.monotonic_ms
         self._fleet.assume(entry.uid, entry.key, proposal.node, proposal.held, now_ms, kin)
+        if self._dues.is_counting:
+            of = capacity_class(self._objects, replica.spec.template.priority_class)
+            self._dues.assume(entry.uid, entry.key[0], of, proposal.held.charge)
         return course, bind
 
     def due(self, now: Instant) -> list[tuple[Course, Bind | Get]]:
@@ -160,8 +177,11 @@ class Binder:
                 self._give_up(uid)
             return
         # That it stands where it stood says nothing: the cache may be behind.
-        if outcome_in(course, replica) is not Outcome.ABSENT:
+        outcome = outcome_in(course, replica)
+        if outcome is not Outcome.ABSENT:
             del self._courses[uid]
+            is_ours = outcome is Outcome.COMMITTED
+            self._evidence.settled(uid, ACCEPTED if is_ours else OVERTAKEN)
             self._give_up(uid)
 
     def overdue(self, now: Instant) -> None:
@@ -185,7 +205,7 @@ class Binder:
 
     def _committed(self, course: Course, now: Instant) -> None:
         """It is so. The place stays assumed until the cache shows it."""
-        entry = self._end(course)
+        entry = self._end(course, ACCEPTED)
         self._fleet.renew(course.uid, now.monotonic_ms)
         self._notices.forget(course.key)
         if entry is not None:
@@ -193,14 +213,14 @@ class Binder:
 
     def _overtaken(self, course: Course) -> None:
         """The replica went another way. News of it will say which."""
-        entry = self._end(course)
+        entry = self._end(course, OVERTAKEN)
         self._give_up(course.uid)
         if entry is not None:
             self._queue.park(entry, ())
 
     def _undone(self, course: Course, error: HoldfastError, now: Instant) -> None:
         """It did not happen, for no reason of ours."""
-        entry = self._end(course)
+        entry = self._end(course, error.code, error.message)
         self._give_up(course.uid)
         if entry is None:
             return
@@ -222,7 +242,7 @@ class Binder:
             message = f"the answer to the bind to {course.bind.node} was lost; it is sent again"
             self._say(course.key, SCHEDULING_RETRYING, message, course.sends, until_ms, now)
             return
-        entry = self._end(course)
+        entry = self._end(course, NOT_BOUND)
         self._give_up(course.uid)
         if entry is not None:
             message = (
@@ -232,9 +252,12 @@ class Binder:
             self._pause(entry, SCHEDULING_RETRYING, message, now)
 
     def _refused(self, course: Course, refusal: Refusal, now: Instant) -> None:
-        entry = self._end(course)
-        self._give_up(course.uid)
+        entry = self._end(course, refusal.reason.value, refusal.message)
         lesson = lesson_of(refusal.reason)
+        if lesson is Lesson.AWAIT_ALLOWANCE:
+            # Nothing was given back, so that nobody is to be woken by it, least of all this one.
+            self._dues.unassume(course.uid)
+        self._give_up(course.uid)
         if lesson is Lesson.ANOTHER_NODE:
             self._fleet.shun(course.bind.node, refusal, now.monotonic_ms)
         elif lesson is Lesson.LEASE_LOST and course.bind.term == self._tenure.term:
@@ -252,9 +275,10 @@ class Binder:
         else:
             self._pause(entry, refusal.reason.value, refusal.message, now)
 
-    def _end(self, course: Course) -> Entry | None:
+    def _end(self, course: Course, result: str, message: str = "") -> Entry | None:
         """The course is settled. Its replica's entry, if it is still that replica's."""
         del self._courses[course.uid]
+        self._evidence.settled(course.uid, result, message)
         entry = self._queue.get(course.key)
         return entry if entry is not None and entry.uid == course.uid else None
 
@@ -262,6 +286,14 @@ class Binder:
         node = self._fleet.unassume(uid)
         if node is not None:
             self.freed[node] = None
+        tenant = self._dues.unassume(uid)
+        if tenant is not None:
+            self._refunded[tenant] = None
+
+    def take_refunded(self) -> list[str]:
+        """The tenants whose quota has more room than before, since the last time."""
+        refunded, self._refunded = list(self._refunded), {}
+        return refunded
 
     # What people read ----------------------------------------------------------------------------
 
@@ -270,12 +302,7 @@ class Binder:
         self._say(entry.key, reason, message, entry.turns, until_ms, now)
 
     def _blocked(self, entry: Entry, refusal: Refusal, now: Instant) -> None:
-        report = Report(
-            {refusal.reason.value: 1},
-            refusal.message,
-            Verdict.BLOCKED_BY,
-            hopes_of(refusal.reason),
-        )
+        report = over_quota(refusal, entry.tenant)
         self._publish(entry.key, report, entry.turns, self.resync_at_ms, now)
 
     def _say(

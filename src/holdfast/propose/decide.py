@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.allowance import never_fits
-from holdfast.model.errors import unreachable
-from holdfast.model.fit import Held, claim
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.ledger import limits_of
 from holdfast.model.machine import Rng
-from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant
 from holdfast.observe.columns import Floats
 from holdfast.propose.alike import Alike
 from holdfast.propose.board import Board
+from holdfast.propose.changes import over_quota, quota_change
 from holdfast.propose.choosing import best_row, next_rows, salt_of
+from holdfast.propose.devices import held_on
 from holdfast.propose.nowhere import code_counts, nowhere
 from holdfast.propose.report import Hope, Proposal, Ranked, Report, Verdict
 from holdfast.propose.runs import Run
@@ -41,8 +41,7 @@ def propose(
 ) -> Proposal | Report:
     """A place for this replica, or why there is none. Equal places are chosen among at random."""
     view.fleet.forgive(now.monotonic_ms)
-    alike = _judged(view, replica, board if board is not None else Board())
-    return alike if isinstance(alike, Report) else propose_alike(view, alike, salt_of(rng))
+    return propose_run(view, [replica], now, salt_of(rng), board or Board())[0]
 
 
 def propose_alike(view: View, alike: Alike, salt: int) -> Proposal | Report:
@@ -71,16 +70,25 @@ def propose_run(
 ) -> list[Proposal | Report]:
     """Places for several that are alike, as if one were placed after the other.
 
-    Whatever else is assumed between them would make another answer: nothing may be.
+    Whatever else is assumed between them would make another answer: nothing may be. There may be
+    fewer answers than replicas, but one at least: what these take matters to the rest.
     """
     view.fleet.forgive(now.monotonic_ms)
     alike = _judged(view, replicas[0], board)
     if isinstance(alike, Report):
         return [alike] * len(replicas)
+    allowed, over = _allowed(view, alike.work, len(replicas))
+    if over is not None:
+        return [over] * len(replicas)
+    replicas = replicas[:allowed]
     first = propose_alike(view, alike, salt)
     if isinstance(first, Report) or len(replicas) == 1 or not alike.is_plain:
         # Of those that are not plain only the first can be placed on this view.
         return [first] * (len(replicas) if isinstance(first, Report) else 1)
+    packs = alike.standing.packer is not None
+    if packs and _stirs(view, alike, first.node):
+        # It ranks all nodes anew, and a run that ends with its first is not worth preparing.
+        return [first]
     run = Run(view, alike, len(replicas), salt)
     weight = _weight(alike)
     found: list[Proposal | Report] = []
@@ -101,7 +109,14 @@ def propose_run(
                 first.best,
             )
         )
+        if packs and _stirs(view, alike, site.name):
+            break
     return found
+
+
+def _stirs(view: View, alike: Alike, node: str) -> bool:
+    site = view.fleet.get(node)
+    return site is not None and alike.standing.stirs(view, site.row)
 
 
 def could_take(
@@ -167,12 +182,27 @@ def _held_up(view: View, work: Work) -> Report | None:
     quota = view.quota(work.namespace)
     if quota is None:
         return None
-    # Whether the quota could not hold this even alone. What else is used only the commit knows.
+    # Whether the quota could not hold this even alone.
     of = view.capacity_class(work.priority_class)
     refusal = never_fits(limits_of(quota), of, work.demand.amounts)
     if refusal is None:
         return None
-    return Report({refusal.reason.value: 1}, refusal.message, Verdict.NEVER, (Hope.ALLOWANCE,))
+    return Report(
+        {refusal.reason.value: 1},
+        refusal.message,
+        Verdict.NEVER,
+        (Hope.ALLOWANCE,),
+        smallest_change=quota_change(refusal, work.namespace),
+    )
+
+
+def _allowed(view: View, work: Work, most: int) -> tuple[int, Report | None]:
+    """For how many of these the tenant's quota has room now, as far as is seen here."""
+    if view.dues is None or not view.dues.is_counting:
+        return most, None
+    of = view.capacity_class(work.priority_class)
+    allowed, refusal = view.dues.room(work.namespace, of, work.demand.amounts, most)
+    return allowed, over_quota(refusal, work.namespace) if refusal is not None else None
 
 
 # A place -----------------------------------------------------------------------------------------
@@ -202,11 +232,8 @@ def _proposal(
     candidates: int,
 ) -> Proposal:
     site = view.fleet.at(row)
-    held: Held | Refusal = alike.held
-    if alike.work.demand.devices:
-        held = claim(site.ledger, alike.work.demand)
-    if isinstance(held, Refusal):
-        unreachable(f"node {site.name} was a candidate and does not fit: {held.message}")
+    has_devices = bool(alike.work.demand.devices)
+    held = held_on(view, alike.standing, site) if has_devices else alike.held
     return Proposal(
         node=site.name,
         node_uid=site.uid,

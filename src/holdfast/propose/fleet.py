@@ -25,6 +25,7 @@ from holdfast.model.refusal import Refusal
 from holdfast.observe.cache import Change, Key
 from holdfast.observe.columns import Columns
 from holdfast.propose.census import Census, Kin, kin_of
+from holdfast.propose.gpu import Pools
 from holdfast.propose.site import Site
 
 # Longer than a resync of the cache takes to bring a lost event to light. An assumption that is
@@ -53,10 +54,13 @@ class Fleet:
     def __init__(self) -> None:
         self.columns = Columns()
         self.census = Census(self.columns)
+        self.pools = Pools(self.columns)
         self._sites: dict[str, Site] = {}
         self._by_row: dict[int, Site] = {}
         self._assumed: dict[str, Assumption] = {}
         self._shunned: dict[str, Site] = {}
+        # The uids of assumptions that ended, for whoever wants to know and empties it.
+        self.unassumed: list[str] | None = None
 
     def __iter__(self) -> Iterator[Site]:
         """The nodes that are registered, in the order in which they became known."""
@@ -79,6 +83,8 @@ class Fleet:
             case Node(metadata=metadata):
                 return self._node(metadata.name, after if isinstance(after, Node) else None)
             case Replica(metadata=metadata):
+                if before is None and isinstance(after, Replica):
+                    self.pools.see(after.spec.template)
                 # Counted first: a site on which nothing is left is forgotten, and its row with it.
                 self._count(before, after)
                 freed = self._moved(_of_replica(before), _of_replica(after))
@@ -219,6 +225,8 @@ class Fleet:
         assumed = self._assumed.pop(uid, None)
         if assumed is None:
             return None
+        if self.unassumed is not None:
+            self.unassumed.append(uid)
         site = self._site(assumed.node)
         self._assumed_at(site, uid, assumed.held, -1)
         if assumed.kin is not None:
@@ -235,6 +243,11 @@ class Fleet:
 
     def assumed(self, uid: str) -> Assumption | None:
         return self._assumed.get(uid)
+
+    @property
+    def assumptions(self) -> int:
+        """How many placements are only assumed."""
+        return len(self._assumed)
 
     def overdue(self, now_ms: int) -> list[str]:
         """The uids whose placement should have been seen long ago."""
@@ -268,6 +281,14 @@ class Fleet:
                 break
             site.shunned = None
             self._unshun(site)
+
+    def left_alone(self) -> dict[str, str]:
+        """Why nodes are left alone at the moment, by name."""
+        return {
+            name: site.shunned.reason.value
+            for name, site in self._shunned.items()
+            if site.shunned is not None
+        }
 
     def _unshun(self, site: Site) -> None:
         if self._shunned.pop(site.name, None) is not None:

@@ -12,12 +12,11 @@ import heapq
 import msgspec
 
 from holdfast.model.kinds.replica import Pending, Replica
-from holdfast.model.lifecycle import Actor
 from holdfast.model.requests import Accepted, ReportPending, Target
 from holdfast.model.time import Instant, timestamp
 from holdfast.model.versions import object_revision
 from holdfast.observe.cache import Key
-from holdfast.propose.report import Report, Verdict
+from holdfast.propose.report import Report
 
 # The same reasons with other counts, or another nearest miss, are not news that anybody waits for.
 NOTICE_EVERY_MS = 30_000
@@ -25,12 +24,6 @@ NOTICE_EVERY_MS = 30_000
 NOTICE_RETRY_MS = 2_000
 # People read these; the store need not keep a novel.
 MESSAGE_MAX = 400
-
-_NEXT_MOVER = {
-    Verdict.NEVER: Actor.USER.value,
-    Verdict.NOT_WITH_THIS_FLEET: Actor.OPERATOR.value,
-    Verdict.BLOCKED_BY: Actor.OPERATOR.value,
-}
 
 
 class _Said(msgspec.Struct):
@@ -54,8 +47,7 @@ class _Wish(msgspec.Struct, frozen=True):
 class Notices:
     """See the module's docstring. The scheduler says what is so and sends what is due."""
 
-    def __init__(self, identity: str) -> None:
-        self._identity = identity
+    def __init__(self) -> None:
         self._wishes: dict[Key, _Wish] = {}
         self._said: dict[Key, _Said] = {}
         self._sending: set[Key] = set()
@@ -82,10 +74,11 @@ class Notices:
             message=report.message[:MESSAGE_MAX],
             verdict=report.verdict.value,
             nearest_miss=_nearest(report)[:MESSAGE_MAX],
+            smallest_change=report.smallest_change[:MESSAGE_MAX],
             attempts=attempts,
             since=since or timestamp(now.wall_ms),
             next_wake=timestamp(wall_ms),
-            owner=_NEXT_MOVER.get(report.verdict, self._identity),
+            owner=report.next_mover,
         )
         if old is not None and _words(old) == _words(pending):
             self._wishes.pop(key, None)
@@ -169,4 +162,11 @@ def _gist(pending: Pending) -> tuple[object, ...]:
 
 def _words(pending: Pending) -> tuple[object, ...]:
     """All but counters and times, which would make every try a write."""
-    return pending.reasons, pending.message, pending.verdict, pending.nearest_miss, pending.owner
+    return (
+        pending.reasons,
+        pending.message,
+        pending.verdict,
+        pending.nearest_miss,
+        pending.smallest_change,
+        pending.owner,
+    )

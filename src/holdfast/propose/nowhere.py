@@ -15,6 +15,7 @@ from holdfast.model.refusal import Refusal
 from holdfast.observe.columns import Codes, Floats, Ints, Level
 from holdfast.propose import company as company_rules
 from holdfast.propose.alike import Alike
+from holdfast.propose.changes import a_node, change_at
 from holdfast.propose.filters import Filter
 from holdfast.propose.report import NO_NODES, Hope, Miss, Report, Verdict
 from holdfast.propose.site import Site
@@ -104,7 +105,11 @@ class _Search:
         rows = np.flatnonzero(self.code != NOBODY)
         if not len(rows):
             return Report(
-                {NO_NODES: 1}, "there are no nodes", Verdict.NOT_WITH_THIS_FLEET, (Hope.NODES,)
+                {NO_NODES: 1},
+                "there are no nodes",
+                Verdict.NOT_WITH_THIS_FLEET,
+                (Hope.NODES,),
+                smallest_change=a_node(self.alike.work),
             )
         counts = sorted(self._counts().items(), key=lambda entry: (-entry[1], entry[0]))
         counted = ", ".join(f"{count} {reason}" for reason, count in counts)
@@ -114,14 +119,18 @@ class _Search:
             hopes.append(Hope.ALLOWANCE)
         if self.company.any():
             hopes.append(Hope.COMPANY)
+        could_be = self._fits_in_time()
+        nearest, change = self._nearest(rows, could_be=could_be)
         return Report(
             dict(counts),
             f"none of {len(rows)} nodes can take it: {counted}",
-            Verdict.WAITING if self._fits_in_time() else Verdict.NOT_WITH_THIS_FLEET,
+            Verdict.WAITING if could_be else Verdict.NOT_WITH_THIS_FLEET,
             tuple(hopes),
-            self._nearest(rows),
+            nearest,
             try_soon=_SHUNNED in names,
             in_question=self.is_question,
+            nodes=len(rows),
+            smallest_change=change,
         )
 
     def _filter(self, place: int) -> Filter | None:
@@ -154,18 +163,24 @@ class _Search:
 
     # The nearest miss ----------------------------------------------------------------------------
 
-    def _nearest(self, rows: Ints) -> Miss:
-        """The node that passed most filters, and of those the one that lacks least."""
+    def _nearest(self, rows: Ints, *, could_be: bool) -> tuple[Miss, str]:
+        """The node that passed most filters, and of those the one that lacks least; and the change.
+
+        Among equals their lots decide: whoever learned of the nodes in another order says the same.
+        """
         furthest = int(self.place[rows].max())
         among = rows[self.place[rows] == furthest]
-        row = int(among[self._lack(among).argmin()])
+        lacks = self._lack(among)
+        among = among[lacks == lacks.min()]
+        row = int(among[self.view.columns.lot[among].argmin()])
         site = self.view.fleet.at(row)
         # A filter that users added has reasons of its own.
         reason = self.alike.standing.meanings[self.code[row]][1]
         refusal = self._words(furthest, site)
         if refusal is None:
-            return Miss(site.name, reason, "")
-        return Miss(site.name, reason or refusal.reason.value, refusal.message)
+            return Miss(site.name, reason, ""), ""
+        change = change_at(self.alike.work, site.name, refusal, site.settled, could_be=could_be)
+        return Miss(site.name, reason or refusal.reason.value, refusal.message), change
 
     def _words(self, place: int, site: Site) -> Refusal | None:
         """Why, as the rule itself says it of this node."""

@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.model.fit import Held
+from holdfast.model.lifecycle import Actor
 
 # The answer to a bind was lost, and reading showed that it has not happened (yet): it is sent
 # again. The condition of that name in other schedulers means the same.
@@ -37,6 +38,22 @@ class Verdict(StrEnum):
     WAITING = "Waiting"
     # Somebody has to act first: an operator's quota, a tenant that is suspended.
     BLOCKED_BY = "BlockedBy"
+
+
+_NEXT_MOVER = {
+    Verdict.NEVER: Actor.USER.value,
+    Verdict.NOT_WITH_THIS_FLEET: Actor.OPERATOR.value,
+    Verdict.BLOCKED_BY: Actor.OPERATOR.value,
+}
+
+
+def next_mover(verdict: Verdict) -> str:
+    """Who moves next, where nothing more is known than this.
+
+    Schedulers are not told apart: of several that run free any may be the next, and each would
+    write its own name over the others'.
+    """
+    return _NEXT_MOVER.get(verdict, Actor.SCHEDULER.value)
 
 
 class Hope(StrEnum):
@@ -66,7 +83,9 @@ class Report(msgspec.Struct, frozen=True):
     `reasons` counts the nodes that each reason ruled out, or is the one reason that is not about
     nodes. `try_soon` says that a node is only left alone for a moment: no event will tell when
     that is over. `in_question` says that a place is only assumed to be taken, by binds that are
-    not answered or not seen yet: in a moment there may be another answer.
+    not answered or not seen yet: in a moment there may be another answer. `nodes` is how many were
+    looked at, `smallest_change` what would let it fit, `owner` who moves next where that does not
+    follow from the verdict.
     """
 
     reasons: dict[str, int]
@@ -76,6 +95,13 @@ class Report(msgspec.Struct, frozen=True):
     nearest_miss: Miss | None = None
     try_soon: bool = False
     in_question: bool = False
+    nodes: int = 0
+    smallest_change: str = ""
+    owner: str = ""
+
+    @property
+    def next_mover(self) -> str:
+        return self.owner or next_mover(self.verdict)
 
 
 class Ranked(msgspec.Struct, frozen=True, gc=False):

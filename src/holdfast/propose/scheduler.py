@@ -30,13 +30,15 @@ from holdfast.propose.board import Board
 from holdfast.propose.choosing import salt_of
 from holdfast.propose.course import Course
 from holdfast.propose.decide import propose_run
+from holdfast.propose.dues import Dues
+from holdfast.propose.evidence import Evidence
 from holdfast.propose.filters import Filter
 from holdfast.propose.fleet import Fleet
 from holdfast.propose.notices import Notices
 from holdfast.propose.queue import PENDING_PER_TENANT_MAX, Entry, Lane, Queue
 from holdfast.propose.report import PENDING_CAP, Hope, Report, Verdict
 from holdfast.propose.scores import Scorer
-from holdfast.propose.view import PRIORITY_NAME, View, policy_in_force
+from holdfast.propose.view import PRIORITY_NAME, QUOTA_NAME, View, policy_in_force
 from holdfast.propose.waking import Waking
 
 # A step must not keep its shell waiting; what is left is decided in the next one.
@@ -97,8 +99,17 @@ class Scheduler:
         self.fleet, self.queue = Fleet(), Queue(rng)
         self.board = Board(filters, scorers)
         self._waking = Waking(self.queue, self.fleet, self.board, self.cache)
-        self.notices = Notices(self.identity)
-        self.binder = Binder(self.fleet, self.queue, self.notices, self.tenure, self.cache)
+        self.notices, self.dues = Notices(), Dues()
+        self.evidence = Evidence(self.identity, self.fleet)
+        self.binder = Binder(
+            self.fleet,
+            self.queue,
+            self.notices,
+            self.tenure,
+            self.cache,
+            self.dues,
+            self.evidence,
+        )
         # One slot is the lease's own: what is most needed must not wait for what is many.
         self._asks: Asks[_About] = Asks(COURSES_MAX + NOTICES_MAX + 1)
         self._notices_sent = 0
@@ -146,15 +157,19 @@ class Scheduler:
         self._resync(now)
         view = self._view(now)
         freed, self.binder.freed = self.binder.freed, {}
+        for tenant in self.binder.take_refunded():
+            self._waking.tenant_released(tenant)
         self._waking.after_news(view, freed, now)
         effects += self._decide(view, now)
         effects += self._publish(now)
+        effects += self.evidence.due(now.monotonic_ms)
         return [*effects, *self._wake(now)]
 
     def _view(self, now: Instant) -> View:
         cache = self.cache
         age_ms = cache.age_ms(now)
-        return View(self.fleet, cache, cache.revision, age_ms, self._policy, self._rules)
+        rules, dues = self._rules, self.dues
+        return View(self.fleet, cache, cache.revision, age_ms, self._policy, rules, dues)
 
     # Answers -------------------------------------------------------------------------------------
 
@@ -186,6 +201,8 @@ class Scheduler:
         self.binder.freed |= dict.fromkeys(freed)
         if freed and change.plural != "nodes":
             self._waking.tenant_released(change.object.namespace)
+        if change.plural in ("replicas", "reservations"):
+            self.dues.notice(change.before, change.after)
         if change.plural == "replicas":
             self._replica(change, now)
         elif change.plural == "schedulerpolicies":
@@ -194,7 +211,14 @@ class Scheduler:
                 self.queue.wake_all()
         elif change.plural in _ALLOWANCE and _spec(change.before) != _spec(change.after):
             self._rules += 1
+            if change.plural == "quotas":
+                self._limited(change.object.namespace)
             self.queue.wake_hoping(Hope.ALLOWANCE)
+
+    def _limited(self, tenant: str) -> None:
+        """A tenant's quota is another one."""
+        if self.dues.limit(tenant, self.cache.get("quotas", tenant, QUOTA_NAME)):
+            self.dues.recount(self.cache.all("replicas"), self.cache.all("reservations"))
 
     def _replica(self, change: Change, now: Instant) -> None:
         before, after = change.before, change.after
@@ -267,13 +291,20 @@ class Scheduler:
                 break
             if salt < 0:
                 salt = salt_of(self._rng)
+                self._open_round(view, salt, now)
             if run and run[0][0].sort != turn[0].sort:
                 effects += self._place(view, run, salt, now)
                 run = []
             run.append(turn)
         if run:
             effects += self._place(view, run, salt, now)
+        self.evidence.close()
         return effects
+
+    def _open_round(self, view: View, salt: int, now: Instant) -> None:
+        term = self.tenure.term
+        if term is not None:
+            self.evidence.open(view, term, salt, self.cache.seen, now)
 
     def _next_turn(self, now: Instant) -> _Turn | None:
         """The next one in the queue that still needs a place."""
@@ -298,6 +329,7 @@ class Scheduler:
             unreachable("nobody decides without a term")
         while run:
             decisions = propose_run(view, [it for _, it in run], now, salt, self.board)
+            self.evidence.decided(run, decisions, self._quota_state(view, run[0][1]))
             for (entry, replica), decision in zip(run, decisions, strict=False):
                 if isinstance(decision, Report):
                     self._wait(entry, replica, decision, now)
@@ -307,6 +339,13 @@ class Scheduler:
             # There may be fewer decisions than replicas: what was just assumed matters to the rest.
             run = run[len(decisions) :]
         return effects
+
+    @staticmethod
+    def _quota_state(view: View, replica: Replica) -> str:
+        if view.dues is None or not view.dues.is_counting:
+            return ""
+        of = view.capacity_class(replica.spec.template.priority_class)
+        return view.dues.state(replica.namespace, of)
 
     def _wait(self, entry: Entry, replica: Replica, report: Report, now: Instant) -> None:
         """There is no place now: wait for what could help, and let people know."""

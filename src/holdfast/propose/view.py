@@ -21,6 +21,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.ledger import Gate
 from holdfast.model.refusal import Refusal
 from holdfast.observe.columns import Codes, Columns
+from holdfast.propose.dues import Dues
 from holdfast.propose.fleet import Fleet
 from holdfast.propose.site import Site
 
@@ -67,7 +68,7 @@ class View(msgspec.Struct, frozen=True):
     """See the module's docstring. `policy` is the revision that decides, if there is one.
 
     `rules` grows when tenants, regions, quotas or priority classes change: what was found by them
-    before that is worth nothing.
+    before that is worth nothing. `dues` is what tenants use of their quotas.
     """
 
     fleet: Fleet
@@ -76,6 +77,7 @@ class View(msgspec.Struct, frozen=True):
     age_ms: int = 0
     policy: SchedulerPolicy | None = None
     rules: int = 0
+    dues: Dues | None = None
 
     @property
     def columns(self) -> Columns:
@@ -103,8 +105,14 @@ class View(msgspec.Struct, frozen=True):
 
     def capacity_class(self, priority_class: str) -> CapacityClass:
         """Whether work of this class is charged as committed or as reclaimable capacity."""
-        found = self.priority_class(priority_class)
-        return found.spec.capacity_class if found is not None else CapacityClass.HARD
+        return capacity_class(self.objects, priority_class)
+
+
+def capacity_class(objects: Objects, priority_class: str) -> CapacityClass:
+    """The same, wherever objects are looked up."""
+    name = priority_class or PRIORITY_NAME
+    found: PriorityClass | None = objects.get("priorityclasses", "", name)
+    return found.spec.capacity_class if found is not None else CapacityClass.HARD
 
 
 class Candidate(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ class Desk:
     """Notices with what they would send."""
 
     def __init__(self) -> None:
-        self.notices = Notices("system:scheduler:one")
+        self.notices = Notices()
 
     def say(self, report: Report, ms: int, seen: Replica | None = None) -> None:
         self.notices.say(seen or replica(), report, 3, ms + 60_000, at(ms))
@@ -65,7 +65,7 @@ def test_the_first_reason_is_published_at_once_with_all_that_people_ask_for() ->
     assert pending.reasons == {"NodeFull": 1}
     assert (pending.message, pending.verdict) == ("1 nodes", "Waiting")
     assert pending.nearest_miss == "node n: no room"
-    assert (pending.attempts, pending.owner) == (3, "system:scheduler:one")
+    assert (pending.attempts, pending.owner) == (3, "scheduler")
     assert pending.since == timestamp(START_WALL_MS + 100)
     assert pending.next_wake == timestamp(START_WALL_MS + 60_100)
     assert desk.notices.next_ms is None

@@ -1,0 +1,206 @@
+"""What tenants use of their quotas, as far as this scheduler sees, with its own binds on their way.
+
+The ledger itself is the commit's own. This picture of it is put together from the bindings of
+replicas, the open claims of reservations and what is assumed, and asked with the very function that
+the commit asks, before anything is sent: work beyond the free quota waits here instead of being
+refused there again and again. A wrong yes costs one refused bind; a wrong no lasts until the news
+that mend it, which also wake those that wait.
+
+Counting begins with the first quota that limits anything: a plane without quotas pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.model.allowance import ceiling, quota_refusal
+from holdfast.model.kinds.quota import CapacityClass, Quota
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation, ReservationPhase
+from holdfast.model.ledger import Amounts, QuotaLedger, TenantLimits, TenantUse, limits_of
+from holdfast.model.lifecycle import CHARGED
+from holdfast.model.quantity import render
+from holdfast.model.refusal import Refusal
+
+_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+_NO_LIMITS = TenantLimits()
+
+
+class Due(msgspec.Struct, frozen=True, gc=False):
+    """What somebody is charged; `is_assumed` says that it is not seen yet."""
+
+    tenant: str
+    of: CapacityClass
+    amounts: Amounts
+    is_assumed: bool = False
+
+
+class Dues:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, TenantLimits] = {}
+        self._cohorts: dict[str, str] = {}
+        self._dues: dict[str, Due] = {}
+        self._used: dict[tuple[str, CapacityClass], dict[str, int]] = {}
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether any tenant is limited in anything."""
+        return bool(self._limits)
+
+    # What is told --------------------------------------------------------------------------------
+
+    def limit(self, tenant: str, quota: Quota | None) -> bool:
+        """The tenant's quota is this now. Whether everything has to be told again from the start.
+
+        A tenant whose quota names nothing is not limited.
+        """
+        was_counting = self.is_counting
+        limits = limits_of(quota) if quota is not None else _NO_LIMITS
+        if quota is None or limits == _NO_LIMITS:
+            self._limits.pop(tenant, None)
+            self._cohorts.pop(tenant, None)
+        else:
+            self._limits[tenant] = limits
+            self._cohorts[tenant] = quota.spec.cohort
+        if not self.is_counting:
+            self._dues.clear()
+            self._used.clear()
+        return self.is_counting and not was_counting
+
+    def recount(self, replicas: Iterable[Any], reservations: Iterable[Any]) -> None:
+        """Begin anew with all of these."""
+        for each in (*replicas, *reservations):
+            self.notice(None, each)
+
+    def notice(self, before: Any, after: Any) -> None:
+        """A replica or a reservation is different."""
+        if not self._limits:
+            return
+        if isinstance(after, Reservation) or isinstance(before, Reservation):
+            old, new = _of_reservation(before), _of_reservation(after)
+            for owner in old.keys() - new.keys():
+                self._put(owner, None)
+            for owner, due in new.items():
+                self._put(owner, due)
+            return
+        if isinstance(after, Replica):
+            found = _of_replica(after)
+            mine = self._dues.get(after.metadata.uid)
+            if found is None and mine is not None and mine.is_assumed:
+                # That it stands where it stood says nothing: the cache may be behind.
+                return
+            self._put(after.metadata.uid, found)
+        elif isinstance(before, Replica):
+            self._put(before.metadata.uid, None)
+
+    def assume(self, uid: str, tenant: str, of: CapacityClass, amounts: Amounts) -> None:
+        """Count a bind of ours that is on its way."""
+        if self._limits:
+            self._put(uid, Due(tenant, of, amounts, is_assumed=True))
+
+    def unassume(self, uid: str) -> str | None:
+        """Count it no longer, unless it was seen meanwhile; the tenant that may have more by it."""
+        due = self._dues.get(uid)
+        if due is None or not due.is_assumed:
+            return None
+        self._put(uid, None)
+        return due.tenant
+
+    def _put(self, owner: str, due: Due | None) -> None:
+        old = self._dues.get(owner)
+        if old == due:
+            return
+        if old is not None:
+            self._add(old, -1)
+            del self._dues[owner]
+        if due is not None:
+            self._add(due, 1)
+            self._dues[owner] = due
+
+    def _add(self, due: Due, sign: int) -> None:
+        used = self._used.setdefault((due.tenant, due.of), {})
+        for resource, units in due.amounts.items():
+            used[resource] = used.get(resource, 0) + sign * units
+
+    # What is asked -------------------------------------------------------------------------------
+
+    def room(
+        self, tenant: str, of: CapacityClass, amounts: Amounts, most: int
+    ) -> tuple[int, Refusal | None]:
+        """How many times this may be had, up to so many; where it is none, what refuses it."""
+        if tenant not in self._limits:
+            return most, None
+        ledger = self._ledger(tenant)
+
+        def refusal(times: int) -> Refusal | None:
+            asked = {resource: times * units for resource, units in amounts.items()}
+            return quota_refusal(ledger, tenant, of, asked)
+
+        if refusal(most) is None:
+            return most, None
+        # More of the same is never allowed where less is not, so that halving finds the most.
+        allowed, refused = 0, most
+        while refused - allowed > 1:
+            middle = (allowed + refused) // 2
+            if refusal(middle) is None:
+                allowed = middle
+            else:
+                refused = middle
+        return allowed, refusal(1) if not allowed else None
+
+    def state(self, tenant: str, of: CapacityClass) -> str:
+        """What is used of what, for people; nothing where nothing is limited."""
+        limits = self._limits.get(tenant)
+        if limits is None:
+            return ""
+        named = limits.reclaimable if of is CapacityClass.RECLAIMABLE else limits.hard
+        used = self._used.get((tenant, of), {})
+        parts = []
+        for resource in sorted(named):
+            most = ceiling(limits, of, resource) or 0
+            have = render(resource, used.get(resource, 0))
+            parts.append(f"{resource} {have} of {render(resource, most)}")
+        return f"{of.value}: {', '.join(parts)}" if parts else ""
+
+    def _ledger(self, tenant: str) -> QuotaLedger:
+        """The ledger of the tenant's cohort, as this picture has it."""
+        cohort = self._cohorts[tenant]
+        tenants = [tenant]
+        if cohort:
+            tenants = [name for name, other in self._cohorts.items() if other == cohort]
+        hard, reclaimable = CapacityClass.HARD, CapacityClass.RECLAIMABLE
+        used = {
+            name: TenantUse(
+                hard=self._used.get((name, hard), {}),
+                reclaimable=self._used.get((name, reclaimable), {}),
+            )
+            for name in tenants
+        }
+        return QuotaLedger(limits={name: self._limits[name] for name in tenants}, used=used)
+
+
+def _of_replica(replica: Replica) -> Due | None:
+    binding = replica.status.binding
+    if binding is None or replica.status.state not in CHARGED:
+        return None
+    of = CapacityClass(binding.capacity_class) if binding.capacity_class else CapacityClass.HARD
+    return Due(replica.metadata.namespace, of, binding.charge)
+
+
+def _of_reservation(reservation: Any) -> dict[str, Due]:
+    """The open claims that are charged to the tenant, each by a name of its own."""
+    if not isinstance(reservation, Reservation) or reservation.status.phase not in _ACTIVE:
+        return {}
+    spec, uid = reservation.spec, reservation.metadata.uid
+    if not spec.quota:
+        return {}
+    return {
+        f"{uid}/{index}": Due(reservation.namespace, spec.capacity_class, claim.charge)
+        for index, claim in enumerate(reservation.status.claims)
+        if not claim.consumed
+    }
