@@ -7,31 +7,29 @@ github.com/hkust-adsl/kubernetes-scheduler-simulator. The files are not part of 
 HOLDFAST_BENCH_DATA names a directory with a folder `openb` that holds them.
 
 Every pod is tried once, in the published order, and dropped if it fits nowhere; nothing leaves or
-moves. At arrived load k % of all GPUs, allocation is what the pods that were placed hold. All
-policies run through `holdfast.propose.gpu`, so that FGD's and BestFit's curves beside the published
-ones check the columns and the costs that the default is made of.
+moves. At arrived load k % of all GPUs, allocation is what the pods that were placed hold. Nodes and
+pods are those of the trace, but every decision is the scheduler's: the fleet's columns, its filters
+and its scorers, with the placement assumed. FGD and BestFit are scorers beside its own, with the
+trace's order of nodes among equals, so that their curves beside the published ones check the way.
 
-What each knows: FGD is given the frequent kinds of pods (95 % of them), the default all kinds;
-`online` is the default without being told, learning from the pods that came so far. None looks
-ahead, and none moves or stops anything.
+What each knows: FGD is given the frequent kinds of pods (95 % of them); `default` is the scheduler
+with its usual weights and a policy that says what to expect, and `online` without any policy, so
+that it learns from the pods that came so far. Both draw lots among equal nodes. None looks ahead,
+and none moves or stops anything.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import numpy as np
-
 from bench.harness import figure
 from bench.openb_lists import PodList, curves, published, variations
-from holdfast.propose.gpu import TYPICAL_MAX, BestFit, Columns, Fgd, Packer, typical_mix
+from bench.openb_play import Run, Way, play
+from holdfast.propose.gpu import TYPICAL_MAX, BestFit, Fgd, typical_mix
 
 # Another seed makes other lists by the same recipes.
 VARIATION_SEED = 1
@@ -42,52 +40,21 @@ RATE_MIN = 2_000
 FGD_COVER = 0.95
 
 
-@dataclass
-class Run:
-    """One list through one policy."""
-
-    alloc: dict[int, float] = field(default_factory=dict)
-    decisions_per_s: float = 0.0
+def bestfit(pods: PodList) -> Way:
+    return Way(scorer=lambda columns, mix: BestFit(columns))
 
 
-def bestfit(columns: Columns, pods: PodList) -> Packer:
-    return Packer(columns, policy=BestFit(columns), order=np.array(pods.node_rank))
+def fgd(pods: PodList) -> Way:
+    return Way(scorer=Fgd, mix=typical_mix(Counter(pods.pods), cover=FGD_COVER))
 
 
-def fgd(columns: Columns, pods: PodList) -> Packer:
-    mix = typical_mix(Counter(pods.pods), cover=FGD_COVER)
-    return Packer(columns, policy=Fgd(columns, mix), order=np.array(pods.node_rank))
+def default(pods: PodList) -> Way:
+    gpu = Counter(pod for pod in pods.pods if pod.devices)
+    return Way(mix=typical_mix(gpu, most=TYPICAL_MAX))
 
 
-def default(columns: Columns, pods: PodList) -> Packer:
-    mix = typical_mix(Counter(pod for pod in pods.pods if pod.devices), most=TYPICAL_MAX)
-    return Packer(columns, mix=mix, order=np.array(pods.node_rank))
-
-
-def online(columns: Columns, pods: PodList) -> Packer:
-    return Packer(columns, order=np.array(pods.node_rank))
-
-
-def play(pods: PodList, policy: Callable[[Columns, PodList], Packer]) -> Run:
-    """Let all pods arrive; buckets and rounding are those of the published curves."""
-    columns = Columns(pods.nodes)
-    packer = policy(columns, pods)
-    gpus = columns.total_milli // 1000
-    buckets: dict[int, list[float]] = {}
-    arrived = used = 0
-    spent_s = 0.0
-    for index in pods.order:
-        demand = pods.pods[index]
-        # Time on the CPU: others who use this machine are no cost of a decision.
-        began = time.process_time()
-        packer.see(demand)
-        choice = packer.place(demand)
-        spent_s += time.process_time() - began
-        arrived += demand.gpu_milli
-        used += demand.gpu_milli if choice is not None else 0
-        buckets.setdefault(round(arrived / gpus / 10), []).append(round(used / gpus / 10, 2))
-    alloc = {bucket: mean(values) for bucket, values in buckets.items()}
-    return Run(alloc, len(pods.order) / spent_s)
+def online(pods: PodList) -> Way:
+    return Way()
 
 
 def _curve_error(runs: dict[str, Run], known: dict[str, list[float]]) -> float:
@@ -163,7 +130,7 @@ def _print_ours(name: str, knows: str, runs: dict[str, Run], peers: dict[str, Ru
 def _print_variations(folder: Path) -> None:
     """One line for each list as soon as it is played: all of them take several minutes."""
     for pods in variations(folder, VARIATION_SEED):
-        peer, *ours = (play(pods, policy) for policy in (fgd, default, online))
+        peer, *ours = (play(pods, policy(pods)) for policy in (fgd, default, online))
         gains: dict[str, Any] = {
             f"{who}_{bucket}": round(run.alloc[bucket] - peer.alloc[bucket], 3)
             for who, run in zip(("default", "online"), ours, strict=True)
@@ -191,7 +158,7 @@ def main() -> None:
         )
     lists = published(folder)
     runs = {
-        policy.__name__: {pods.name: play(pods, policy) for pods in lists}
+        policy.__name__: {pods.name: play(pods, policy(pods)) for pods in lists}
         for policy in (bestfit, fgd, default, online)
     }
     _print_known("bestfit", runs["bestfit"], curves(folder, "05-BestFit"))

@@ -15,10 +15,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.propose.gpu import Demand, GpuNode
+from holdfast.propose.gpu import Demand
 
 # The published runs go on until this much of the fleet's GPUs has been asked for.
 LOAD_MAX = 1.31
+
+
+@dataclass(frozen=True)
+class TraceNode:
+    """A node of the trace, when nothing runs there; memory in MiB, like that of pods."""
+
+    cpu_milli: int
+    memory: int
+    devices: int
+    model: str
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class PodList:
     """Nodes, all pods (what a given mix is counted from), and the order in which they arrive."""
 
     name: str
-    nodes: list[GpuNode]
+    nodes: list[TraceNode]
     pods: list[Demand]
     order: list[int]
     # Of nodes with equal scores the one with the smallest rank is taken.
@@ -83,11 +93,11 @@ def variations(folder: Path, seed: int) -> Iterator[PodList]:
     yield _shuffled("one_model", [node for node in nodes if node.model == "G2"][:200], pods, rng)
 
 
-def _nodes(folder: Path) -> list[GpuNode]:
+def _nodes(folder: Path) -> list[TraceNode]:
     with (folder / "openb_node_list_gpu_node.csv").open(encoding="utf-8") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: row["sn"])
     return [
-        GpuNode(int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
+        TraceNode(int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
         for row in rows
     ]
 
@@ -107,7 +117,7 @@ def _pods(folder: Path) -> list[Demand]:
     ]
 
 
-def _shuffled(name: str, nodes: list[GpuNode], pods: list[Demand], rng: random.Random) -> PodList:
+def _shuffled(name: str, nodes: list[TraceNode], pods: list[Demand], rng: random.Random) -> PodList:
     """All pods in a random order, then random ones of them again, until the load is reached."""
     wanted = LOAD_MAX * 1000 * sum(node.devices for node in nodes)
     order = rng.sample(range(len(pods)), len(pods))

@@ -90,7 +90,7 @@ KINDS: tuple[Kind, ...] = (
         "schedulerpolicies",
         namespaced=False,
         short_names=("sp",),
-        immutable=("spec.filters", "spec.weights", "spec.fallback"),
+        immutable=("spec.filters", "spec.weights", "spec.demands", "spec.fallback"),
     ),
     Kind(
         Grant,

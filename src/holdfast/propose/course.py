@@ -110,8 +110,8 @@ def bind_of(identity: str, replica: Replica, proposal: Proposal, term: Term) -> 
     """The request that a proposal amounts to.
 
     Its id follows from who means to do what with which replica at which point of its life, so that
-    a later life of this scheduler means the same by it. The choice of devices is left to the
-    commit, which knows the owners of all of them.
+    a later life of this scheduler means the same by it. Should that one choose other devices, the
+    commit says that the id was used, and reading tells what came of it.
     """
     uid, number = replica.metadata.uid, replica.status.transition_number
     return Bind(
@@ -120,6 +120,7 @@ def bind_of(identity: str, replica: Replica, proposal: Proposal, term: Term) -> 
         proposal.node_uid,
         term,
         operation=f"{identity}/{uid}/{number}/bind-{proposal.node}",
+        devices=proposal.held.devices or None,
         policy=proposal.policy,
         snapshot_revision=proposal.snapshot_revision,
         snapshot_age_ms=proposal.snapshot_age_ms,

@@ -7,7 +7,7 @@ the node itself asks everything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from holdfast.model.errors import invariant
 from holdfast.observe.columns import Bools, Codes, Columns, Floats, Ints, Level, Rows
 from holdfast.propose.filters import Filter
 from holdfast.propose.scores import Scorer
+from holdfast.propose.scores.packs import Packs
 from holdfast.propose.view import View, Work
 
 # A row that is no node's.
@@ -86,6 +87,9 @@ class Standing:
         }
         self.tally: Ints = np.zeros(256, np.int64)
         self._node_at = self._load_at = -1
+        # The scorers that rank all nodes together, and as of when they did.
+        self._packers = [(scorer, weight) for scorer, weight in self.scorers if scorer.packs]
+        self._packed: Hashable = None
 
     # Looking again -------------------------------------------------------------------------------
 
@@ -105,17 +109,16 @@ class Standing:
             nodes = None
         if nodes is None or loads is None:
             self._everything(view)
-            return
-        changed = len(nodes) + len(loads)
-        if not changed:
-            return
-        if changed > CHANGED_FEW and changed > columns.count * CHANGED_SHARE_MAX:
-            self._everything(view)
-            return
-        if len(nodes):
-            self._look_at_nodes(view, _once(nodes, columns))
-            loads = np.concatenate([nodes, loads])
-        self._look_at_loads(view, _once(loads, columns))
+        elif changed := len(nodes) + len(loads):
+            if changed > CHANGED_FEW and changed > columns.count * CHANGED_SHARE_MAX:
+                self._everything(view)
+            else:
+                if len(nodes):
+                    self._look_at_nodes(view, _once(nodes, columns))
+                    loads = np.concatenate([nodes, loads])
+                self._look_at_loads(view, _once(loads, columns))
+        if self._packers:
+            self._repack(view)
 
     def _everything(self, view: View) -> None:
         rows = view.columns.all
@@ -130,7 +133,7 @@ class Standing:
         after = np.zeros(len(live), np.uint8)
         self._after[rows] = self._judged(view, rows, after, self._end_load, len(self.filters))
         for scorer, _ in self.scorers:
-            if not scorer.by_load:
+            if not scorer.by_load and scorer.packs is None:
                 self.parts[scorer.name][rows] = scorer.score(self.work, view, rows, 0)
 
     def _look_at_loads(self, view: View, rows: Rows) -> None:
@@ -158,6 +161,25 @@ class Standing:
         self.code[rows] = code
         self.sums[rows] = sums
 
+    def _repack(self, view: View) -> None:
+        """Ask those who rank all nodes together, if they would say something else than last time.
+
+        A placement anywhere may change their mind about every node, so all sums are made anew.
+        """
+        packs = [scorer.packs for scorer, _ in self._packers if scorer.packs is not None]
+        stamp = self.version, *(each.stamp(self.work, view) for each in packs)
+        if stamp == self._packed:
+            return
+        self._packed = stamp
+        rows = view.columns.all
+        for scorer, _ in self._packers:
+            self.parts[scorer.name][rows] = scorer.score(self.work, view, rows, 0)
+        sums = np.zeros(view.columns.count, np.float64)
+        for scorer, weight in self.scorers:
+            sums += weight * self.parts[scorer.name][rows]
+        sums[self.code[rows] != 0] = -np.inf
+        self.sums[rows] = sums
+
     def _judged(self, view: View, rows: Rows, code: Codes, begin: int, end: int) -> Codes:
         """The code with what these filters say, each where the earlier ones let the node pass."""
         for place in range(begin, end):
@@ -177,6 +199,17 @@ class Standing:
     @property
     def nodes(self) -> int:
         return int(self.tally.sum() - self.tally[NOBODY])
+
+    @property
+    def packer(self) -> Packs | None:
+        """Who chooses devices: the one with the most weight of those that pack them."""
+        heaviest = max(self._packers, key=lambda each: each[1], default=None)
+        return heaviest[0].packs if heaviest is not None else None
+
+    def stirs(self, view: View, row: int) -> bool:
+        """Whether a placement on this row may change the scores of other rows."""
+        packs = [scorer.packs for scorer, _ in self._packers if scorer.packs is not None]
+        return any(each.stirs(self.work, view, row) for each in packs)
 
     def takes_work(self, columns: Columns) -> Bools:
         """Where only the load, or company, could be in the way."""

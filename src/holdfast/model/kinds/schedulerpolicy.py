@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from holdfast.model.kinds.template import DeviceRequest, Resources
 from holdfast.model.meta import Condition, Object, Part, Revision, Seconds
 
 ScoreWeight = Annotated[int, Meta(ge=0, le=100)]
@@ -36,11 +37,25 @@ class PolicyScope(Part, frozen=True):
     percent: Annotated[int, Meta(ge=0, le=100)] = 5
 
 
+class ExpectedDemand(Part, frozen=True):
+    """Work with devices that is expected, so that what it will need is spared for it.
+
+    weight: how often it comes, compared with the others of the list.
+    resources: what one replica of it asks for.
+    devices: its devices.
+    """
+
+    weight: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    resources: Resources = Resources()
+    devices: tuple[DeviceRequest, ...] = ()
+
+
 class SchedulerPolicySpec(Part, frozen=True):
-    """The revision. Filters and weights never change once it exists; its stage does.
+    """The revision. Filters, weights and demands never change once it exists; its stage does.
 
     filters: filters to apply besides the hard rules, by name.
     weights: how much each scorer counts.
+    demands: what work with devices is expected; where empty, it is learnt from what came so far.
     stage: how much of the work it decides for.
     scope: for which part, while it is a canary.
     fallback: the policy to go back to.
@@ -49,6 +64,7 @@ class SchedulerPolicySpec(Part, frozen=True):
 
     filters: tuple[str, ...] = ()
     weights: dict[str, ScoreWeight] = {}
+    demands: tuple[ExpectedDemand, ...] = ()
     stage: PolicyStage = PolicyStage.INACTIVE
     scope: PolicyScope = PolicyScope()
     fallback: str = ""

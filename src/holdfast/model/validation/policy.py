@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from holdfast.model.kinds.commitment import Commitment
-from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
-from holdfast.model.validation import names, text
+from holdfast.model.kinds.schedulerpolicy import ExpectedDemand, PolicyStage, SchedulerPolicy
+from holdfast.model.quantity import Resource
+from holdfast.model.validation import amounts, names, text
 from holdfast.model.validation.findings import Place
+from holdfast.model.validation.template import devices
 
 FILTERS_MAX = 64
 SCOPE_MAX = 1024
 REGIONS_MAX = 64
+# A scheduler tells as many kinds of work with devices apart.
+DEMANDS_MAX = 96
 
 
 def scheduler_policy(obj: SchedulerPolicy, at: Place) -> None:
@@ -20,6 +24,9 @@ def scheduler_policy(obj: SchedulerPolicy, at: Place) -> None:
         for scorer in spec.weights:
             if not names.is_name(scorer):
                 at["weights"].entry(scorer).wrong(scorer, f"the key {names.NAME_RULE}")
+    if names.at_most(at["demands"], spec.demands, DEMANDS_MAX):
+        for index, demand in enumerate(spec.demands):
+            _demand(at["demands"][index], demand)
     names.names(at["scope"]["tenants"], spec.scope.tenants, SCOPE_MAX)
     names.names(at["scope"]["regions"], spec.scope.regions, SCOPE_MAX)
     scope = spec.scope
@@ -31,6 +38,15 @@ def scheduler_policy(obj: SchedulerPolicy, at: Place) -> None:
     names.optional_name(at["fallback"], spec.fallback)
     if spec.fallback and spec.fallback == obj.name:
         at["fallback"].wrong(spec.fallback, "must be another policy")
+
+
+def _demand(at: Place, of: ExpectedDemand) -> None:
+    for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
+        amount = getattr(of.resources, resource.value)
+        amounts.demanded(at["resources"][resource.value], resource, amount)
+    if not of.devices:
+        at["devices"].wrong(None, "must have at least one item: other work spares nothing")
+    devices(at["devices"], of.devices)
 
 
 def commitment(obj: Commitment, at: Place) -> None:

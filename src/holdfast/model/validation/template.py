@@ -73,7 +73,7 @@ def _judge(at: Place, of: Template) -> None:
     _files(at["files"], of.files)
     _ports(at["ports"], of.ports)
     _resources(at, of)
-    _devices(at["devices"], of.devices)
+    devices(at["devices"], of.devices)
     placement(at["placement"], of.placement)
     names.optional_name(at["priorityClass"], of.priority_class)
     _probes(at["probes"], of)
@@ -185,10 +185,11 @@ def _amount(at: Place, of: Resources, resource: Resource) -> int | None:
     return amounts.demanded(at[resource.value], resource, getattr(of, resource.value))
 
 
-def _devices(at: Place, devices: tuple[DeviceRequest, ...]) -> None:
-    if not names.at_most(at, devices, DEVICES_MAX):
+def devices(at: Place, items: tuple[DeviceRequest, ...]) -> None:
+    """Devices that one replica asks for."""
+    if not names.at_most(at, items, DEVICES_MAX):
         return
-    for index, device in enumerate(devices):
+    for index, device in enumerate(items):
         _device(at[index], device)
 
 

@@ -33,7 +33,7 @@ def device_codes(
         busy |= (suitable & (free >= request.milli)).sum(axis=1) < request.count
     open_ = codes == 0
     codes[open_ & lacking] = missing
-    if _is_counted(requests):
+    if is_counted(requests):
         codes[open_ & busy & ~lacking] = taken
         return
     numbers = np.arange(view.columns.count)[rows]
@@ -61,7 +61,7 @@ def _suiting(request: DeviceDemand, view: View) -> Bools:
     return np.array([slot is not None and suits(slot, request) for slot in types], np.bool_)
 
 
-def _is_counted(requests: tuple[DeviceDemand, ...]) -> bool:
+def is_counted(requests: tuple[DeviceDemand, ...]) -> bool:
     """Whether counting decides: no two requests could want the same device."""
     classes = {request.device_class for request in requests}
     return len(classes) == len(requests) and not any(r.same_numa for r in requests)

@@ -1,39 +1,34 @@
 """GPU packing: which node, and which of its devices, a replica should take.
 
-The snapshot keeps one `Columns` of the nodes that have devices, tells it of every placement
-(`take`) and release (`give_back`), and makes a new one when a node comes or goes. For a replica:
-
-    packer = Packer(columns, learned=learned)  # or Packer(columns, mix=typical_mix(counts))
-    packer.see(demand)                         # once for each replica that arrives
-    ranking = packer.rank(demand)              # by row: 0..100, UNFIT where it does not fit
-    devices = packer.devices(demand, row, ranking)
-
-`rank` is a score like any other in `propose/scores`: it may be weighed against others and carries
-no hard rule; whether a device is still free the commit says. Nothing here reads a clock, draws a
-number or does anything but compute. docs/gpu-packing.md says why it scores as it does.
+The fleet has a pool for each class of devices; `propose/scores/fragmentation.py` asks them for a
+score of each node, and for the devices of the node that was chosen. A way of packing is a
+`Policy`: it ranks the rows of some `Columns` for a demand, knowing the mix of what is asked for
+typically. The score may be weighed against others and carries no hard rule; whether a device is
+still free the commit says. Nothing here reads a clock, draws a number or does anything but compute.
+docs/gpu-packing.md says why it scores as it does.
 """
 
 from __future__ import annotations
 
 from holdfast.propose.gpu.columns import Columns, Demand, GpuNode
 from holdfast.propose.gpu.mix import TYPICAL_MAX, LearnedMix, Mix, Typical, typical_mix
-from holdfast.propose.gpu.packer import Choice, Packer
 from holdfast.propose.gpu.policies import SCORE_MAX, UNFIT, BestFit, Fgd, Policy, Ranking, Sparing
+from holdfast.propose.gpu.pools import Pool, Pools
 
 __all__ = [
     "SCORE_MAX",
     "TYPICAL_MAX",
     "UNFIT",
     "BestFit",
-    "Choice",
     "Columns",
     "Demand",
     "Fgd",
     "GpuNode",
     "LearnedMix",
     "Mix",
-    "Packer",
     "Policy",
+    "Pool",
+    "Pools",
     "Ranking",
     "Sparing",
     "Typical",

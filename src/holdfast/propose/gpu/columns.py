@@ -1,8 +1,9 @@
-"""The GPU nodes as columns: what is left of each, and whether a demand fits.
+"""The nodes with devices of one class as columns: what is left of each, and whether a demand fits.
 
-The scheduler's snapshot fills one of these and tells it of every placement and release; the other
-files of this room only read it. Rows are nodes in the snapshot's own order. Devices are shared by
-thousandths: a fraction lives on one device, whole devices are taken idle and lowest number first.
+`pools.py` fills one of these from the scheduler's picture of the fleet and states a row anew when
+something on its node was taken or given back; the other files of this room only read it. Devices
+are shared by thousandths: a fraction lives on one device, whole devices are taken idle and in the
+order of their names.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.errors import invariant
+from holdfast.model.fit import DeviceDemand, suits
+from holdfast.model.ledger import DeviceSlot
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -23,20 +26,28 @@ Bools = npt.NDArray[np.bool_]
 WHOLE_MILLI = 1000
 # No machine has more; a row of the device column is as wide as the widest node.
 DEVICES_MAX = 64
+# Different wishes as to models and memory of which it is kept what suits them.
+SUITING_MAX = 1024
 
 
 class Demand(msgspec.Struct, frozen=True, order=True):
-    """What one replica asks of a GPU node; `models` empty means any model."""
+    """What one replica asks of such a node; `models` empty means any model."""
 
     cpu_milli: int
     device_milli: int = 0
     devices: int = 0
     models: tuple[str, ...] = ()
     memory: int = 0
+    device_memory: int = 0
 
     @property
     def is_fraction(self) -> bool:
         return self.devices == 1 and self.device_milli < WHOLE_MILLI
+
+    @property
+    def is_picky(self) -> bool:
+        """Whether some devices of the class do not do."""
+        return bool(self.models or self.device_memory)
 
     @property
     def gpu_milli(self) -> int:
@@ -56,80 +67,123 @@ class Demand(msgspec.Struct, frozen=True, order=True):
 
 
 class GpuNode(msgspec.Struct, frozen=True):
-    """A node as it is when nothing runs there."""
+    """A node as it is now: what is free of it, and what its devices are, in the same order.
+
+    `kinds` are numbers of the types that the columns are given; 0 is no device.
+    """
 
     cpu_milli: int
     memory: int
-    devices: int
-    model: str
+    free_milli: tuple[int, ...] = ()
+    kinds: tuple[int, ...] = ()
+
+    @property
+    def build(self) -> tuple[int, ...]:
+        """Which types of devices it has, however many of each."""
+        return tuple(sorted(set(self.kinds)))
+
+
+NOBODY = GpuNode(0, 0)
 
 
 class Columns:
-    """What is free, by row. `changed_at[row]` is the tick of that row's last change."""
+    """What is free, by row. `changed_at[row]` is the tick of that row's last change.
 
-    def __init__(self, nodes: Sequence[GpuNode]) -> None:
-        widest = max((node.devices for node in nodes), default=0)
+    Which builds there are is fixed when this is made: a node of another one, or with more devices
+    than all others, needs new columns. Rows to spare are for nodes to come.
+    """
+
+    def __init__(
+        self, nodes: Sequence[GpuNode], types: Sequence[DeviceSlot | None], *, spare: int = 0
+    ) -> None:
+        widest = max((len(node.kinds) for node in nodes), default=0)
         if widest > DEVICES_MAX:
             raise ValueError(f"a node has {widest} devices, and {DEVICES_MAX} is the limit")
-        self.rows = len(nodes)
-        self.models = tuple(sorted({node.model for node in nodes}))
-        numbers = {model: number for number, model in enumerate(self.models)}
-        self.model: Ints = np.array([numbers[node.model] for node in nodes], np.int64)
-        self.cpu: Ints = np.array([node.cpu_milli for node in nodes], np.int64)
-        self.memory: Ints = np.array([node.memory for node in nodes], np.int64)
+        self.rows = len(nodes) + spare
+        self._types = tuple(types)
+        found = dict.fromkeys([NOBODY.build, *(node.build for node in nodes)])
+        self._builds = {build: number for number, build in enumerate(found)}
+        self._kind: Ints = np.zeros((self.rows, widest), np.int64)
+        self.build: Ints = np.zeros(self.rows, np.int64)
+        self.cpu: Ints = np.zeros(self.rows, np.int64)
+        self.memory: Ints = np.zeros(self.rows, np.int64)
         # A device that a node does not have is one with nothing free: no demand fits there.
-        has = [[place < node.devices for place in range(widest)] for node in nodes]
-        flags = np.array(has, np.int64).reshape(self.rows, widest)
-        self.devices: Ints = flags * WHOLE_MILLI
-        self.total_milli = int(self.devices.sum())
+        self.devices: Ints = np.zeros((self.rows, widest), np.int64)
         # Equal devices of a node are equal choices, and only the first of them is looked at.
         self.is_first: Bools = np.zeros((self.rows, widest), np.bool_)
-        for row in range(self.rows):
-            self._note_firsts(row)
         self.tick = 1
         self.changed_at: Ints = np.full(self.rows, self.tick, np.int64)
+        self._suiting: dict[tuple[tuple[str, ...], int], Bools] = {}
+        for row, node in enumerate(nodes):
+            self.place(row, node)
 
-    def allowed(self, models: tuple[str, ...]) -> Bools:
-        """Per model number, whether a demand that names these models may go there."""
-        return np.array([not models or model in models for model in self.models], np.bool_)
+    def has_room_for(self, node: GpuNode) -> bool:
+        """Whether a spare row could be this node."""
+        return node.build in self._builds and len(node.kinds) <= self._kind.shape[1]
+
+    def place(self, row: int, node: GpuNode) -> None:
+        """The node of this row is this."""
+        count = len(node.kinds)
+        invariant(self.has_room_for(node), f"row {row} is a node that needs other columns")
+        self.build[row] = self._builds[node.build]
+        self._kind[row] = 0
+        self._kind[row, :count] = node.kinds
+        self.state(row, node.cpu_milli, node.memory, node.free_milli)
+
+    def state(self, row: int, cpu_milli: int, memory: int, free_milli: Sequence[int]) -> None:
+        """So much of this row is free now."""
+        free = [0] * self.devices.shape[1]
+        free[: len(free_milli)] = free_milli
+        is_sound = min(cpu_milli, memory, *free, 0) >= 0 and max(free, default=0) <= WHOLE_MILLI
+        invariant(is_sound, f"row {row} has {cpu_milli}, {memory} and {free_milli} free")
+        self.cpu[row], self.memory[row] = cpu_milli, memory
+        self.devices[row] = free
+        seen: set[tuple[int, int]] = set()
+        for place, what in enumerate(zip(self._kind[row].tolist(), free, strict=True)):
+            self.is_first[row, place] = what not in seen
+            seen.add(what)
+        self.tick += 1
+        self.changed_at[row] = self.tick
+
+    # Questions -----------------------------------------------------------------------------------
+
+    def allowed(self, demand: Demand) -> Bools:
+        """Per build, whether some device of it would do."""
+        suiting = self._suits(demand)
+        found = [any(suiting[kind] for kind in build) for build in self._builds]
+        return np.array(found, np.bool_)
 
     def fits(self, demand: Demand, rows: Ints) -> Bools:
         """Which of these rows could take the demand now."""
         fit: Bools = (self.cpu[rows] >= demand.cpu_milli) & (self.memory[rows] >= demand.memory)
         if demand.devices:
-            room = (self.devices[rows] >= demand.device_milli).sum(axis=1)
-            fit &= room >= demand.devices
-            if demand.models:
-                fit &= self.allowed(demand.models)[self.model[rows]]
+            fit &= self.room(demand, rows).sum(axis=1) >= demand.devices
         return fit
 
+    def room(self, demand: Demand, rows: Ints) -> Bools:
+        """Which devices of these rows would do for a demand of devices."""
+        room: Bools = self.devices[rows] >= demand.device_milli
+        if demand.is_picky:
+            room &= self._suits(demand)[self._kind[rows]]
+        return room
+
     def idle_devices(self, demand: Demand, row: int) -> list[int]:
-        """The lowest-numbered devices that whole devices, or none at all, are taken from."""
-        room = np.flatnonzero(self.devices[row] >= demand.device_milli)
+        """The first devices that whole devices, or none at all, are taken from."""
+        room = np.flatnonzero(self.room(demand, np.array([row])))
         return [int(device) for device in room[: demand.devices]]
 
-    def take(self, row: int, demand: Demand, devices: Sequence[int]) -> None:
-        """Count a placement on these devices of a row."""
-        self._move(row, demand, devices, -1)
+    def _suits(self, demand: Demand) -> Bools:
+        """Per type, whether it is what the demand asks for, by the model's rule."""
+        key = demand.models, demand.device_memory
+        found = self._suiting.get(key)
+        if found is None:
+            if len(self._suiting) >= SUITING_MAX:
+                self._suiting.clear()
+            answers = [slot is not None and _suits(slot, demand) for slot in self._types]
+            found = self._suiting[key] = np.array(answers, np.bool_)
+        return found
 
-    def give_back(self, row: int, demand: Demand, devices: Sequence[int]) -> None:
-        """Count what a placement held as free again."""
-        self._move(row, demand, devices, 1)
 
-    def _move(self, row: int, demand: Demand, devices: Sequence[int], sign: int) -> None:
-        invariant(len(devices) == demand.devices, f"{demand} is placed on {len(devices)} devices")
-        self.cpu[row] += sign * demand.cpu_milli
-        self.memory[row] += sign * demand.memory
-        for device in devices:
-            free = int(self.devices[row, device]) + sign * demand.device_milli
-            invariant(0 <= free <= WHOLE_MILLI, f"device {device} of row {row} has {free} free")
-            self.devices[row, device] = free
-        self._note_firsts(row)
-        self.tick += 1
-        self.changed_at[row] = self.tick
-
-    def _note_firsts(self, row: int) -> None:
-        seen: list[int] = []
-        for place, free in enumerate(self.devices[row].tolist()):
-            self.is_first[row, place] = free not in seen
-            seen.append(free)
+def _suits(slot: DeviceSlot, demand: Demand) -> bool:
+    of = slot.device_class
+    return suits(slot, DeviceDemand(of, 1, 1, demand.models, demand.device_memory))

@@ -21,12 +21,14 @@ import numpy as np
 
 from holdfast.propose.gpu.columns import Columns, Demand, Floats, Ints
 from holdfast.propose.gpu.mix import Mix
-from holdfast.propose.gpu.usable import ROWS_AT_ONCE, Usable
+from holdfast.propose.gpu.usable import ROWS_AT_ONCE, Usable, Worth
 
 SCORE_MAX = 100.0
 UNFIT = -1.0
-# How much the room for many copies counts against the room for one: docs/gpu-packing.md compares.
-DEPTH = 0.2
+# The room for many copies counts a fifth of the room for one: ADR 0053 compares.
+WORTH = Worth(one=5, copies=1)
+# Where others lose so much more of a device than at the best place, the score is half.
+HALF_MILLI = 100.0
 # Costs that differ by less (in thousandths of a GPU) are equal. Sums of floats depend on the order
 # of adding, and a tie must not.
 COST_GRAIN = 1e-4
@@ -47,8 +49,8 @@ class Policy(Protocol):
     def rank(self, demand: Demand) -> Ranking: ...
 
 
-# From what a demand would cost, by choice, to the score of each choice.
-_Score = Callable[[Demand, Floats], Floats]
+# From what a demand would cost, by choice, to how good each choice is.
+_Judge = Callable[[Demand, Floats], Floats]
 
 
 class _Costs:
@@ -64,10 +66,10 @@ class _Costs:
 class _CostBook:
     """The costs of the demands asked about lately. Only rows that changed are computed again."""
 
-    def __init__(self, columns: Columns, usable: Usable, score: _Score) -> None:
+    def __init__(self, columns: Columns, usable: Usable, judge: _Judge) -> None:
         self._columns = columns
         self._usable = usable
-        self._score = score
+        self._judge = judge
         self._of: OrderedDict[Demand, _Costs] = OrderedDict()
         size = max(1, columns.rows * max(1, usable.kinds) * 8)
         self._most = max(1, CACHE_BYTES_MAX // size)
@@ -94,9 +96,9 @@ class _CostBook:
         after, chosen, device = self._usable.after(demand, rows)
         lost = self._usable.now[chosen] - after
         if demand.is_fraction:
-            # The best device of each row, the first of equals: sort by row, score, device.
-            score = self._score(demand, (lost * weights).sum(axis=1))
-            order = np.lexsort((device, -score, chosen))
+            # The best device of each row, the first of equals: sort by row, goodness, device.
+            good = self._judge(demand, (lost * weights).sum(axis=1))
+            order = np.lexsort((device, -good, chosen))
             is_best = np.ones(len(order), np.bool_)
             is_best[1:] = chosen[order][1:] != chosen[order][:-1]
             best = order[is_best]
@@ -109,46 +111,48 @@ class Sparing:
     """The default: spare what is scarce for the kinds that need it."""
 
     def __init__(self, columns: Columns, mix: Mix) -> None:
-        self._columns = columns
-        self._usable = Usable(columns, mix, depth=DEPTH)
-        self._book = _CostBook(columns, self._usable, self._score)
+        self._usable = Usable(columns, mix, WORTH)
+        self._book = _CostBook(columns, self._usable, self._good)
         size = self._usable.gpu_milli / 1000.0
         # How often a kind comes, but the larger ones less: with few places that do for them they
         # have the smaller stock, and so the stronger claim on it already.
         self._claims = self._usable.shares / np.sqrt(size)
         # Keeps a stock that has run out from outweighing everything: one demand's worth.
-        self._last = self._usable.gpu_milli
-        devices = columns.devices.shape[1] if columns.rows else 0
-        self._widest_milli = max(1, devices) * 1000.0
+        self._last = self._usable.gpu_milli * WORTH.unit
 
     def rank(self, demand: Demand) -> Ranking:
-        """0 to 100: 100 costs nobody anything, 0 costs everybody a whole node."""
+        """0 to 100: 100 where others lose least, 50 where they lose a tenth of a device more.
+
+        Work without devices need not cost anybody anything, and is measured by that.
+        """
         self._usable.refresh()
         weights = self._claims / (self._usable.total + self._last)
         if self._usable.kinds:
-            weights = weights / weights.sum()
+            weights = weights / (weights.sum() * WORTH.unit)
         costs = self._book.look_up(demand, weights)
-        scores = self._score(demand, costs.lost @ weights)
+        good = self._good(demand, costs.lost @ weights)
+        best = good[costs.fits].max(initial=-np.inf) if demand.devices else 0.0
+        scores = SCORE_MAX / (1.0 + np.maximum(best - good, 0.0) / HALF_MILLI)
         return Ranking(np.where(costs.fits, scores, UNFIT), costs.devices)
 
-    def _score(self, demand: Demand, cost: Floats) -> Floats:
-        return SCORE_MAX * (1.0 - np.minimum(_grained(cost) / self._widest_milli, 1.0))
+    def _good(self, demand: Demand, cost: Floats) -> Floats:
+        return -_grained(cost)
 
 
 class Fgd:
     """Fragmentation Gradient Descent: the integer score of the published simulator."""
 
     def __init__(self, columns: Columns, mix: Mix) -> None:
-        self._usable = Usable(columns, mix, depth=0.0, counts_memory=False)
-        self._book = _CostBook(columns, self._usable, self._score)
+        self._usable = Usable(columns, mix, Worth(), counts_memory=False)
+        self._book = _CostBook(columns, self._usable, self._good)
 
     def rank(self, demand: Demand) -> Ranking:
         self._usable.refresh()
         costs = self._book.look_up(demand, self._usable.shares)
-        scores = self._score(demand, costs.lost @ self._usable.shares)
+        scores = self._good(demand, costs.lost @ self._usable.shares)
         return Ranking(np.where(costs.fits, scores, UNFIT), costs.devices)
 
-    def _score(self, demand: Demand, cost: Floats) -> Floats:
+    def _good(self, demand: Demand, cost: Floats) -> Floats:
         # What is idle becomes less by the demand, and of that what was usable is no fragment.
         less: Floats = (demand.gpu_milli - _grained(cost)) / 1000.0
         return np.floor(SCORE_MAX / (1.0 + np.exp(-less)))
@@ -172,7 +176,7 @@ class BestFit:
         scores = np.trunc(SCORE_MAX * (1.0 - 0.5 * cpu - 0.5 * gpu))
         devices = np.full(columns.rows, -1, np.int64)
         if demand.is_fraction and columns.rows:
-            room = columns.devices >= demand.device_milli
+            room = columns.room(demand, self._rows)
             devices = np.where(room, columns.devices, 2 * 1000).argmin(axis=1)
         return Ranking(np.where(fits, scores, UNFIT), devices)
 

@@ -3,14 +3,16 @@
 A demand that fits a node uses there the devices that have room for it; how much that is worth is
 said twice: by all that such devices have free (as if one more copy were all that comes), and by
 what as many copies as CPU, memory and devices allow would take. The first alone is blind to CPU
-that runs out under idle GPUs, the second alone overrates it; `depth` is the weight of the second
-against one of the first.
+that runs out under idle GPUs, the second alone overrates it; `Worth` says how much each counts. A
+node with devices of several types counts as if whoever can use one of them could use all.
 
-`policies` asks for the rows that changed. All arrays are [row or choice, typical demand].
+`policies` asks for the rows that changed. All arrays are [row or choice, typical demand], and whole
+numbers: sums of them do not depend on the order in which things happened.
 """
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from holdfast.propose.gpu.columns import WHOLE_MILLI, Bools, Columns, Demand, Floats, Ints
@@ -20,14 +22,26 @@ from holdfast.propose.gpu.mix import Mix
 ROWS_AT_ONCE = 256
 
 
+class Worth(msgspec.Struct, frozen=True):
+    """What the room for one counts, and what the room for many copies counts beside it."""
+
+    one: int = 1
+    copies: int = 0
+
+    @property
+    def unit(self) -> int:
+        """In so many parts of a thousandth of a device everything is counted."""
+        return self.one + self.copies
+
+
 class Usable:
-    """A mix made ready for a fleet's columns."""
+    """A mix made ready for a fleet's columns. `now` and `total` are in `worth.unit`."""
 
     def __init__(
-        self, columns: Columns, mix: Mix, *, depth: float, counts_memory: bool = True
+        self, columns: Columns, mix: Mix, worth: Worth, *, counts_memory: bool = True
     ) -> None:
         self._columns = columns
-        self._depth = depth
+        self._worth = worth
         kinds = [typical.demand for typical in mix if typical.demand.devices]
         self.kinds = len(kinds)
         self.shares: Floats = np.array(
@@ -38,10 +52,8 @@ class Usable:
         self._cpu, self._any_cpu = _divisors([kind.cpu_milli for kind in kinds])
         memory = [kind.memory if counts_memory else 0 for kind in kinds]
         self._memory, self._any_memory = _divisors(memory)
-        allowed = [columns.allowed(kind.models) for kind in kinds]
-        self._allowed: Floats = (
-            np.array(allowed, np.float64).reshape(self.kinds, len(columns.models)).T
-        )
+        allowed = np.array([columns.allowed(kind) for kind in kinds], np.float64)
+        self._allowed: Floats = allowed.reshape(self.kinds, -1).T if kinds else allowed
         # What one device with f free gives to each kind, for all f: sums over a node's devices
         # then change by two rows of these tables when one device changes.
         free = np.arange(WHOLE_MILLI + 1, dtype=np.float64)[:, None]
@@ -78,7 +90,7 @@ class Usable:
         tables = self._tables
         sums = self._sums[rows]
         if demand.is_fraction:
-            is_choice = (devices >= demand.device_milli) & columns.is_first[rows]
+            is_choice = columns.room(demand, rows) & columns.is_first[rows]
             at, device = np.nonzero(is_choice)
             free = devices[at, device]
             sums = sums[at] - tables[free] + tables[free - demand.device_milli]
@@ -98,8 +110,8 @@ class Usable:
         np.minimum(copies, np.floor(cpu[:, None] / self._cpu) + self._any_cpu, out=copies)
         np.minimum(copies, np.floor(memory[:, None] / self._memory) + self._any_memory, out=copies)
         fits: Bools = copies >= 1
-        used = (free + copies * (self._depth * self.gpu_milli)) / (1.0 + self._depth)
-        return used * fits * self._allowed[self._columns.model[rows]]
+        used = free * self._worth.one + copies * (self._worth.copies * self.gpu_milli)
+        return used * fits * self._allowed[self._columns.build[rows]]
 
 
 def _divisors(amounts: list[int]) -> tuple[Floats, Floats]:

@@ -16,20 +16,15 @@ import msgspec
 
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.observe.columns import Floats, Ints, Rows
+from holdfast.propose.scores.cost import cost
+from holdfast.propose.scores.fragmentation import FRAGMENTATION, has_devices
 from holdfast.propose.scores.headroom import headroom, packing
-from holdfast.propose.scores.leanings import (
-    cost,
-    has_image,
-    has_preference,
-    has_region,
-    has_taints,
-    image,
-    locality,
-    preference,
-    scarce,
-    spares_devices,
-    welcome,
-)
+from holdfast.propose.scores.image import has_image, image
+from holdfast.propose.scores.locality import has_region, locality
+from holdfast.propose.scores.packs import Packs
+from holdfast.propose.scores.preference import has_preference, preference
+from holdfast.propose.scores.scarce import scarce, spares_devices
+from holdfast.propose.scores.welcome import has_taints, welcome
 from holdfast.propose.view import View, Work
 
 SCORE_MAX = 100.0
@@ -47,7 +42,8 @@ class Scorer(msgspec.Struct, frozen=True):
 
     `by_load` says that it changes with what is taken of a node. One that does and looks at more
     than `more` times the work's own units must say `is_exact=False`: then replicas that are alike
-    are placed one by one instead of many at once.
+    are placed one by one instead of many at once. One that ranks nodes with an eye to all of them
+    has `packs`: its score is asked for all nodes whenever its stamp is another.
     """
 
     name: str
@@ -56,6 +52,7 @@ class Scorer(msgspec.Struct, frozen=True):
     applies: Callable[[Work, View], bool] = always
     by_load: bool = False
     is_exact: bool = True
+    packs: Packs | None = None
 
 
 SPREAD, AFFINITY = "spread", "affinity"
@@ -64,6 +61,7 @@ COMPANY_WEIGHTS = {SPREAD: 10, AFFINITY: 10}
 SCORERS: tuple[Scorer, ...] = (
     Scorer("headroom", headroom, 10, by_load=True),
     Scorer("packing", packing, by_load=True),
+    Scorer("fragmentation", FRAGMENTATION.score, 100, has_devices, packs=FRAGMENTATION),
     Scorer("preference", preference, 10, has_preference),
     Scorer("taints", welcome, 10, has_taints),
     Scorer("scarce", scarce, 5, spares_devices),

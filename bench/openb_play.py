@@ -1,0 +1,165 @@
+"""One list of pods through the scheduler's own decisions: played for `openb`.
+
+Each pod becomes a replica that the fleet is told of; `propose` decides on the columns, filters and
+scorers of a real scheduler, and its place is assumed, as a scheduler does until it sees a binding.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from bench.openb_lists import PodList, TraceNode
+from holdfast.model.kinds.node import Device, Node, NodeSpec
+from holdfast.model.kinds.replica import Replica, ReplicaSpec
+from holdfast.model.kinds.schedulerpolicy import (
+    ExpectedDemand,
+    SchedulerPolicy,
+    SchedulerPolicySpec,
+)
+from holdfast.model.kinds.template import DeviceRequest, Resources, Template
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Change
+from holdfast.observe.columns import Floats, Ints, Rows
+from holdfast.propose.board import Board
+from holdfast.propose.decide import propose
+from holdfast.propose.fleet import Fleet
+from holdfast.propose.gpu import Demand, Mix
+from holdfast.propose.gpu.pools import Make
+from holdfast.propose.report import Proposal
+from holdfast.propose.scores import Scorer
+from holdfast.propose.scores.fragmentation import Packing
+from holdfast.propose.view import View, Work
+
+GPU = "gpu"
+NOW = Instant(1_000, 1_800_000_000_000)
+TENANT = Tenant(ObjectMeta(name="acme"))
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to pack: the scheduler's own way, or that of a scorer, and the mix that it is told."""
+
+    scorer: Make | None = None
+    mix: Mix | None = None
+
+
+@dataclass
+class Run:
+    """One list played one way."""
+
+    alloc: dict[int, float] = field(default_factory=dict)
+    decisions_per_s: float = 0.0
+
+
+class Things:
+    """One tenant, and nothing else to look up."""
+
+    def get(self, plural: str, namespace: str, name: str) -> Any:
+        return TENANT if plural == "tenants" else None
+
+
+def play(pods: PodList, way: Way) -> Run:
+    """Let all pods arrive; buckets and rounding are those of the published curves."""
+    view, board = _plane(pods, way)
+    rng = random.Random(1)
+    gpus = sum(node.devices for node in pods.nodes)
+    templates: dict[Demand, ReplicaSpec] = {}
+    buckets: dict[int, list[float]] = {}
+    arrived = used = 0
+    spent_s = 0.0
+    for number, index in enumerate(pods.order):
+        demand = pods.pods[index]
+        spec = templates.get(demand)
+        if spec is None:
+            spec = templates[demand] = _spec(demand, f"w{len(templates)}")
+        name = f"{spec.workload}-{number}-0"
+        replica = Replica(ObjectMeta(name=name, namespace="acme", uid=name), spec=spec)
+        # Time on the CPU: others who use this machine are no cost of a decision.
+        began = time.process_time()
+        view.fleet.notice(Change("replicas", None, replica))
+        found = propose(view, replica, NOW, rng, board)
+        if isinstance(found, Proposal):
+            view.fleet.assume(name, ("acme", name), found.node, found.held, 0)
+        spent_s += time.process_time() - began
+        arrived += demand.gpu_milli
+        used += demand.gpu_milli if isinstance(found, Proposal) else 0
+        buckets.setdefault(round(arrived / gpus / 10), []).append(round(used / gpus / 10, 2))
+    alloc = {bucket: mean(values) for bucket, values in buckets.items()}
+    return Run(alloc, len(pods.order) / spent_s)
+
+
+def _plane(pods: PodList, way: Way) -> tuple[View, Board]:
+    fleet = Fleet()
+    for index, node in enumerate(pods.nodes):
+        fleet.notice(Change("nodes", None, _node(index, node)))
+    if way.scorer is None:
+        policy = _expecting(way.mix) if way.mix is not None else None
+        return View(fleet, Things(), policy=policy), Board()
+    packing = Packing(way.scorer, {GPU: way.mix or ()})
+    scorers = Scorer("peer", packing.score, packs=packing), Scorer("order", _order(pods))
+    # Whole points of the one outweigh all of the other.
+    weights = SchedulerPolicySpec(weights={"peer": 100, "order": 1})
+    policy = SchedulerPolicy(ObjectMeta(name="peer"), spec=weights)
+    return View(fleet, Things(), policy=policy), Board(scorers=scorers)
+
+
+def _order(pods: PodList) -> Any:
+    """Of equal nodes the one with the smallest rank, as a score from 0 to 99."""
+    ranks = np.array(pods.node_rank, np.float64)
+    scores = 99.0 * (1.0 - ranks / (ranks.max() + 1.0))
+
+    def order(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+        # Nodes became known in the order of their rows.
+        found: Floats = scores[rows]
+        return found
+
+    return order
+
+
+def _expecting(mix: Mix) -> SchedulerPolicy:
+    demands = tuple(
+        ExpectedDemand(
+            weight=max(1, round(1_000_000 * typical.share)),
+            resources=_resources(typical.demand),
+            devices=_devices(typical.demand),
+        )
+        for typical in mix
+    )
+    return SchedulerPolicy(ObjectMeta(name="told"), spec=SchedulerPolicySpec(demands=demands))
+
+
+def _node(index: int, node: TraceNode) -> Node:
+    devices = tuple(
+        Device(id=f"g{number:02}", device_class=GPU, model=node.model)
+        for number in range(node.devices)
+    )
+    capacity = {"cpu": f"{node.cpu_milli}m", "memory": f"{node.memory}Mi", "replicas": "100000"}
+    meta = ObjectMeta(name=f"node-{index}", uid=f"n{index}")
+    return Node(meta, spec=NodeSpec(capacity=capacity, devices=devices))
+
+
+def _spec(demand: Demand, workload: str) -> ReplicaSpec:
+    template = Template(resources=_resources(demand), devices=_devices(demand))
+    return ReplicaSpec(workload=workload, workload_uid=workload, template=template)
+
+
+def _resources(demand: Demand) -> Resources:
+    return Resources(cpu=f"{demand.cpu_milli}m", memory=f"{demand.memory}Mi")
+
+
+def _devices(demand: Demand) -> tuple[DeviceRequest, ...]:
+    if not demand.devices:
+        return ()
+    share = f"{demand.device_milli}m" if demand.is_fraction else None
+    wanted = DeviceRequest(
+        device_class=GPU, count=demand.devices, share=share, models=demand.models
+    )
+    return (wanted,)

@@ -1,0 +1,245 @@
+"""Pools: the nodes of the fleet that have devices of one class, ready to be packed.
+
+The fleet has one `Pools`, tells it of each new replica, and otherwise leaves it alone: a pool reads
+the logs of the fleet's columns when somebody asks, and states anew what changed since. Nodes that
+take no new work at the moment have nothing to give, and so nothing to spare.
+
+A picture that is old, or contradicts itself for a moment, only ranks wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model import fit
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
+from holdfast.model.kinds.template import Template
+from holdfast.model.quantity import Resource
+from holdfast.observe import columns as fleets
+from holdfast.propose.gpu.columns import DEVICES_MAX, NOBODY, WHOLE_MILLI, Columns, Demand, GpuNode
+from holdfast.propose.gpu.mix import TYPICAL_MAX, LearnedMix, Mix, typical_mix
+from holdfast.propose.gpu.policies import Policy, Ranking
+
+# Classes of devices that are packed. What a plane has beyond them is placed without a thought for
+# others, as it would be without this room.
+CLASSES_MAX = 8
+# Ways of packing that are kept ready at once, such as those of a policy and of its successor.
+POLICIES_MAX = 4
+# Rows to spare for nodes to come, beside a share of those that are there.
+SPARE_MIN = 8
+
+Make = Callable[[Columns, Mix], Policy]
+_OPEN = fleets.gate_number(NodePhase.READY, draining=False, cordoned=False)
+
+
+def demand_for(wanted: fit.Demand, device_class: str) -> Demand:
+    """What a demand is to the nodes with devices of this class.
+
+    Several requests for one class count as whole devices of any model: a rank may be rough, and
+    which devices they get is left to the model's own search.
+    """
+    cpu = wanted.amounts.get(Resource.CPU.value, 0)
+    memory = wanted.amounts.get(Resource.MEMORY.value, 0)
+    asked = [request for request in wanted.devices if request.device_class == device_class]
+    if not asked:
+        return Demand(cpu, memory=memory)
+    if len(asked) > 1:
+        count = sum(request.count for request in asked)
+        return Demand(cpu, WHOLE_MILLI, min(count, DEVICES_MAX), memory=memory)
+    (one,) = asked
+    count = min(one.count, DEVICES_MAX)
+    return Demand(cpu, one.milli, count, one.models, memory, one.memory)
+
+
+class Pool:
+    """See the module's docstring. `rows` has the row in the fleet for each row here, or -1."""
+
+    def __init__(self, fleet: fleets.Columns, device_class: str) -> None:
+        self._fleet, self.device_class = fleet, device_class
+        self._node_at = self._load_at = -1
+        self._own: dict[int, int] = {}
+        self._places: dict[int, tuple[int, ...]] = {}
+        self._spare: list[int] = []
+        self._policies: dict[Make, tuple[Columns, Mix, Policy]] = {}
+        self._ranked: tuple[Policy, Demand, int, Ranking] | None = None
+        # Grows whenever the columns are made anew, and their ticks begin again.
+        self.version = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """New columns, of all nodes that have such devices now."""
+        fleet = self._fleet
+        self._node_at, self._load_at = fleet.node_log.end, fleet.load_log.end
+        kinds = fleet.devices.kind[: fleet.count]
+        rows = np.flatnonzero(self._is_ours()[kinds].any(axis=1)).tolist() if fleet.count else []
+        self._places = {row: self._places_of(row) for row in rows}
+        spare = SPARE_MIN + len(rows) // 8
+        self.columns = Columns([self._node(row) for row in rows], fleet.devices.types, spare=spare)
+        self._own = {row: own for own, row in enumerate(rows)}
+        self._spare = list(range(len(rows), len(rows) + spare))
+        self.rows: npt.NDArray[np.intp] = np.array([*rows, *[-1] * spare], np.intp)
+        self._policies.clear()
+        self._ranked = None
+        self.version += 1
+
+    # Following the fleet -------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Take in what changed since the last look."""
+        fleet = self._fleet
+        nodes, loads = fleet.node_log.since(self._node_at), fleet.load_log.since(self._load_at)
+        if nodes is None or loads is None:
+            self._begin()
+            return
+        self._node_at, self._load_at = fleet.node_log.end, fleet.load_log.end
+        if len(nodes):
+            for row in dict.fromkeys(nodes.tolist()):
+                if not self._placed(row):
+                    self._begin()
+                    return
+        for row in dict.fromkeys(loads.tolist()):
+            own = self._own.get(row)
+            if own is not None:
+                node = self._node(row)
+                self.columns.state(own, node.cpu_milli, node.memory, node.free_milli)
+
+    def _placed(self, row: int) -> bool:
+        """Take in what a node is now; whether that was possible in these columns."""
+        places, own = self._places_of(row), self._own.get(row)
+        if not places:
+            if own is not None:
+                del self._own[row], self._places[row]
+                self._spare.append(own)
+                self.rows[own] = -1
+                self.columns.place(own, NOBODY)
+            return True
+        self._places[row] = places
+        node = self._node(row)
+        if not self.columns.has_room_for(node) or (own is None and not self._spare):
+            return False
+        if own is None:
+            own = self._own[row] = self._spare.pop()
+            self.rows[own] = row
+        self.columns.place(own, node)
+        return True
+
+    def _is_ours(self) -> npt.NDArray[np.bool_]:
+        """By type of device, whether it is of this class."""
+        types = self._fleet.devices.types
+        ours = [slot is not None and slot.device_class == self.device_class for slot in types]
+        return np.array(ours, np.bool_)
+
+    def _places_of(self, row: int) -> tuple[int, ...]:
+        """Where in the fleet's columns the devices of this class are, in the order of names."""
+        kinds, types = self._fleet.devices.kind[row].tolist(), self._fleet.devices.types
+        found = [
+            place
+            for place, kind in enumerate(kinds)
+            if (slot := types[kind]) is not None and slot.device_class == self.device_class
+        ]
+        return tuple(found[:DEVICES_MAX])
+
+    def _node(self, row: int) -> GpuNode:
+        fleet = self._fleet
+        places = self._places[row]
+        kinds = fleet.devices.kind[row].tolist()
+        build = tuple(kinds[place] for place in places)
+        if fleet.gate[row] != _OPEN or not fleet.live[row]:
+            return GpuNode(0, 0, (0,) * len(places), build)
+        free = fleet.devices.free[row].tolist()
+        # What is held twice for a moment, or stays when a node shrinks, is less than nothing.
+        bounded = tuple(min(WHOLE_MILLI, max(0, free[place])) for place in places)
+        cpu, memory = (
+            max(0, int(fleet.free[fleet.resources.number(resource.value), row]))
+            for resource in (Resource.CPU, Resource.MEMORY)
+        )
+        return GpuNode(cpu, memory, bounded, build)
+
+    # Asking --------------------------------------------------------------------------------------
+
+    def rank(self, make: Make, mix: Mix, demand: Demand) -> Ranking:
+        """The rows here for a demand, by this way of packing."""
+        kept = self._policies.get(make)
+        if kept is None or kept[0] is not self.columns or kept[1] is not mix:
+            self._policies.pop(make, None)
+            if len(self._policies) >= POLICIES_MAX:
+                del self._policies[next(iter(self._policies))]
+            kept = self._policies[make] = self.columns, mix, make(self.columns, mix)
+        policy, tick = kept[2], self.columns.tick
+        ranked = self._ranked
+        if ranked is None or ranked[0] is not policy or ranked[1:3] != (demand, tick):
+            ranked = self._ranked = policy, demand, tick, policy.rank(demand)
+        return ranked[3]
+
+    def has(self, row: int) -> bool:
+        """Whether this row of the fleet is one of these nodes."""
+        return row in self._own
+
+    def devices(self, row: int, demand: Demand, ranking: Ranking) -> list[str]:
+        """The devices of this node that the demand should take, by name; fewer if too few do."""
+        own, places = self._own[row], self._places[row]
+        if demand.is_fraction:
+            chosen = [int(ranking.devices[own])]
+        else:
+            chosen = self.columns.idle_devices(demand, own)
+        return [self._fleet.devices.name(row, places[at]) for at in chosen if at >= 0]
+
+
+class Pools:
+    """All pools of a fleet, and what is asked of each typically."""
+
+    def __init__(self, fleet: fleets.Columns) -> None:
+        self._fleet = fleet
+        self._pools: dict[str, Pool] = {}
+        self._types = 0
+        self._learned: dict[str, LearnedMix] = {}
+        self._given: tuple[SchedulerPolicy | None, dict[str, Mix]] = (None, {})
+
+    def see(self, template: Template) -> None:
+        """A replica arrived. What it asks for is part of what is asked for typically."""
+        if not template.devices:
+            return
+        wanted = fit.demand_of(template)
+        for device_class in dict.fromkeys(request.device_class for request in wanted.devices):
+            learned = self._learned.get(device_class)
+            if learned is None:
+                if len(self._learned) >= CLASSES_MAX:
+                    continue
+                learned = self._learned[device_class] = LearnedMix()
+            learned.see(demand_for(wanted, device_class))
+
+    def all(self) -> tuple[Pool, ...]:
+        """The pools as they are now, the first class that was ever seen first."""
+        types = self._fleet.devices.types
+        for slot in types[self._types :]:
+            if slot is not None and len(self._pools) < CLASSES_MAX:
+                self._pools.setdefault(slot.device_class, Pool(self._fleet, slot.device_class))
+        self._types = len(types)
+        for pool in self._pools.values():
+            pool.refresh()
+        return tuple(self._pools.values())
+
+    def mix(self, device_class: str, policy: SchedulerPolicy | None) -> Mix:
+        """What is asked for typically: as the policy says, or else as was seen."""
+        if self._given[0] is not policy:
+            self._given = policy, _given(policy)
+        given = self._given[1].get(device_class)
+        if given is not None:
+            return given
+        learned = self._learned.get(device_class)
+        return learned.mix if learned is not None else ()
+
+
+def _given(policy: SchedulerPolicy | None) -> dict[str, Mix]:
+    counts: dict[str, dict[Demand, float]] = {}
+    for each in policy.spec.demands if policy is not None else ():
+        wanted = fit.demand_of(Template(resources=each.resources, devices=each.devices))
+        for device_class in dict.fromkeys(request.device_class for request in wanted.devices):
+            of = counts.setdefault(device_class, {})
+            demand = demand_for(wanted, device_class)
+            of[demand] = of.get(demand, 0.0) + each.weight
+    return {of: typical_mix(each, most=TYPICAL_MAX) for of, each in counts.items()}

@@ -1,0 +1,87 @@
+"""Fragmentation: work goes where it takes least of what others will need of devices.
+
+This is how `propose/gpu` comes to bear on decisions: for work that asks for devices, which node and
+which of its devices; for all other work, not to take the CPU and memory without which the devices
+beside them are worth nothing. What is asked for typically the policy says, or it is learnt from the
+replicas that came so far. An old picture only ranks wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from holdfast.model.kinds.replica import DeviceShare
+from holdfast.observe.columns import Floats, Ints, Rows
+from holdfast.propose.gpu import Mix, Pool, Ranking, Sparing
+from holdfast.propose.gpu.policies import SCORE_MAX
+from holdfast.propose.gpu.pools import Make, demand_for
+from holdfast.propose.view import View, Work
+
+
+class Packing:
+    """A way of packing as a score. `mix` by class of device is for one that is told what comes."""
+
+    def __init__(self, make: Make, mix: Mapping[str, Mix] | None = None) -> None:
+        self._make, self._mix = make, mix
+
+    def score(self, work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+        """0 to 100: 100 where others lose nothing, or least of all; of several classes the worst.
+
+        A node without such devices costs nobody anything.
+        """
+        scores = np.full(view.columns.count, SCORE_MAX)
+        for pool in view.fleet.pools.all():
+            there = pool.rows >= 0
+            found = self._rank(pool, work, view).scores[there]
+            at = pool.rows[there]
+            scores[at] = np.minimum(scores[at], np.maximum(found, 0.0))
+        return scores[rows]
+
+    def stamp(self, work: Work, view: View) -> Hashable:
+        return tuple(
+            (pool.version, pool.columns.tick, self._mix_of(pool, view))
+            for pool in view.fleet.pools.all()
+        )
+
+    def stirs(self, work: Work, view: View, row: int) -> bool:
+        pools = view.fleet.pools.all()
+        return any(pool.has(row) and bool(self._mix_of(pool, view)) for pool in pools)
+
+    def devices(self, work: Work, view: View, row: int) -> tuple[DeviceShare, ...] | None:
+        pools = {pool.device_class: pool for pool in view.fleet.pools.all()}
+        requests = work.demand.devices
+        if len({request.device_class for request in requests}) < len(requests):
+            # Who gets which is a search that the model does.
+            return None
+        found: list[DeviceShare] = []
+        for request in requests:
+            pool = pools.get(request.device_class)
+            if pool is None or not pool.has(row) or request.same_numa:
+                return None
+            demand = demand_for(work.demand, request.device_class)
+            names = pool.devices(row, demand, self._rank(pool, work, view))
+            if len(names) != request.count:
+                return None
+            found += [
+                DeviceShare(device=name, device_class=request.device_class, milli=request.milli)
+                for name in names
+            ]
+        return tuple(found)
+
+    def _rank(self, pool: Pool, work: Work, view: View) -> Ranking:
+        demand = demand_for(work.demand, pool.device_class)
+        return pool.rank(self._make, self._mix_of(pool, view), demand)
+
+    def _mix_of(self, pool: Pool, view: View) -> Mix:
+        if self._mix is not None:
+            return self._mix.get(pool.device_class, ())
+        return view.fleet.pools.mix(pool.device_class, view.policy)
+
+
+FRAGMENTATION = Packing(Sparing)
+
+
+def has_devices(work: Work, view: View) -> bool:
+    return bool(view.columns.devices.count.any())
