@@ -96,6 +96,25 @@ TENANCY: list[Row] = [
     (*spec("Region", endpoint="https://user:pw@a"), "spec.endpoint", "https://"),
     (*spec("SchedulerPolicy", filters=["a", "a"]), "spec.filters[1]", "twice"),
     (*spec("SchedulerPolicy", weights={"A": 1}), "spec.weights[A]", "the key"),
+    (*spec("SchedulerPolicy", demands=[{}]), "spec.demands[0].devices", "at least one item"),
+    (
+        *spec("SchedulerPolicy", demands=[{"devices": [{"deviceClass": "gpu"}]}] * 97),
+        "spec.demands",
+        "at most 96",
+    ),
+    (
+        *spec("SchedulerPolicy", demands=[{"devices": [{"deviceClass": "gpu", "share": "2"}]}]),
+        "spec.demands[0].devices[0].share",
+        "at most 1",
+    ),
+    (
+        *spec(
+            "SchedulerPolicy",
+            demands=[{"resources": {"cpu": "-1"}, "devices": [{"deviceClass": "gpu"}]}],
+        ),
+        "spec.demands[0].resources.cpu",
+        "must not be negative",
+    ),
     (*spec("SchedulerPolicy", fallback="web"), "spec.fallback", "another policy"),
     (
         *spec("SchedulerPolicy", stage="Canary", scope={"percent": 0}),
@@ -264,6 +283,7 @@ ACCEPTED: list[tuple[str, Document]] = [
     spec("Region", endpoint="https://eu-west.example:8443/api", zones=["a", "b"]),
     spec("SchedulerPolicy", stage="Canary", weights={"spread": 0}, fallback="v4"),
     spec("SchedulerPolicy", stage="Canary", scope={"percent": 0, "tenants": ["a"]}),
+    spec("SchedulerPolicy", demands=[{"weight": 3, "devices": [{"deviceClass": "gpu"}]}]),
     quota(cohort="c", hard={"cpu": 0, "gpu": 4}, borrowing={"cpu": 4, "gpu": "500m"}),
     quota(objects={"pending": 8, "replicas": 8, "objects": 8}),
     spec("Grant", guaranteed={"cpu": 1}, serial=4),

@@ -126,6 +126,13 @@ KINDS_OWN: list[Change] = [
     ("SchedulerPolicy", {}, {"spec.filters": ["a"]}, "spec.filters", "cannot be changed"),
     ("SchedulerPolicy", {}, {"spec.weights": {"a": 1}}, "spec.weights", "cannot be changed"),
     (
+        "SchedulerPolicy",
+        {},
+        {"spec.demands": [{"devices": [{"deviceClass": "gpu"}]}]},
+        "spec.demands",
+        "cannot be changed",
+    ),
+    (
         "Grant",
         {},
         {"spec.tenant": "b", "spec.serial": 1},
