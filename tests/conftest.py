@@ -24,6 +24,7 @@ settings.register_profile(
 )
 settings.register_profile("long", settings.get_profile("default"), max_examples=5_000)
 settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "default"))
+old_groups.set_apart()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

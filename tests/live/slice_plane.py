@@ -19,7 +19,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import msgspec
 
 from holdfast.agent.words import Attempt
 from holdfast.host.client import Client, from_kubeconfig
+from holdfast.host.join_tokens import create_token
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.replica import Replica
@@ -48,13 +50,15 @@ FENCE = ("--self-stop-after", "6", "--stop-grace", "1", "--ack-window", "1", "--
 LONG_FENCE = ("--self-stop-after", "180")
 PLACE = "web-0"
 GREETINGS = ("Holdfast is ready", "The ")
+_HOST = (sys.executable, "-m", "holdfast.host")
 
 
 class Part:
     """One process of the plane, in all its lives."""
 
-    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
-        self.name, self.arguments = name, arguments
+    def __init__(self, folder: Path, name: str, *arguments: str, wrap: Sequence[str] = ()) -> None:
+        """`wrap` is what to put before the command, such as a network of its own."""
+        self.name, self.arguments, self._wrap = name, arguments, tuple(wrap)
         self.log = folder / f"{name}.log"
         self.lives = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,7 +78,7 @@ class Part:
         with self.log.open("ab") as log:
             self._log_from = log.tell()
             self._process = subprocess.Popen(
-                [*DIE_WITH_PARENT, sys.executable, "-m", "holdfast.host", *self.arguments],
+                [*DIE_WITH_PARENT, *self._wrap, *_HOST, *self.arguments],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
                 stdin=subprocess.DEVNULL,
@@ -122,22 +126,35 @@ class SlicePlane:
         servers: int = 1,
         store: Sequence[str] = (),
         fence: Sequence[str] = FENCE,
+        host: str = "127.0.0.1",
+        serve: Sequence[str] = (),
+        agent: Sequence[str] = ("--capacity", "cpu=1"),
+        joins: bool = False,
+        wrap: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self.folder, self.nodes = folder, tuple(nodes)
+        """`host` is where servers listen, `serve` and `agent` are further options of theirs.
+
+        Nodes that join do so with a token each; others find the authority beside them. `wrap` is
+        what to put before the command of a part.
+        """
+        self.folder, self.nodes, self._joins = folder, tuple(nodes), joins
         self.witness = folder / "witness"
         pki = folder / "pki"
         self.parts: dict[str, Part] = {}
-        urls = [f"https://127.0.0.1:{port}" for port in free_ports(servers)]
+        self._wrap = wrap or {}
+        urls = [f"https://{host}:{port}" for port in free_ports(servers)]
         names = [f"server-{n}" for n in range(1, servers + 1)]
         for name, url in zip(names, urls, strict=True):
             where = ("--data", str(folder / name), "--listen", url.removeprefix("https://"))
-            self._add(name, "serve", *where, "--pki", str(pki), "--name", name, *store, *fence)
+            made = ("--pki", str(pki), "--name", name, *store, *fence, *serve)
+            self._add(name, "serve", *where, *made)
         reach = tuple(word for url in urls for word in ("--server", url))
         for name in ("scheduler", "controllers"):
             self._add(name, name, *reach, "--pki", str(pki))
         for node in self.nodes:
-            place = ("--region", "eu", "--zone", f"eu-{node}", "--capacity", "cpu=1")
-            data = ("--data", str(folder / node), "--node", node, "--pki", str(pki))
+            place = ("--region", "eu", "--zone", f"eu-{node}", *agent)
+            trust = ("--token-file", str(self._token(node))) if joins else ("--pki", str(pki))
+            data = ("--data", str(folder / node), "--node", node, *trust)
             self._add(node, "agent", *reach, *data, *place)
         self.servers, self._urls = names, tuple(urls)
         self._client: Client | None = None
@@ -145,7 +162,11 @@ class SlicePlane:
         self._care: asyncio.Task[None] | None = None
 
     def _add(self, name: str, *arguments: str) -> None:
-        self.parts[name] = Part(self.folder, name, *arguments)
+        wrap = self._wrap.get(name, ())
+        self.parts[name] = Part(self.folder, name, *arguments, wrap=wrap)
+
+    def _token(self, node: str) -> Path:
+        return self.folder / f"{node}.token"
 
     # Its life ------------------------------------------------------------------------------------
 
@@ -159,6 +180,9 @@ class SlicePlane:
             access = msgspec.structs.replace(access, servers=self._urls)
             self._client = Client(access, policy=PATIENT)
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2.0))
+            for node in self.nodes if self._joins else ():
+                token = await create_token(self._client, node, timedelta(hours=1))
+                self._token(node).write_text(token)
             await self._begin("scheduler", "controllers", *self.nodes)
             self._care = asyncio.create_task(self._tend())
         except BaseException:

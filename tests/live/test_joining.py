@@ -227,7 +227,7 @@ def test_a_node_gets_a_new_certificate_by_the_one_that_it_has(
     async def story(plane: PlaneProcess, folder: Path) -> None:
         agent, servers = folder / "agent", (plane.url,)
         first = await joined(servers, "n1", agent, await token_for(plane, "n1"))
-        monkeypatch.setattr(joining, "RENEW_DAYS", 1_000)
+        monkeypatch.setattr(joining, "RENEW_FROM", 0)
         said: list[str] = []
         assert await joined(servers, "n1", agent, say=said.append) == first
         assert "there is no node n1" in said[0]

@@ -19,6 +19,7 @@ from holdfast.cli.reaching import DATA, DATA_VARIABLE
 from holdfast.host import __main__ as host
 from holdfast.host import facts, options, timing
 from holdfast.host.runtime.cgroups_found import PARENT as CGROUP
+from holdfast.host.runtime.cgroups_found import PARENT_VARIABLE as CGROUP_VARIABLE
 from holdfast.host.runtime.limits import PIDS_MAX
 from holdfast.host.settings import EtcdAccess
 
@@ -57,6 +58,12 @@ def server_options(command: Command) -> Command:
         click.option("--pki", type=click.Path(path_type=Path), help="The authority. [DATA/pki]"),
         click.option("--advertise", default="", help="https://HOST:PORT for others."),
         click.option("--cert-name", multiple=True, help="A further name in the certificate."),
+        click.option(
+            "--certificate-life",
+            default=host.LIFE,
+            show_default=True,
+            help="Of what it issues to nodes, and of its own.",
+        ),
         click.option("--etcd-prefix", default=EtcdAccess().prefix, show_default=True),
     ]
     chosen += [click.option(f"--etcd-{it}") for it in ETCD_ACCESS]
@@ -150,7 +157,13 @@ def controllers(**given: Any) -> int:
     type=click.Path(path_type=Path),
     help="Root file systems for containers. [DATA/images]",
 )
-@click.option("--cgroup", default=CGROUP, show_default=True, help="Where limits are made.")
+@click.option(
+    "--cgroup",
+    default=CGROUP,
+    show_default=True,
+    envvar=CGROUP_VARIABLE,
+    help=f"Where limits are made. Also ${CGROUP_VARIABLE}.",
+)
 @click.option("--pids-max", type=int, default=PIDS_MAX, show_default=True)
 def agent(**given: Any) -> int:
     """Run the agent of one node: this machine, or a part of it."""

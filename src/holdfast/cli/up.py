@@ -31,7 +31,7 @@ AGENTS = 3
 AGENTS_MAX = 64
 # Options of the server that `up` passes on as they are given.
 _PASSED = (
-    *("store", "name", "pki", "advertise", "cert-name", "etcd-prefix"),
+    *("store", "name", "pki", "advertise", "cert-name", "certificate-life", "etcd-prefix"),
     *(f"etcd-{it}" for it in ETCD_ACCESS),
     *timing.OPTIONS,
     timing.DRIFT,

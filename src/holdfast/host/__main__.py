@@ -13,11 +13,14 @@ import sys
 from pathlib import Path
 
 from holdfast.host import timing
-from holdfast.host.options import add_components
+from holdfast.host.options import add_components, duration
 from holdfast.host.plane import Plane
 from holdfast.host.running import complain, say, until_signal
 from holdfast.host.settings import EtcdAccess, Listen, Settings
 from holdfast.model.errors import HoldfastError
+
+# As `certificates.LEAF_LIFE` has it.
+LIFE = "365d"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,6 +43,9 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--advertise", default="", help="https://HOST:PORT for others")
     serve.add_argument(
         "--cert-name", action="append", default=[], help="a further name in the certificate"
+    )
+    serve.add_argument(
+        "--certificate-life", default=LIFE, help="of what it issues to nodes, and of its own"
     )
     serve.add_argument("--etcd-prefix", default=EtcdAccess().prefix)
     for option in ("ca-file", "cert-file", "key-file", "user", "password-file"):
@@ -68,6 +74,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             arguments.etcd_password_file,
         ),
         fence=timing.timing_of(arguments),
+        certificate_life=duration("--certificate-life", arguments.certificate_life),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 from aiohttp import web
@@ -23,7 +23,7 @@ from holdfast.commit.records import decode, versioned
 from holdfast.host import authentication, join_tokens
 from holdfast.host.api import status
 from holdfast.host.api.call import reply
-from holdfast.host.certificates import COMMON_NAME_MAX, Authority
+from holdfast.host.certificates import COMMON_NAME_MAX, LEAF_LIFE, Authority
 from holdfast.host.shell import Shell
 from holdfast.model import identity as who
 from holdfast.model import keys
@@ -78,10 +78,15 @@ class Admitting:
     """See the module's docstring. `identity` is this server's own, who marks tokens as used."""
 
     def __init__(
-        self, identity: Identity, authority: Shell, store: Store, issuer: Authority
+        self,
+        identity: Identity,
+        authority: Shell,
+        store: Store,
+        issuer: Authority,
+        life: timedelta = LEAF_LIFE,
     ) -> None:
         self._identity, self._authority, self._store = identity, authority, store
-        self._issuer = issuer
+        self._issuer, self._life = issuer, life
 
     def handlers(self) -> dict[str, Handler]:
         """The paths and what answers there."""
@@ -95,7 +100,8 @@ class Admitting:
         try:
             if request.method != "POST":
                 raise Rejected("nodes join by POST", code=status.METHOD_NOT_ALLOWED)
-            joined = await self.join(_shown(request), _decoded(await _body(request)))
+            shown = authentication.shown(request.transport)
+            joined = await self.join(shown, _decoded(await _body(request)))
         except HoldfastError as error:
             return reply(*status.of(error))
         return reply(200, msgspec.json.encode(joined))
@@ -113,7 +119,7 @@ class Admitting:
             )
         elif await self._read(Node, "", wanted.node) is None:
             raise Forbidden(f"there is no node {wanted.node}; join with a token", code=_NO)
-        certificate = self._issuer.certify(key, name)
+        certificate = self._issuer.certify(key, name, life=self._life)
         return Joined(wanted.node, certificate.decode(), self._issuer.pem.decode())
 
     async def _use(self, wanted: JoinRequest, key: ec.EllipticCurvePublicKey) -> None:
@@ -197,12 +203,6 @@ def _demand_good(token: Token, node: str) -> None:
         problem = f"is for node {spec.node}, not for {node}"
     if problem:
         raise Forbidden(f"the join token {problem}; ask for a new one", code=_NO)
-
-
-def _shown(request: web.BaseRequest) -> Identity | None:
-    transport = request.transport
-    shown = transport.get_extra_info("peercert") if transport is not None else None
-    return authentication.from_certificate(shown)
 
 
 async def _body(request: web.BaseRequest) -> bytes:

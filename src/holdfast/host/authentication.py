@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ssl
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +29,10 @@ HASH_PREFIX = "sha256:"
 FindToken = Callable[[str, str], Token | None]
 
 
+class CertificateEnded(Forbidden):
+    """The certificate of a kept connection has ended since: who it was may be nobody by now."""
+
+
 def hashed(secret: str) -> str:
     """What is stored of a secret. Secrets are random and long, so a plain hash is enough."""
     return HASH_PREFIX + hashlib.sha256(secret.encode()).hexdigest()
@@ -36,6 +42,29 @@ def identity_of(name: str, groups: tuple[str, ...]) -> Identity:
     """An identity, with the namespaces that its groups give it."""
     tenants = tuple(g.removeprefix(TENANT_GROUP) for g in groups if g.startswith(TENANT_GROUP))
     return Identity(name=name, groups=groups, tenants=tenants)
+
+
+def ends_s(peer: dict[str, Any]) -> float:
+    """When a peer certificate ends, by the wall clock."""
+    return ssl.cert_time_to_seconds(peer["notAfter"]) if "notAfter" in peer else 0.0
+
+
+def demand_current(until_s: float) -> None:
+    """A handshake looks at the dates once; a connection may outlive them. Raises Forbidden."""
+    if time.time() >= until_s:
+        raise CertificateEnded(
+            "the certificate of this connection has ended; connect again with a new one",
+            code="Unauthenticated",
+        )
+
+
+def shown(transport: Any) -> Identity | None:
+    """Who is at the other end of a connection by its certificate. Raises CertificateEnded."""
+    peer = transport.get_extra_info("peercert") if transport is not None else None
+    found = from_certificate(peer)
+    if found is not None:
+        demand_current(ends_s(peer))
+    return found
 
 
 def from_certificate(peer: dict[str, Any] | None) -> Identity | None:

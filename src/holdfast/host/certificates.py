@@ -23,13 +23,16 @@ from holdfast.host.files import private_directory, write_private
 from holdfast.model.errors import Invalid
 
 AUTHORITY_DAYS = 3_650
-LEAF_DAYS = 365
-# A leaf with less than this left is replaced at the next start.
-RENEW_DAYS = 60
+LEAF_LIFE = timedelta(days=365)
+# A leaf is renewed in this part of its life: late enough to be rare, and early enough that whoever
+# cannot be reached for a third of it costs nobody a place in the plane.
+RENEW_FROM, RENEW_BY = 1 / 2, 2 / 3
 # X.509 allows no longer ones.
 COMMON_NAME_MAX = 64
-# Clocks differ a little; a certificate must not be of tomorrow for the one who gets it.
+# Clocks differ a little; a certificate must not be of tomorrow for the one who gets it. A short
+# life is dated back by a part of itself, or most of it would be over at its beginning.
 BACKDATE = timedelta(minutes=5)
+BACKDATE_SHARE = 10
 
 
 class Issued(msgspec.Struct, frozen=True):
@@ -109,12 +112,12 @@ class Authority:
         purpose: Purpose = CLIENT,
         groups: Iterable[str] = (),
         *,
-        days: int = LEAF_DAYS,
+        life: timedelta = LEAF_LIFE,
         now: datetime | None = None,
     ) -> Issued:
         """A certificate for an identity and its groups, or for a server under its names."""
         key = ec.generate_private_key(ec.SECP256R1())
-        made = self.certify(key.public_key(), name, purpose, groups, days=days, now=now)
+        made = self.certify(key.public_key(), name, purpose, groups, life=life, now=now)
         return Issued(made, _pem(key))
 
     def certify(
@@ -124,7 +127,7 @@ class Authority:
         purpose: Purpose = CLIENT,
         groups: Iterable[str] = (),
         *,
-        days: int = LEAF_DAYS,
+        life: timedelta = LEAF_LIFE,
         now: datetime | None = None,
     ) -> bytes:
         """A certificate, as PEM, for a key that somebody else keeps."""
@@ -135,8 +138,8 @@ class Authority:
             .issuer_name(self._certificate.subject)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(moment - BACKDATE)
-            .not_valid_after(moment + timedelta(days=days))
+            .not_valid_before(moment - min(BACKDATE, life / BACKDATE_SHARE))
+            .not_valid_after(moment + life)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose.usage]), critical=False)
         )
@@ -147,14 +150,21 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM)
 
     def keep(
-        self, directory: Path, file: str, name: str, purpose: Purpose, groups: Iterable[str] = ()
+        self,
+        directory: Path,
+        file: str,
+        name: str,
+        purpose: Purpose,
+        groups: Iterable[str] = (),
+        *,
+        life: timedelta = LEAF_LIFE,
     ) -> tuple[Path, Path]:
-        """The files of a certificate, issued anew when missing, old,
-        foreign or under other names.
+        """The files of a certificate, issued anew when missing, foreign, under other names, or past
+        the first part of its life.
         """
         certificate, key = directory / f"{file}.crt", directory / f"{file}.key"
         if not self._is_good(certificate, key, purpose):
-            issued = self.issue(name, purpose, groups)
+            issued = self.issue(name, purpose, groups, life=life)
             private_directory(directory)
             write_private(key, issued.key)
             write_private(certificate, issued.certificate)
@@ -166,13 +176,24 @@ class Authority:
             secret = serialization.load_pem_private_key(key.read_bytes(), password=None)
         except (OSError, ValueError):
             return False
-        soon = datetime.now(UTC) + timedelta(days=RENEW_DAYS)
         return (
             found.issuer == self._certificate.subject
-            and found.not_valid_after_utc > soon
+            and datetime.now(UTC) < _moment(found, RENEW_FROM)
             and secret.public_key() == found.public_key()
             and _names_of(found) >= set(purpose.server_names)
         )
+
+
+def moment(certificate: bytes, share: float) -> datetime:
+    """When this share of a certificate's life is over. Raises Invalid for what is none."""
+    try:
+        return _moment(x509.load_pem_x509_certificate(certificate), share)
+    except ValueError as error:
+        raise Invalid(f"this is no certificate: {error}") from error
+
+
+def _moment(of: x509.Certificate, share: float) -> datetime:
+    return of.not_valid_before_utc + share * (of.not_valid_after_utc - of.not_valid_before_utc)
 
 
 def _new_authority() -> Issued:

@@ -25,22 +25,28 @@ class Door:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        # A connection's certificate never changes, so it is read once.
-        self._known: WeakKeyDictionary[Any, Identity] = WeakKeyDictionary()
+        # A connection's certificate never changes, so it is read once: who it is, until when.
+        self._known: WeakKeyDictionary[Any, tuple[Identity, float]] = WeakKeyDictionary()
 
     def __call__(self, request: web.BaseRequest) -> Identity:
-        """Raises Forbidden (Unauthenticated) for a token that is none."""
+        """Raises Forbidden (Unauthenticated) for a token or a certificate that is none any more."""
         transport = request.transport
         if transport is not None:
-            known = self._known.get(transport)
-            if known is None:
-                known = authentication.from_certificate(transport.get_extra_info("peercert"))
-                if known is not None:
-                    self._known[transport] = known
+            known = self._known.get(transport) or self._read(transport)
             if known is not None:
-                return known
+                identity, until_s = known
+                authentication.demand_current(until_s)
+                return identity
         header = request.headers.get("Authorization", "")
         return authentication.from_token(header, self._find) or authentication.anonymous()
+
+    def _read(self, transport: Any) -> tuple[Identity, float] | None:
+        peer = transport.get_extra_info("peercert")
+        identity = authentication.from_certificate(peer)
+        if identity is None:
+            return None
+        known = self._known[transport] = (identity, authentication.ends_s(peer))
+        return known
 
     def _find(self, namespace: str, name: str) -> Token | None:
         entry = self._hub.get(_TOKEN, namespace, name)

@@ -53,9 +53,7 @@ def handlers(authority: Shell, metrics: Metrics) -> dict[str, Handler]:
 
 def _peer(request: web.BaseRequest) -> Identity:
     """The server that forwards."""
-    transport = request.transport
-    shown = transport.get_extra_info("peercert") if transport is not None else None
-    peer = authentication.from_certificate(shown)
+    peer = authentication.shown(request.transport)
     if peer is None or peer.server is None:
         name = peer.name if peer is not None else "nobody in particular"
         raise Forbidden(f"only servers may speak for others, not {name}", code=Reason.NOT_ALLOWED)

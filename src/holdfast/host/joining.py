@@ -1,7 +1,8 @@
 """How a node becomes one: a key that never leaves it, and a certificate for it from the plane.
 
 An agent calls `joined` at every start. The first time it needs a join token; then it has what it
-needs in its own directory, for this user alone, and renews the certificate when its end comes near.
+needs in its own directory, for this user alone. `renewed` gets it the next certificate for the same
+key, at a start and while it runs (`rotation`).
 The key is on disk before it is shown to anybody, so that an agent which dies in between joins again
 with the same key and the same token.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -27,7 +28,7 @@ from cryptography.x509.oid import NameOID
 
 from holdfast.host import join_tokens
 from holdfast.host.admitting import AUTHORITY_PATH, JOIN_PATH, Joined, JoinRequest
-from holdfast.host.certificates import RENEW_DAYS
+from holdfast.host.certificates import RENEW_FROM, moment
 from holdfast.host.client.access import Access
 from holdfast.host.client.transport import CONNECT_S, Transport
 from holdfast.host.files import private_directory, write_private
@@ -36,6 +37,8 @@ from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 
 TRY_S = 15.0
 AUTHORITY_BYTES_MAX = 64 << 10
+# How a moment is told to people.
+MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 
 Say = Callable[[str], None]
 
@@ -69,8 +72,7 @@ async def joined(
     files = NodeFiles(directory)
     found = await asyncio.to_thread(_found, files, servers, node)
     if found is not None:
-        access, ends = found
-        return await _renewed(access, ends, node, files, say)
+        return await _renewed_if_due(found, node, files, say)
     if not token:
         raise Invalid(
             f"node {node} has no certificate in {directory}; give it a join token (an "
@@ -83,16 +85,22 @@ async def joined(
     return await _ask(access, node, files, key, token)
 
 
-async def _renewed(access: Access, ends: datetime, node: str, files: NodeFiles, say: Say) -> Access:
-    """The same access, under a new certificate if the old one ends soon and that can be had."""
-    if ends - datetime.now(UTC) > timedelta(days=RENEW_DAYS):
-        return access
+async def renewed(access: Access, node: str, directory: Path) -> Access:
+    """The same access under a new certificate. Raises what went wrong; the old one counts on."""
+    files = NodeFiles(directory)
     key = await asyncio.to_thread(_kept_key, files)
+    return await _ask(access, node, files, key, "")
+
+
+async def _renewed_if_due(access: Access, node: str, files: NodeFiles, say: Say) -> Access:
+    if datetime.now(UTC) < moment(access.certificate, RENEW_FROM):
+        return access
     try:
-        return await _ask(access, node, files, key, "")
+        return await renewed(access, node, files.directory)
     except HoldfastError as error:
-        # It is good for a while yet; the next start tries again.
-        say(f"The certificate of node {node} ends on {ends:%Y-%m-%d}: {error.message}")
+        # It is good for a while yet, and tried again while the agent runs.
+        ends = moment(access.certificate, 1)
+        say(f"The certificate of node {node} ends at {ends:{MOMENT}}: {error.message}")
         return access
 
 
@@ -138,7 +146,7 @@ def _keep(access: Access, files: NodeFiles, key: ec.EllipticCurvePrivateKey, bod
     )
 
 
-def _found(files: NodeFiles, servers: tuple[str, ...], node: str) -> tuple[Access, datetime] | None:
+def _found(files: NodeFiles, servers: tuple[str, ...], node: str) -> Access | None:
     """What an earlier start has left, if it can still be used."""
     if not (files.certificate.exists() and files.key.exists() and files.authority.exists()):
         return None
@@ -154,16 +162,14 @@ def _found(files: NodeFiles, servers: tuple[str, ...], node: str) -> tuple[Acces
             f"the certificate in {files.directory} is of {name}, not of node {node}; give this "
             "node a directory of its own"
         )
-    ends = certificate.not_valid_after_utc
-    if ends <= datetime.now(UTC):
+    if certificate.not_valid_after_utc <= datetime.now(UTC):
         return None
-    access = Access(
+    return Access(
         servers=servers,
         ca=files.authority.read_bytes(),
         certificate=pem,
         key=files.key.read_bytes(),
     )
-    return access, ends
 
 
 def _kept_key(files: NodeFiles) -> ec.EllipticCurvePrivateKey:

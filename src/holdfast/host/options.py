@@ -18,11 +18,12 @@ import msgspec
 from holdfast.agent.facts import Facts
 from holdfast.host import components, facts
 from holdfast.host.client import Client, from_kubeconfig
-from holdfast.host.components import AgentSettings, Component, Origin
+from holdfast.host.component import Component
+from holdfast.host.components import AgentSettings, Origin
 from holdfast.host.join_tokens import create_token
 from holdfast.host.running import say, until_signal
 from holdfast.host.runtime import devices
-from holdfast.host.runtime.cgroups_found import PARENT
+from holdfast.host.runtime.cgroups_found import default_parent
 from holdfast.host.runtime.limits import PIDS_MAX
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import FieldError, Invalid
@@ -84,7 +85,9 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a directory of root file systems for containers; DATA/images if not given",
     )
-    parser.add_argument("--cgroup", default=PARENT, help="below which groups of work are made")
+    parser.add_argument(
+        "--cgroup", default=default_parent(), help="below which groups of work are made"
+    )
     parser.add_argument("--pids-max", type=int, default=PIDS_MAX, help="of each piece of work")
     parser.set_defaults(run=agent)
 
@@ -105,11 +108,11 @@ def _add_token(parser: argparse.ArgumentParser) -> None:
 
 
 async def scheduler(arguments: argparse.Namespace) -> int:
-    return await _live(await components.scheduler(_origin(arguments)), arguments)
+    return await _live(await components.scheduler(_origin(arguments), say), arguments)
 
 
 async def controllers(arguments: argparse.Namespace) -> int:
-    return await _live(await components.controllers(_origin(arguments)), arguments)
+    return await _live(await components.controllers(_origin(arguments), say=say), arguments)
 
 
 async def agent(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from holdfast.host.settings import Settings
 from holdfast.host.shell import Shell
 from holdfast.host.showing import handlers
 from holdfast.host.trust import Trust, establish, write_kubeconfig
+from holdfast.host.trust_upkeep import renew_for_ever
 from holdfast.host.upkeep import Horizon, compact_for_ever
 from holdfast.model import identity as who
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
@@ -113,7 +115,8 @@ class Plane:
         rules = Rules(fence=settings.fence)
         machine = Server(name, _luck(), metered, rules, limits_for(store))
         hub = Hub(Forms())
-        peers = Neighbours(lambda name: _address(hub, name), trust.peer_context(), self.metrics)
+        tls, peer_tls = trust.context(), trust.peer_context()
+        peers = Neighbours(lambda name: _address(hub, name), peer_tls, self.metrics)
         self._stack.push_async_callback(peers.close)
         authority = Shell(machine, self._identity, store=metered, peers=peers)
         hub_shell = Shell(hub, self._identity, store=metered)
@@ -125,7 +128,8 @@ class Plane:
         if not hub.count(kind_of_struct(Tenant)):
             await self._furnish(authority)
         await self._run(renewals, "the hearing of agents")
-        port = await self._listen(store, authority, hub, hub_shell, renewals, trust)
+        port = await self._listen(store, authority, hub, hub_shell, renewals, trust, tls)
+        self._keep(renew_for_ever(settings, trust, tls, peer_tls, self._introduce(port)))
         machine.address = settings.advertise or settings.listen.url_for_others(port)
         self._count(hub, machine)
         self._keep(compact_for_ever(store, lambda: _is_ours(store, machine), Horizon()))
@@ -171,6 +175,7 @@ class Plane:
         hub_shell: Shell,
         renewals: Shell,
         trust: Trust,
+        tls: ssl.SSLContext,
     ) -> int:
         receive_into_small_buffers()
         door, freshness = Door(hub), Freshness(store, hub, hub_shell)
@@ -185,24 +190,31 @@ class Plane:
                 **self._health.handlers(),
                 **handlers(self.metrics, door),
                 **forward_handlers(authority, self.metrics),
-                **Admitting(self._identity, authority, store, trust.authority).handlers(),
+                **self._admitting(authority, store, trust).handlers(),
             },
             observer=counted(self.metrics),
             renewals=renewals,
         )
         listen = self.settings.listen
         try:
-            port = await api.start(listen.host, listen.port, trust.context())
+            port = await api.start(listen.host, listen.port, tls)
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {listen.host}:{listen.port}: {error.strerror or error}"
             ) from error
         self._stack.push_async_callback(api.stop)
         self.url = self.settings.advertise or listen.url(port)
-        self.kubeconfig = await asyncio.to_thread(
-            write_kubeconfig, self.settings, trust, listen.url(port)
-        )
+        self.kubeconfig = await asyncio.to_thread(self._introduce(port), trust)
         return port
+
+    def _admitting(self, authority: Shell, store: Store, trust: Trust) -> Admitting:
+        life = self.settings.certificate_life
+        return Admitting(self._identity, authority, store, trust.authority, life)
+
+    def _introduce(self, port: int) -> Callable[[Trust], Path]:
+        """Writes the administrator's way in, at the start and when his certificate is renewed."""
+        url = self.settings.listen.url(port)
+        return lambda trust: write_kubeconfig(self.settings, trust, url)
 
     def _count(self, hub: Hub, machine: Server) -> None:
         gauge = self.metrics.gauge

@@ -75,6 +75,17 @@ class Remote:
         invariant(isinstance(body, Follow), f"no server tells of {type(body).__name__}")
         return told(self._way(sender, to).transport, body)
 
+    def access(self, name: str) -> Access:
+        """Who this identity is to the servers at the moment."""
+        return self._accesses[name]
+
+    async def take(self, name: str, access: Access) -> None:
+        """Ask as this identity with another certificate from now on."""
+        self._accesses[name] = access
+        for (holder, _), way in list(self._ways.items()):
+            if holder == name:
+                await way.transport.take(access)
+
     async def close(self) -> None:
         """Let go of all connections."""
         ways, self._ways = list(self._ways.values()), {}

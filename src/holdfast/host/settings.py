@@ -5,13 +5,15 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.host import timing
-from holdfast.model.errors import Invalid
+from holdfast.host.certificates import LEAF_LIFE
+from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.fence import FenceTiming
 
 MEMORY = "memory:"
@@ -22,6 +24,8 @@ ETCD_PREFIX = "/holdfast/"
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 NAME_MAX = 63
+# Below this a certificate ends while it is on its way; nobody outlives the authority.
+LIFE_MIN, LIFE_MAX = timedelta(seconds=3), timedelta(days=3_650)
 # Servers know each other by names below this one, which nobody resolves: a server proves by one in
 # its certificate that it is the one that was meant, whatever its address.
 PEER_DOMAIN = "server.holdfast.internal"
@@ -99,6 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     advertise: the address under which others reach it, when that is not the one it listens on.
     names: further names for its certificate.
     fence: when work on a silent node counts as stopped; the same at all servers of a plane.
+    certificate_life: of the certificates that it issues to nodes, and of its own.
     """
 
     data: Path
@@ -110,6 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     etcd: EtcdAccess = EtcdAccess()
     fence: FenceTiming = FenceTiming()
+    certificate_life: timedelta = LEAF_LIFE
 
     def check(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -123,6 +129,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"--store {self.store!r} is none of sqlite:PATH, memory: and etcd://HOST:PORT,…"
             )
         timing.check(self.fence)
+        if not LIFE_MIN <= self.certificate_life <= LIFE_MAX:
+            rule = f"must be from {LIFE_MIN.seconds}s to {LIFE_MAX.days}d"
+            given = FieldError("--certificate-life", str(self.certificate_life), rule)
+            raise Invalid(str(given), (given,))
         if self.advertise and not host_of(self.advertise):
             raise Invalid(
                 f"--advertise {self.advertise!r} is no address; it reads like https://HOST:PORT"

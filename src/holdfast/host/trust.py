@@ -76,11 +76,11 @@ def _establish(settings: Settings, directory: Path) -> Trust:
     # Servers that share a directory of certificates have files of their own in it.
     suffix = f"-{settings.server_name}" if settings.pki is not None else ""
     authority = Authority.open(directory)
-    purpose = Purpose(server_names=settings.certificate_names)
+    purpose, life = Purpose(server_names=settings.certificate_names), settings.certificate_life
     return Trust(
         authority,
-        authority.keep(directory, SERVER + suffix, name, purpose),
-        authority.keep(directory, f"peer-{settings.server_name}", name, CLIENT),
+        authority.keep(directory, SERVER + suffix, name, purpose, life=life),
+        authority.keep(directory, f"peer-{settings.server_name}", name, CLIENT, life=life),
         _issued(authority.keep(directory, ADMIN, ADMIN, CLIENT, (who.ADMINS,))),
     )
 

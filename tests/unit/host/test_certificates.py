@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from holdfast.host.certificates import CLIENT, RENEW_DAYS, Authority, Purpose
+from holdfast.host.certificates import CLIENT, LEAF_LIFE, RENEW_FROM, Authority, Purpose
 from holdfast.host.kubeconfig import kubeconfig
 from holdfast.model.errors import Invalid
 
@@ -62,7 +62,7 @@ def test_a_kept_certificate_is_renewed_when_old_foreign_or_under_other_names(
     authority.keep(tmp_path, "server", "server", Purpose((*SERVER.server_names, "plane.test")))
     second = certificate.read_bytes()
     assert second != first
-    past = datetime.now(UTC) - timedelta(days=365 - RENEW_DAYS + 1)
+    past = datetime.now(UTC) - RENEW_FROM * LEAF_LIFE - timedelta(days=1)
     certificate.write_bytes(authority.issue("server", SERVER, now=past).certificate)
     authority.keep(tmp_path, "server", "server", SERVER)
     assert certificate.read_bytes() not in (first, second)

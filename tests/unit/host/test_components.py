@@ -16,7 +16,7 @@ from holdfast.agent.facts import Facts
 from holdfast.host import facts
 from holdfast.host.certificates import Authority
 from holdfast.host.client import Access
-from holdfast.host.components import Component
+from holdfast.host.component import Component
 from holdfast.host.credentials import access_of, issue
 from holdfast.host.join_tokens import JoinToken, fingerprint, new_token, parse
 from holdfast.host.options import add_components, agent_settings, duration

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.host.authentication import CertificateEnded
 from holdfast.model.errors import (
     Conflict,
     Expired,
@@ -45,6 +46,9 @@ TOO_MANY_REQUESTS = "TooManyRequests"
 NOT_FOUND = "NotFound"
 INTERNAL_ERROR = "InternalError"
 VERSION_TOO_LARGE = "ResourceVersionTooLarge"
+# An agent could not be asked. Trying again at once would not help, so nobody is told to.
+NODE_UNREACHABLE = "NodeUnreachable"
+NOT_STARTED = "NotStarted"
 
 # By code, from the most precise to the class: HTTP code and reason of Kubernetes.
 _BY_CODE: dict[str, tuple[int, str]] = {
@@ -59,6 +63,8 @@ _BY_CODE: dict[str, tuple[int, str]] = {
     TOO_MANY_REQUESTS: (429, "TooManyRequests"),
     INTERNAL_ERROR: (500, "InternalError"),
     VERSION_TOO_LARGE: (504, "Timeout"),
+    NODE_UNREACHABLE: (502, "ServiceUnavailable"),
+    NOT_STARTED: (400, "BadRequest"),
     Reason.UNAUTHENTICATED: (401, "Unauthorized"),
     Reason.EXISTS: (409, "AlreadyExists"),
 }
@@ -85,6 +91,9 @@ def of(
     error = problem.error() if isinstance(problem, Refusal) else problem
     code, reason = _code(error)
     headers = {REASON_HEADER: error.code}
+    if isinstance(error, CertificateEnded):
+        # Nothing more can come of this connection, and a client would go on with it for ever.
+        headers["Connection"] = "close"
     details: dict[str, Any] = {}
     if name:
         details["name"] = name

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 import time
 from collections.abc import Mapping
 from types import TracebackType
+from weakref import WeakSet
 
 import aiohttp
 
@@ -42,10 +42,12 @@ class Transport:
         self._servers = [server.rstrip("/") for server in access.servers]
         self._failed_at: dict[str, float] = {}
         self._current = 0
-        headers = {"User-Agent": agent, "Accept": "application/json"}
-        if access.token:
-            headers["Authorization"] = f"Bearer {access.token}"
-        self._session = _session(access.context(), headers)
+        self._agent = agent
+        self._session = _session(access, agent)
+        # That of the certificate before: what is under way there may end there.
+        self._earlier: aiohttp.ClientSession | None = None
+        self._streams: WeakSet[aiohttp.ClientResponse] = WeakSet()
+        self._earlier_streams: WeakSet[aiohttp.ClientResponse] = WeakSet()
 
     @property
     def server(self) -> str:
@@ -103,6 +105,7 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.fault(server)
             raise self._meaning("GET", server, error) from error
+        self._streams.add(response)
         return response, server
 
     def fault(self, server: str) -> None:
@@ -111,7 +114,21 @@ class Transport:
         if self._servers[self._current] == server:
             self._current = (self._current + 1) % len(self._servers)
 
+    async def take(self, access: Access) -> None:
+        """Be this one to the same servers from now on. Watches end with the take after this one."""
+        ended, self._earlier = self._earlier, self._session
+        self._session = _session(access, self._agent)
+        streams, self._earlier_streams = self._earlier_streams, self._streams
+        self._streams = WeakSet()
+        for stream in streams:
+            # aiohttp would close the line and leave its reader waiting for ever.
+            stream.content.set_exception(aiohttp.ClientConnectionError("its certificate is old"))
+        if ended is not None:
+            await ended.close()
+
     async def close(self) -> None:
+        if self._earlier is not None:
+            await self._earlier.close()
         await self._session.close()
         # The connections' own goodbyes need a turn of the loop, or each leaves a warning.
         await asyncio.sleep(0)
@@ -134,8 +151,11 @@ class Transport:
         return OutcomeUnknown(text)
 
 
-def _session(context: ssl.SSLContext, headers: dict[str, str]) -> aiohttp.ClientSession:
-    connector = aiohttp.TCPConnector(ssl=context, limit=CONNECTIONS_MAX)
+def _session(access: Access, agent: str) -> aiohttp.ClientSession:
+    headers = {"User-Agent": agent, "Accept": "application/json"}
+    if access.token:
+        headers["Authorization"] = f"Bearer {access.token}"
+    connector = aiohttp.TCPConnector(ssl=access.context(), limit=CONNECTIONS_MAX)
     session = aiohttp.ClientSession(connector=connector, headers=headers)
     # aiohttp sends PUT and DELETE a second time by itself when a kept connection broke. Whether a
     # second try is safe is for the retry machine to say.

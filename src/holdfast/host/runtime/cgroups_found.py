@@ -18,11 +18,18 @@ from holdfast.host.runtime.limits import CPU, DEVICES, MEMORY, PIDS
 from holdfast.model.errors import FieldError, Invalid
 
 PARENT = "holdfast"
+PARENT_VARIABLE = "HOLDFAST_CGROUP"
 FREEZER, UNIFIED = "freezer", "unified"
 
 
-def find(node: str, folder: Path, parent: str = PARENT, proc: Path = Path("/proc")) -> Cgroups:
+def default_parent() -> str:
+    """Below which group all others are made, unless somebody names another one."""
+    return os.environ.get(PARENT_VARIABLE) or PARENT
+
+
+def find(node: str, folder: Path, parent: str | None = None, proc: Path = Path("/proc")) -> Cgroups:
     """The groups of the agent of this node that keeps its work in this folder."""
+    parent = default_parent() if parent is None else parent
     if not parent or any(part in ("", ".", "..") for part in parent.split("/")):
         rule = "must be a relative path of a control group"
         raise Invalid(f"--cgroup: {parent!r}: {rule}", (FieldError("--cgroup", parent, rule),))

@@ -25,22 +25,19 @@ from holdfast.agent.words import (
     Exited,
     Extend,
     Halt,
-    Inventory,
-    Item,
     Launch,
-    Launched,
     LookAround,
     NotLaunched,
     Probe,
 )
 from holdfast.host import clock
-from holdfast.host.runtime import limits_closing, records, shim_binary
+from holdfast.host.runtime import shim_binary
 from holdfast.host.runtime import ports as free_ports
 from holdfast.host.runtime.attempts import Attempts, Choices
 from holdfast.host.runtime.cgroups_found import find as find_groups
 from holdfast.host.runtime.containers_awaited import Images
-from holdfast.host.runtime.following import Following
 from holdfast.host.runtime.held import Held
+from holdfast.host.runtime.keeping import Keeping
 from holdfast.host.runtime.line import open_line
 from holdfast.host.runtime.probing import Probing
 from holdfast.host.runtime.starting import Options, Place, StartedBefore, start
@@ -77,14 +74,11 @@ class Runtime:
         self._node, self._address, self._isolation = node, address, isolation
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
         self._images = Images(folder, self._options.images)
-        self._held: dict[Attempt, Held] = {}
-        # The last `Extend`, for work that is adopted after it.
-        self._until_ms: int | None = None
         self._turns = Turns(self._report)
         self._place: Place | None = None
         self._post: Callable[[Any], None] = lambda stimulus: None
         self._fail: Callable[[BaseException], None] = lambda bug: None
-        self._following: Following | None = None
+        self._kept: Keeping | None = None
         self._probing: Probing | None = None
 
     @property
@@ -110,29 +104,37 @@ class Runtime:
         groups = await self._in_thread(find_groups, self._node, self._attempts.root, options.cgroup)
         self._place = Place(self._node, boot, program, self._attempts, groups, options)
         self._probing = Probing(self._place, self._address)
-        self._following = Following(self._attempts, groups, boot, self._in_thread)
+        self._kept = Keeping(self._place, self._turns, post, self._in_thread)
 
     async def stop(self) -> None:
         """Let go of everything. The work runs on, held by its shims."""
         await self._turns.cancel()
-        for held in self._held.values():
-            held.let_go()
-        self._held.clear()
+        if self._kept is not None:
+            self._kept.let_go()
         await asyncio.to_thread(self._pool.shutdown)
         self._images.close()
         if self._place is not None:
             await asyncio.to_thread(self._place.groups.retire)
 
-    def _limits(self, held: Held) -> dict[str, str]:
-        """What is really enforced on this work."""
-        program = self._ready().program
-        proc = "own" if program.has_own_proc else "host"
-        return {**held.choices.limits, "isolation": program.isolation, "proc": proc}
-
     def _ready(self) -> Place:
         if self._place is None:
             raise InvariantBroken("the runtime was not started")
         return self._place
+
+    @property
+    def place(self) -> Place:
+        """Where the work is. Only after the start."""
+        return self._ready()
+
+    def held(self, attempt: Attempt) -> Held | None:
+        """What is known of work that runs, for whoever looks into it."""
+        return self._keeping.held.get(attempt)
+
+    @property
+    def _keeping(self) -> Keeping:
+        if self._kept is None:
+            raise InvariantBroken("the runtime was not started")
+        return self._kept
 
     def _report(self, bug: BaseException) -> None:
         # Whoever hears of bugs is known only from `start` on.
@@ -145,14 +147,12 @@ class Runtime:
 
     def _launch(self, effect: Launch) -> None:
         held = Held(effect.attempt, self._ready().boot)
-        invariant(effect.attempt not in self._held, f"{effect.attempt} was launched before")
-        self._held[effect.attempt] = held
+        invariant(effect.attempt not in self._keeping.held, f"{effect.attempt} was launched before")
+        self._keeping.held[effect.attempt] = held
         self._turns.follow(effect.attempt.uid, self._start(effect, held))
 
     def _extend(self, effect: Extend) -> None:
-        self._until_ms = effect.deadline_ms
-        for held in self._held.values():
-            held.extend(effect.deadline_ms)
+        self._keeping.extend(effect.deadline_ms)
 
     def _halt(self, effect: Halt) -> None:
         self._turns.follow(effect.attempt.uid, self._stop(effect))
@@ -163,13 +163,13 @@ class Runtime:
     async def _ask(self, effect: Probe) -> None:
         if self._probing is None:
             raise InvariantBroken("the runtime was not started")
-        self._post(await self._probing.ask(effect, self._held.get(effect.attempt)))
+        self._post(await self._probing.ask(effect, self._keeping.held.get(effect.attempt)))
 
     def _clear(self, effect: Clear) -> None:
         self._turns.follow(effect.uid, self._remove(effect.uid))
 
     def _look_around(self, effect: LookAround) -> None:
-        self._turns.begin(self._take_stock(self._turns.pending()))
+        self._turns.begin(self._keeping.take_stock(self._turns.pending()))
 
     async def _start(self, effect: Launch, held: Held) -> None:
         place = self._ready()
@@ -181,72 +181,23 @@ class Runtime:
             numbers, choices = held.ports.numbers, held.choices
             near = await self._in_thread(start, effect, place, numbers, choices, image)
         except StartedBefore:
-            del self._held[effect.attempt]
+            del self._keeping.held[effect.attempt]
             held.let_go()
-            await self._take_over(effect.attempt)
+            await self._keeping.take_over(effect.attempt)
             return
         except (HoldfastError, OSError) as error:
-            del self._held[effect.attempt]
+            del self._keeping.held[effect.attempt]
             held.let_go()
             reason = f"NotStarted: {_sentence(error)}"
             self._post(NotLaunched(effect.attempt, Process(reason=reason)))
             return
         held.connect(await open_line(near))
-        self._turns.begin(self._watch(held))
-
-    async def _take_over(self, attempt: Attempt) -> None:
-        """To say that it does not run would be a lie on which a second copy could be started."""
-        held, ended = await self._find(attempt)
-        if ended is None or ended.started_at is not None:
-            self._post(Launched(attempt, held.process))
-        if ended is not None:
-            kind = Exited if ended.started_at is not None else NotLaunched
-            self._post(kind(attempt, ended))
-
-    async def _watch(self, held: Held) -> None:
-        """Tell the agent when it begins and when it has ended."""
-        following, line = self._follow(), held.line
-        if line is not None and not held.is_known and await line.begun:
-            await following.learn(held)
-            self._tell_launched(held)
-        end = await self._closed(held.attempt, await following.until_end(held))
-        failure = held.line.failure if held.line is not None else None
-        del self._held[held.attempt]
-        held.is_over.set()
-        held.let_go()
-        if end is None or (not end.is_started and not held.is_known):
-            process = records.ended(end) if end is not None else _never(failure)
-            self._post(NotLaunched(held.attempt, process))
-            return
-        if not held.is_known:
-            # It was over before we heard of its beginning.
-            await following.learn(held)
-            self._tell_launched(held)
-        self._post(Exited(held.attempt, records.ended(end)))
-
-    async def _closed(self, attempt: Attempt, end: records.Exit | None) -> records.Exit | None:
-        groups = self._ready().groups
-        return await self._in_thread(limits_closing.close, groups, self._attempts, attempt, end)
-
-    def _tell_launched(self, held: Held) -> None:
-        held.is_known = True
-        held.process = self._process(held)
-        self._post(Launched(held.attempt, held.process))
-
-    def _process(self, held: Held) -> Process:
-        if held.state is None:
-            return Process(limits=self._limits(held), addresses=held.choices.addresses)
-        return records.running(held.state, self._limits(held), held.choices.addresses)
-
-    def _follow(self) -> Following:
-        if self._following is None:
-            raise InvariantBroken("the runtime was not started")
-        return self._following
+        self._turns.begin(self._keeping.watch(held))
 
     async def _stop(self, effect: Halt) -> None:
-        held = self._held.get(effect.attempt)
+        held = self._keeping.held.get(effect.attempt)
         if held is None:
-            held, ended = await self._find(effect.attempt)
+            held, ended = await self._keeping.find(effect.attempt)
             if ended is not None:
                 self._post(Exited(effect.attempt, ended))
                 return
@@ -258,58 +209,16 @@ class Runtime:
         try:
             await asyncio.wait_for(held.is_over.wait(), overdue_s)
         except TimeoutError:
-            await self._follow().end_shim(held)
+            await self._keeping.end_shim(held)
 
     async def _remove(self, uid: str) -> None:
-        running = [attempt for attempt in self._held if attempt.uid == uid]
+        running = [attempt for attempt in self._keeping.held if attempt.uid == uid]
         invariant(not running, f"{running} was to be cleared away and runs")
         try:
             await self._in_thread(self._attempts.clear, uid)
         except OSError as error:
             # What is left is found by the next LookAround, which asks for this again.
             _log.warning("replica %s cannot be cleared away: %s", uid, error)
-
-    # Looking around ------------------------------------------------------------------------------
-
-    async def _take_stock(self, before: tuple[asyncio.Task[None], ...]) -> None:
-        if before:
-            await asyncio.wait(before)
-        items = []
-        for uid in await self._in_thread(self._attempts.uids):
-            item = await self._latest(uid)
-            if item is not None:
-                items.append(item)
-        groups = self._ready().groups
-        await self._in_thread(limits_closing.sweep, groups, self._attempts, frozenset(self._held))
-        self._post(Inventory(tuple(items)))
-
-    async def _latest(self, uid: str) -> Item | None:
-        """The latest attempt that ever began."""
-        for number in await self._in_thread(self._attempts.numbers, uid):
-            attempt = Attempt(uid, number)
-            held, ended = self._held.get(attempt), None
-            if held is None:
-                held, ended = await self._find(attempt)
-            if ended is not _NOTHING:
-                whose = held.choices
-                process = held.process if ended is None else ended
-                return Item(attempt, process, ended is None, whose.namespace, whose.name)
-        return None
-
-    async def _find(self, attempt: Attempt) -> tuple[Held, Process | None]:
-        """Work of an earlier agent: adopted when it runs, else also how it ended."""
-        held = Held(attempt, self._ready().boot)
-        if self._until_ms is not None:
-            held.extend(self._until_ms)
-        end, is_over = await self._follow().adopt(held)
-        if is_over:
-            end = await self._closed(attempt, end)
-            return held, records.ended(end) if end is not None else _NOTHING
-        held.is_known = True
-        held.process = self._process(held)
-        self._held[attempt] = held
-        self._turns.begin(self._watch(held))
-        return held, None
 
 
 def _choices(of: Launch, addresses: dict[str, str], picked: tuple[str, ...]) -> Choices:
@@ -323,16 +232,6 @@ def _choices(of: Launch, addresses: dict[str, str], picked: tuple[str, ...]) -> 
         working_dir=template.working_dir,
         is_boxed=template.runtime is RuntimeKind.CONTAINER,
     )
-
-
-_NOTHING = Process(reason="NotStarted: nothing of this attempt is here")
-
-
-def _never(failure: tuple[int, str] | None) -> Process:
-    if failure is None:
-        return Process(reason="NotStarted: its shim ended before it had begun anything")
-    error, step = failure
-    return Process(reason=f"NotStarted: its shim failed at {step}: {os.strerror(error).lower()}")
 
 
 def _sentence(error: Exception) -> str:

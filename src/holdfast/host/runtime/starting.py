@@ -62,7 +62,7 @@ class Options(msgspec.Struct, frozen=True):
     images: the directories in which root file systems of containers may lie.
     """
 
-    cgroup: str = cgroups_found.PARENT
+    cgroup: str = msgspec.field(default_factory=cgroups_found.default_parent)
     pids_max: int = limits.PIDS_MAX
     devices: tuple[LocalDevice, ...] = ()
     images: tuple[Path, ...] = ()

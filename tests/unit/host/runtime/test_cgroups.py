@@ -113,7 +113,7 @@ def test_two_agents_of_one_name_have_groups_of_their_own(tmp_path: Path) -> None
     """[INV2]"""
     proc = machine(tmp_path, "/ {at}/pids rw - cgroup cgroup rw,pids")
     (tmp_path / "pids").mkdir()
-    first, second = (find("n1", tmp_path / name, proc=proc) for name in ("a", "b"))
+    first, second = (find("n1", tmp_path / name, "holdfast", proc) for name in ("a", "b"))
     first.make(ONE, Limits())
     assert first.attempts() == [ONE]
     assert second.attempts() == []

@@ -1,0 +1,160 @@
+"""Keeps the pieces of work that run, each from its start or its adoption to its proven end.
+
+Made by `runtime` when it starts; `starting` comes before it, `following` proves the ends. What
+becomes of the work is posted to the agent. An attempt is held here exactly as long as it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.agent.words import Attempt, Exited, Inventory, Item, Launched, NotLaunched
+from holdfast.host.runtime import limits_closing, records
+from holdfast.host.runtime.following import Following
+from holdfast.host.runtime.held import Held
+from holdfast.host.runtime.starting import Place
+from holdfast.host.runtime.turns import Turns
+from holdfast.model.kinds.replica import Process
+
+InThread = Callable[..., Awaitable[Any]]
+
+
+class Keeping:
+    """All work that runs on one node, as this life of its agent knows it."""
+
+    def __init__(
+        self, place: Place, turns: Turns, post: Callable[[Any], None], in_thread: InThread
+    ) -> None:
+        self._place, self._turns = place, turns
+        self._post, self._in_thread = post, in_thread
+        self.held: dict[Attempt, Held] = {}
+        # The last `Extend`, for work that is adopted after it.
+        self._until_ms: int | None = None
+        self._following = Following(place.attempts, place.groups, place.boot, in_thread)
+
+    def extend(self, deadline_ms: int) -> None:
+        """Let all of it run until then, and whatever is still to be found."""
+        self._until_ms = deadline_ms
+        for held in self.held.values():
+            held.extend(deadline_ms)
+
+    def let_go(self) -> None:
+        """Leave all of it to its shims."""
+        for held in self.held.values():
+            held.let_go()
+        self.held.clear()
+
+    async def watch(self, held: Held) -> None:
+        """Tell the agent when it begins and when it has ended."""
+        line = held.line
+        if line is not None and not held.is_known and await line.begun:
+            await self._following.learn(held)
+            self._tell_launched(held)
+        end = await self._closed(held.attempt, await self._following.until_end(held))
+        failure = held.line.failure if held.line is not None else None
+        del self.held[held.attempt]
+        held.is_over.set()
+        held.let_go()
+        if end is None or (not end.is_started and not held.is_known):
+            process = records.ended(end) if end is not None else _never(failure)
+            self._post(NotLaunched(held.attempt, process))
+            return
+        if not held.is_known:
+            # It was over before we heard of its beginning.
+            await self._following.learn(held)
+            self._tell_launched(held)
+        self._post(Exited(held.attempt, records.ended(end)))
+
+    async def take_over(self, attempt: Attempt) -> None:
+        """To say that it does not run would be a lie on which a second copy could be started."""
+        held, ended = await self.find(attempt)
+        if ended is None or ended.started_at is not None:
+            self._post(Launched(attempt, held.process))
+        if ended is not None:
+            kind = Exited if ended.started_at is not None else NotLaunched
+            self._post(kind(attempt, ended))
+
+    async def end_shim(self, held: Held) -> None:
+        """Kill a shim that does not do what it is there for, and its work with it."""
+        await self._following.end_shim(held)
+
+    async def _closed(self, attempt: Attempt, end: records.Exit | None) -> records.Exit | None:
+        groups, attempts = self._place.groups, self._place.attempts
+        closed: records.Exit | None = await self._in_thread(
+            limits_closing.close, groups, attempts, attempt, end
+        )
+        return closed
+
+    def _tell_launched(self, held: Held) -> None:
+        held.is_known = True
+        held.process = self._process(held)
+        self._post(Launched(held.attempt, held.process))
+
+    def _process(self, held: Held) -> Process:
+        if held.state is None:
+            return Process(limits=self._limits(held), addresses=held.choices.addresses)
+        return records.running(held.state, self._limits(held), held.choices.addresses)
+
+    def _limits(self, held: Held) -> dict[str, str]:
+        """What is really enforced on this work."""
+        program = self._place.program
+        proc = "own" if program.has_own_proc else "host"
+        return {**held.choices.limits, "isolation": program.isolation, "proc": proc}
+
+    # Looking around ------------------------------------------------------------------------------
+
+    async def take_stock(self, before: tuple[asyncio.Task[None], ...]) -> None:
+        """Tell the agent all that is here, once the jobs before this are done."""
+        if before:
+            await asyncio.wait(before)
+        items = []
+        for uid in await self._in_thread(self._place.attempts.uids):
+            item = await self._latest(uid)
+            if item is not None:
+                items.append(item)
+        groups = self._place.groups
+        await self._in_thread(
+            limits_closing.sweep, groups, self._place.attempts, frozenset(self.held)
+        )
+        self._post(Inventory(tuple(items)))
+
+    async def _latest(self, uid: str) -> Item | None:
+        """The latest attempt that ever began."""
+        for number in await self._in_thread(self._place.attempts.numbers, uid):
+            attempt = Attempt(uid, number)
+            held, ended = self.held.get(attempt), None
+            if held is None:
+                held, ended = await self.find(attempt)
+            if ended is not _NOTHING:
+                whose = held.choices
+                process = held.process if ended is None else ended
+                return Item(attempt, process, ended is None, whose.namespace, whose.name)
+        return None
+
+    async def find(self, attempt: Attempt) -> tuple[Held, Process | None]:
+        """Work of an earlier agent: adopted when it runs, else also how it ended."""
+        held = Held(attempt, self._place.boot)
+        if self._until_ms is not None:
+            held.extend(self._until_ms)
+        end, is_over = await self._following.adopt(held)
+        if is_over:
+            end = await self._closed(attempt, end)
+            return held, records.ended(end) if end is not None else _NOTHING
+        held.is_known = True
+        held.process = self._process(held)
+        self.held[attempt] = held
+        self._turns.begin(self.watch(held))
+        return held, None
+
+
+_NOTHING = Process(reason="NotStarted: nothing of this attempt is here")
+
+
+def _never(failure: tuple[int, str] | None) -> Process:
+    if failure is None:
+        return Process(reason="NotStarted: its shim ended before it had begun anything")
+    error, step = failure
+    return Process(reason=f"NotStarted: its shim failed at {step}: {os.strerror(error).lower()}")

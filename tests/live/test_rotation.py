@@ -1,0 +1,163 @@
+"""Certificates that live for seconds: a plane that outlives many of them, and who does not.
+
+HOLDFAST_RUN_LONG=1, as `make run-long` sets it, plays it with two servers on etcd as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import ssl
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from cryptography import x509
+
+from holdfast.host.certificates import Authority
+from holdfast.host.joining import NodeFiles
+from holdfast.model.kinds.node import Node, NodePhase
+from tests.etcd_cluster import EtcdCluster
+from tests.live.plane_process import PlaneProcess
+from tests.live.slice_plane import PLACE, SlicePlane
+from tests.live.witness import beats, processes
+
+LIFE_S = 6
+# No kill and restart on a busy machine takes so long; a node that could not renew would show.
+FENCE = ("--self-stop-after", "15", "--stop-grace", "1")
+# A renewal comes after half of a life at the earliest, so this many were needed by then.
+LIVES = 3
+only_long = pytest.mark.skipif(
+    not os.environ.get("HOLDFAST_RUN_LONG"), reason="needs etcd: make run-long runs it"
+)
+pytestmark = pytest.mark.timeout(300)
+
+
+def play(story: Any) -> None:
+    asyncio.run(asyncio.wait_for(story, 200.0))
+
+
+def shown(plane: SlicePlane) -> bytes:
+    """The certificate that the first server shows to whoever connects now."""
+    url = plane.parts[plane.servers[0]].arguments
+    host, _, port = url[url.index("--listen") + 1].rpartition(":")
+    return ssl.get_server_certificate((host, int(port))).encode()
+
+
+def ends(pem: bytes) -> float:
+    return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
+
+
+async def outlive(plane: SlicePlane) -> None:
+    """Live for several lives of a certificate, with an agent and a server killed on the way."""
+    await plane.apply(1)
+    (before,) = await plane.ready(1)
+    files = NodeFiles(plane.folder / "n1" / "pki")
+    seen: set[bytes] = set()
+    began, killed = time.monotonic(), 0
+    first = shown(plane)
+    while time.monotonic() - began < LIVES * LIFE_S:
+        seen.add(files.certificate.read_bytes())
+        assert ends(files.certificate.read_bytes()) > time.time()
+        if killed < 2 and len(seen) > 1 + killed:
+            # Just after a renewal, which must not be lost with whoever made it.
+            victim = ("n1", plane.servers[0])[killed]
+            plane.parts[victim].signal(signal.SIGKILL)
+            killed += 1
+        await asyncio.sleep(0.1)
+    assert killed == 2
+    assert len(seen) >= LIVES
+    (after,) = await plane.ready(1)
+    # No renewal of the node came so late that its work had to stop or its node was doubted.
+    assert after.status.process.id == before.status.process.id
+    assert len(processes(beats(plane.witness), PLACE)) == 1
+    node = await plane.client.get(Node, "n1")
+    assert (node.status.phase, node.status.incarnation) == (NodePhase.READY, 1)
+    # The server has another one, too, and what is new works with it: somebody else joins the work.
+    assert shown(plane) != first
+    assert ends(shown(plane)) > time.time()
+    await plane.scale(2)
+    await plane.ready(2)
+
+
+def test_a_plane_outlives_the_certificates_of_its_nodes_and_servers(tmp_path: Path) -> None:
+    """An agent and a server are killed in between. [K1, H8, H1]"""
+
+    async def story() -> None:
+        life = ("--certificate-life", f"{LIFE_S}s")
+        agent = ("--capacity", "cpu=4")
+        async with SlicePlane(
+            tmp_path, ("n1",), fence=FENCE, serve=life, agent=agent, joins=True
+        ) as plane:
+            await outlive(plane)
+
+    play(story())
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
+    with EtcdCluster(tmp_path / "etcd") as cluster:
+        yield cluster
+
+
+@only_long
+def test_with_two_servers_either_renews_what_the_other_issued(
+    tmp_path: Path, cluster: EtcdCluster
+) -> None:
+    """Servers forward to each other under certificates of seconds as well. [K1, H8]"""
+
+    async def story() -> None:
+        targets = ",".join(member.target for member in cluster.members)
+        store = ("--store", f"etcd://{targets}", "--etcd-prefix", "/rotation/")
+        life = ("--certificate-life", f"{LIFE_S}s")
+        async with SlicePlane(
+            tmp_path,
+            ("n1",),
+            servers=2,
+            store=store,
+            fence=FENCE,
+            serve=life,
+            agent=("--capacity", "cpu=4"),
+            joins=True,
+        ) as plane:
+            await outlive(plane)
+
+    play(story())
+
+
+def test_a_connection_that_outlives_its_certificate_is_nobodys(tmp_path: Path) -> None:
+    """The handshake was good; what is asked after the end is refused, and the line closed. [K1]"""
+
+    async def story() -> None:
+        plane = await PlaneProcess(tmp_path / "plane").start()
+        try:
+            authority = Authority.open(plane.data / "pki")
+            life = timedelta(seconds=3)
+            issued = authority.issue("ada", groups=("system:masters",), life=life)
+            access = msgspec.structs.replace(
+                plane.access(), certificate=issued.certificate, key=issued.key
+            )
+            path = f"{plane.url}/apis/holdfast.dev/v1/nodes"
+            connector = aiohttp.TCPConnector(ssl=access.context(), limit=1)
+            async with aiohttp.ClientSession(connector=connector) as session:
+                async with session.get(path) as good:
+                    assert good.status == 200
+                await asyncio.sleep(ends(issued.certificate) - time.time() + 0.1)
+                async with session.get(path) as late:
+                    assert late.status == 401
+                    assert late.headers["Connection"] == "close"
+                    assert "has ended" in await late.text()
+                # A new connection cannot be made with it at all.
+                with pytest.raises(aiohttp.ClientError):
+                    async with session.get(path) as never:
+                        await never.read()
+        finally:
+            plane.kill()
+
+    play(story())

@@ -1,0 +1,154 @@
+"""When certificates of a running component are renewed, and what is said when they cannot be."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from holdfast.host.certificates import BACKDATE, RENEW_BY, RENEW_FROM, Authority, moment
+from holdfast.host.client.access import Access
+from holdfast.host.credentials import access_of, issue
+from holdfast.host.rotation import Rotation
+from holdfast.model.errors import Unavailable
+from tests.puppet import play
+
+NAME = "system:node:n1"
+SERVERS = ("https://127.0.0.1:1",)
+LIFE = timedelta(days=90)
+
+
+def access(authority: Authority, age: timedelta = timedelta(), life: timedelta = LIFE) -> Access:
+    issued = authority.issue(NAME, life=life, now=datetime.now(UTC) - age)
+    return Access(
+        servers=SERVERS, ca=authority.pem, certificate=issued.certificate, key=issued.key
+    )
+
+
+class Taken:
+    """Whoever asks with what was renewed."""
+
+    def __init__(self) -> None:
+        self.accesses: list[Access] = []
+
+    async def take(self, name: str, access: Access) -> None:
+        assert name == NAME
+        self.accesses.append(access)
+
+
+def test_a_certificate_is_renewed_in_the_middle_of_its_life_and_never_later(
+    tmp_path: Path,
+) -> None:
+    """Each at a moment of its own: what was issued together is not renewed together. [K1]"""
+    authority = Authority.open(tmp_path)
+    one = access(authority)
+
+    async def nothing(name: str, before: Access) -> Access:
+        return before
+
+    dues = [
+        Rotation({NAME: one}, nothing, Taken().take, Random(seed)).due_s[NAME] for seed in range(50)
+    ]
+    first, last = (moment(one.certificate, share).timestamp() for share in (RENEW_FROM, RENEW_BY))
+    assert all(first <= due < last for due in dues)
+    assert max(dues) - min(dues) > (last - first) / 2
+
+
+def test_what_is_renewed_is_asked_with_and_becomes_due_anew(tmp_path: Path) -> None:
+    """[K1]"""
+    authority = Authority.open(tmp_path)
+    old, new = access(authority, age=LIFE * 0.6), access(authority)
+    taken = Taken()
+
+    async def renew(name: str, before: Access) -> Access:
+        assert (name, before) == (NAME, old)
+        return new
+
+    async def story() -> None:
+        rotation = Rotation({NAME: old}, renew, taken.take)
+        await rotation.turn(NAME)
+        assert taken.accesses == [new]
+        assert rotation.due_s[NAME] >= moment(new.certificate, RENEW_FROM).timestamp()
+        assert not rotation.trouble
+
+    play(story())
+
+
+@pytest.mark.parametrize("age, word", [(0.6, "ends"), (0.99, "ends"), (1.01, "ended")])
+def test_what_cannot_be_renewed_is_said_and_tried_again_before_the_end(
+    age: float, word: str, tmp_path: Path
+) -> None:
+    """The less time is left, the sooner; also after the end, for a token may come. [A7, I1]"""
+    authority = Authority.open(tmp_path)
+    old = access(authority, age=LIFE * age)
+    taken = Taken()
+
+    async def renew(name: str, before: Access) -> Access:
+        raise Unavailable("no server answers")
+
+    async def story() -> None:
+        rotation = Rotation({NAME: old}, renew, taken.take)
+        await rotation.turn(NAME)
+        assert rotation.trouble.startswith(f"the certificate of {NAME} {word} at 20")
+        assert rotation.trouble.endswith(": no server answers")
+        assert not taken.accesses
+        now_s = datetime.now(UTC).timestamp()
+        left_s = moment(old.certificate, 1).timestamp() - now_s
+        assert now_s < rotation.due_s[NAME] < now_s + (left_s if left_s > 0 else 61)
+
+    play(story())
+
+
+def test_where_the_authority_is_at_hand_a_running_component_gets_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """Where it is not, a file that nobody replaced is trouble. [K1]"""
+    authority = Authority.open(tmp_path / "pki")
+    certificate, key = issue(tmp_path / "pki", NAME)
+    old = access(authority, age=LIFE * 0.6)
+    certificate.write_bytes(old.certificate)
+    key.write_bytes(old.key)
+    taken = Taken()
+
+    async def renew(name: str, before: Access) -> Access:
+        return access_of(SERVERS, tmp_path / "pki", name)
+
+    async def story() -> None:
+        rotation = Rotation({NAME: old}, renew, taken.take)
+        (tmp_path / "pki" / "ca.key").rename(tmp_path / "ca.key")
+        await rotation.turn(NAME)
+        assert rotation.trouble.endswith("nobody has put a new one there")
+        (tmp_path / "ca.key").rename(tmp_path / "pki" / "ca.key")
+        await rotation.turn(NAME)
+        assert not rotation.trouble
+        (new,) = taken.accesses
+        assert new.certificate == certificate.read_bytes() != old.certificate
+
+    play(story())
+
+
+def test_a_short_life_is_not_half_over_when_it_begins(tmp_path: Path) -> None:
+    """It is dated back for clocks that differ, by a part of itself."""
+    authority = Authority.open(tmp_path)
+    for life in (timedelta(seconds=6), timedelta(hours=1), timedelta(days=365)):
+        one = access(authority, life=life)
+        assert moment(one.certificate, RENEW_FROM) > datetime.now(UTC) + life / 3
+        assert moment(one.certificate, 0) >= datetime.now(UTC) - BACKDATE - timedelta(seconds=2)
+
+
+def test_an_access_by_token_has_nothing_to_renew() -> None:
+    """[K1]"""
+
+    async def nothing(name: str, before: Access) -> Access:
+        return before
+
+    async def story() -> None:
+        token = msgspec.structs.replace(Access(servers=SERVERS), token="x")
+        rotation = Rotation({NAME: token}, nothing, Taken().take)
+        # It ends by itself: there is nothing to wait for.
+        await rotation.run()
+
+    play(story())
