@@ -17,7 +17,7 @@ import time
 import tracemalloc
 from typing import Any
 
-from bench.harness import figure
+from bench.harness import figure, load
 from bench.played import Played
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.placement import Affinity, Placement, Spread, Topology
@@ -144,6 +144,7 @@ def decisions() -> None:
             peer="the rules asked node by node",
             peer_value=1e6 * rule_s * nodes,
             goal="<= 100" if nodes == 5_000 else None,
+            load=load(),
         )
     cold = {nodes: first_look(nodes) for nodes in (5_000, 50_000)}
     for nodes, seconds in cold.items():
@@ -157,12 +158,13 @@ def decisions() -> None:
     for name, of in (("decision", took), ("first_look", cold)):
         growth = of[50_000] / of[5_000]
         figure(
-            f"scheduler.{name}.growth",
+            f"scheduler.{name}.growth_50k_5k",
             growth,
             "times",
             peer="ten times the nodes",
             peer_value=10.0,
             goal="<= 8",
+            load=load(),
         )
 
 

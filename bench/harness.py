@@ -131,6 +131,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def load() -> float:
+    """How many threads wanted a core of this machine over the last minute."""
+    return round(os.getloadavg()[0], 1)
+
+
 def best_of(fn: Callable[[], object], *, repeat: int = REPEAT_DEFAULT, number: int = 0) -> float:
     """Seconds per call, the best of `repeat` samples of `number` calls; 0 finds a fitting number.
 

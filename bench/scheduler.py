@@ -8,7 +8,13 @@ hears of them after their registration, so of the controllers only those of work
 status are run. The peer is kube-scheduler as it is quoted in the file of shapes, whose pods were
 created as `births` are.
 
-HOLDFAST_BENCH_DATA names the folder with the shapes; HOLDFAST_BENCH_SHAPES, if set, those to run.
+HOLDFAST_BENCH_DATA names the folder with the shapes. HOLDFAST_BENCH_SHAPES, if set, says which of
+them to run, such as `basic-500,idle`, or `basic-500:births` for one way only: half a minute each.
+
+Each figure shows the load of the machine, the microseconds of processor time that each process used
+for a replica, and by `allowed` how many a second these would let two cores bind that nobody else
+uses. On a busy machine that is the figure to look at; `queued` is how many processes of ours waited
+for a core on average. What is missing on an idle one is time in which everybody waited for news.
 """
 
 from __future__ import annotations
@@ -18,13 +24,16 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from bench.harness import figure, percentile
-from bench.scheduling.measuring import WAYS, Run, idle_delays_ms, measure
-from bench.scheduling.plane import Rig, rss_mb
+from bench import decisions
+from bench.harness import figure, load
+from bench.scheduling.measuring import WAYS, Run, idle_delays, measure
+from bench.scheduling.plane import Rig
 from bench.scheduling.shapes import Book, Shape, book
+from bench.scheduling.spending import rss_mb
 from tests.etcd_cluster import EtcdCluster
 
 # Bound replicas a second.
@@ -86,19 +95,28 @@ def show(name: str, ran: Run, shape: Shape, book_: Book, goal: int | None, way: 
         templates=len(shape.templates),
         p50_ms=ran.p50_ms,
         p99_ms=ran.p99_ms,
-        cpu_us_each=ran.cpu_us,
-        load=ran.load,
+        **_spent(ran),
     )
 
 
-async def rates(folder: Path, book_: Book, chosen: list[str]) -> None:
-    """Every shape, by both ways."""
-    for name in chosen:
-        shape = _shape(book_, name)
-        for way in WAYS:
-            ran = await run(folder / f"{name}-{way}", shape, way)
-            suffix = "" if way == WAYS[0] else f".{way}"
-            show(f"scheduler.{name}.rate{suffix}", ran, shape, book_, GOALS[name], way)
+def _spent(ran: Run) -> dict[str, Any]:
+    """What the figure cost, and how busy the machine was."""
+    return {
+        "allowed": round(ran.allowed),
+        "cpu_us_each": ran.cpu_us,
+        "watches_dropped": ran.dropped,
+        "queued": ran.queued,
+        "load": ran.load,
+    }
+
+
+async def rates(folder: Path, book_: Book, name: str, ways: tuple[str, ...] = WAYS) -> None:
+    """One shape, by both ways or one."""
+    shape = _shape(book_, name)
+    for way in ways:
+        ran = await run(folder / f"{name}-{way}", shape, way)
+        suffix = "" if way == WAYS[0] else f".{way}"
+        show(f"scheduler.{name}.rate{suffix}", ran, shape, book_, GOALS[name], way)
 
 
 def _shape(book_: Book, name: str) -> Shape:
@@ -121,17 +139,19 @@ async def idle(folder: Path, book_: Book) -> None:
     async with Rig(folder / "idle") as rig:
         await rig.fill(shape)
         await brains(rig, "births")
-        delays = await idle_delays_ms(rig, shape)
+        ran = await idle_delays(rig, shape)
     figure(
         "scheduler.idle.p99_ms",
-        percentile(delays, 0.99),
+        ran.p99_ms,
         "ms",
         peer="the median of the same run",
-        peer_value=percentile(delays, 0.5),
+        peer_value=ran.p50_ms,
         goal=f"<= {IDLE_GOAL_MS}",
         durability="power",
         nodes=shape.nodes,
-        load=round(os.getloadavg()[0], 1),
+        cpu_us_each=ran.cpu_us,
+        queued=ran.queued,
+        load=ran.load,
     )
 
 
@@ -164,22 +184,37 @@ async def memory(folder: Path, book_: Book) -> None:
         nodes=full.nodes,
         replicas=RSS_REPLICAS,
         each={name: round(mb) for name, mb in used.items()},
+        load=load(),
     )
 
 
-EXTRAS = {"undecided": undecided, "idle": idle, "etcd": on_etcd, "rss": memory}
+async def deciding(folder: Path, book_: Book) -> None:
+    """The scheduler's thinking alone, in this process."""
+    decisions.decisions()
+
+
+EXTRAS = {
+    "undecided": undecided,
+    "idle": idle,
+    "etcd": on_etcd,
+    "decision": deciding,
+    "rss": memory,
+}
 
 
 async def end_to_end(folder: Path, book_: Book) -> None:
     """All of it, or what was chosen."""
-    chosen = os.environ.get("HOLDFAST_BENCH_SHAPES", ",".join((*GOALS, *EXTRAS))).split(",")
-    unknown = [name for name in chosen if name not in GOALS and name not in EXTRAS]
-    if unknown:
-        sys.exit(f"no shape {', '.join(unknown)}; there are: {', '.join((*GOALS, *EXTRAS))}")
-    await rates(folder, book_, [name for name in chosen if name in GOALS])
-    for name in chosen:
+    everything = (*GOALS, *EXTRAS)
+    chosen = os.environ.get("HOLDFAST_BENCH_SHAPES", ",".join(everything)).split(",")
+    wanted = [name.partition(":") for name in chosen]
+    for name, _, way in wanted:
+        if name not in everything or way not in ("", *WAYS) or (way and name in EXTRAS):
+            sys.exit(f"no {name}{way and ':'}{way}; there are: {', '.join(everything)}")
+    for name, _, way in wanted:
         if name in EXTRAS:
             await EXTRAS[name](folder, book_)
+        else:
+            await rates(folder, book_, name, (way,) if way else WAYS)
 
 
 def main() -> None:

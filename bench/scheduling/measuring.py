@@ -9,13 +9,12 @@ when a watcher has been told of the last bind, which is then on disk.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import time
 
 import msgspec
 
-from bench.harness import percentile
+from bench.harness import load, percentile
 from bench.http_load import Connection, request
 from bench.scheduling.plane import (
     BATCH,
@@ -25,10 +24,10 @@ from bench.scheduling.plane import (
     WORKLOAD_CONTROLLER,
     Rig,
     chunks,
-    cpu_s,
     document,
 )
 from bench.scheduling.shapes import Shape
+from bench.scheduling.spending import Spending, allowed_per_s
 from holdfast.host.creates import CreateForm, packed
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.replica import Replica
@@ -72,13 +71,24 @@ class Sightings:
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What came of one run; times of processors are for each measured replica."""
+    """What came of one run; times of processors are for each measured replica.
+
+    `dropped` are watches that the server ended because they were not read fast enough, `queued`
+    how many processes waited for a core on average.
+    """
 
     rate: float
     p50_ms: float
     p99_ms: float
     cpu_us: dict[str, int]
+    dropped: int
+    queued: float
     load: float
+
+    @property
+    def allowed(self) -> float:
+        """The rate that the processor time allows on cores that nobody else uses."""
+        return allowed_per_s(self.cpu_us)
 
 
 async def measure(rig: Rig, shape: Shape, way: str) -> Run:
@@ -88,8 +98,7 @@ async def measure(rig: Rig, shape: Shape, way: str) -> Run:
     await seen.follow(rig)
     prepared = await _prepared(rig, shape, way)
     noise = asyncio.create_task(_make_noise(rig)) if shape.noise else None
-    pids = rig.pids()
-    before, mine = {name: cpu_s(pid) for name, pid in pids.items()}, time.process_time()
+    dropped, spending = await rig.dropped(), Spending(rig.pids())
     try:
         sent = await prepared.send()
         async with asyncio.timeout(PATIENCE_S):
@@ -100,15 +109,16 @@ async def measure(rig: Rig, shape: Shape, way: str) -> Run:
     finally:
         if noise is not None:
             noise.cancel()
-    used = {name: cpu_s(pid) - before[name] for name, pid in pids.items()}
-    used["generator"] = time.process_time() - mine
+    cpu_us, queued = spending.us_each(shape.measured), spending.queued_share()
     delays = [1e3 * (at - sent[name]) for name, at in seen.at.items()]
     return Run(
         rate=shape.measured / (max(seen.at.values()) - min(sent.values())),
         p50_ms=round(percentile(delays, 0.5), 1),
         p99_ms=round(percentile(delays, 0.99), 1),
-        cpu_us={name: round(1e6 * used_s / shape.measured) for name, used_s in used.items()},
-        load=round(os.getloadavg()[0], 1),
+        cpu_us=cpu_us,
+        dropped=await rig.dropped() - dropped,
+        queued=round(queued, 2),
+        load=load(),
     )
 
 
@@ -180,13 +190,14 @@ async def _make_noise(rig: Rig) -> None:
         await asyncio.sleep(NOISE_EVERY_S)
 
 
-async def idle_delays_ms(rig: Rig, shape: Shape) -> list[float]:
+async def idle_delays(rig: Rig, shape: Shape) -> Run:
     """One replica after another, each submitted when the last one has been bound for a while."""
     seen = Sightings()
     await seen.follow(rig)
     births = await rig.births("single", shape.templates[0], shape.measured)
     line = await rig.line(WORKLOAD_CONTROLLER)
-    delays = []
+    delays: list[float] = []
+    dropped, spending, start = await rig.dropped(), Spending(rig.pids()), time.perf_counter()
     for number, body in enumerate(chunks(_forms(births), CREATES, 1)):
         seen.wanted = number + 1
         seen.complete.clear()
@@ -196,4 +207,12 @@ async def idle_delays_ms(rig: Rig, shape: Shape) -> list[float]:
             await seen.complete.wait()
         delays.append(1e3 * (seen.at[births[number].name] - began))
         await asyncio.sleep(IDLE_PAUSE_S)
-    return delays
+    return Run(
+        rate=shape.measured / (time.perf_counter() - start),
+        p50_ms=percentile(delays, 0.5),
+        p99_ms=percentile(delays, 0.99),
+        cpu_us=spending.us_each(shape.measured),
+        dropped=await rig.dropped() - dropped,
+        queued=round(spending.queued_share(), 2),
+        load=load(),
+    )

@@ -49,7 +49,6 @@ WORKLOAD_CONTROLLER = "system:controller:workload"
 BATCH = 250
 START_S = 120.0
 _encode = msgspec.json.encode
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def document(kind: str, name: str, **more: Any) -> dict[str, Any]:
@@ -80,18 +79,6 @@ class Part:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
-
-
-def cpu_s(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-
-
-def rss_mb(pid: int) -> float:
-    """Resident memory of a process."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 class Rig:
@@ -134,6 +121,12 @@ class Rig:
         code, answer = await line.ask(request("POST", path, _encode(body)))
         invariant(200 <= code < 300, f"{path}: {code} {answer[:300]!r}")
         return msgspec.json.decode(answer)
+
+    async def dropped(self) -> int:
+        """How many watches the server has ended because they were not read fast enough."""
+        code, body = await (await self.line()).ask(request("GET", "/metrics"))
+        invariant(code == 200, f"/metrics: {code}")
+        return int(body.partition(b"\nholdfast_watches_dropped ")[2].partition(b"\n")[0])
 
     # Processes -----------------------------------------------------------------------------------
 

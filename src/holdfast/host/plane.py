@@ -219,6 +219,7 @@ class Plane:
     def _count(self, hub: Hub, machine: Server) -> None:
         gauge = self.metrics.gauge
         gauge("watchers", "Open watches.", lambda: hub.watchers)
+        gauge("watches_dropped", "Watches ended for slow readers.", lambda: hub.dropped)
         gauge("hub_revision", "Revision up to which the hub has read.", lambda: hub.revision)
         gauge(
             "authority_epoch",

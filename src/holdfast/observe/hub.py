@@ -86,6 +86,8 @@ class Hub:
         self._audiences: dict[str, Audience] = {kind.plural: Audience() for kind in KINDS}
         self._dirty: dict[int, Watcher] = {}
         self._reaching: list[tuple[int, int]] = []
+        # Streams that were ended because their readers were too slow.
+        self.dropped = 0
 
     # What reads are answered from ------------------------------------------------------------
 
@@ -289,6 +291,7 @@ class Hub:
     def _advance(self, watcher: Watcher, *, first: bool = False) -> list[Any]:
         """Hand over the next piece of the way to the present."""
         if not watcher.catch_up(self._window, self._presentation):
+            self.dropped += 1
             return self._drop(watcher, "the watch could not catch up")
         if watcher.is_live:
             self._audiences[watcher.kind.plural].add(watcher)
@@ -298,6 +301,7 @@ class Hub:
         """An event was added to a live watcher's queue."""
         if watcher.is_waiting:
             if watcher.is_too_slow:
+                self.dropped += 1
                 return self._drop(watcher, "the watch was not read fast enough")
         elif watcher.is_full_enough:
             return [self._push(watcher)]

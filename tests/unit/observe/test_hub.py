@@ -232,7 +232,7 @@ def test_an_event_is_made_once_for_all_watchers_of_a_form(rig: HubRig) -> None:
 
 
 def test_a_reader_that_takes_nothing_is_dropped_at_a_thousand_events(rig: HubRig) -> None:
-    """It is told to list again, and the others go on. [C8, E5]"""
+    """It is told to list again and is counted, and the others go on. [C8, E5, M6]"""
     rig.takes = False
     stream = rig.open("Workload", since=0)
     rig.takes = True
@@ -245,6 +245,7 @@ def test_a_reader_that_takes_nothing_is_dropped_at_a_thousand_events(rig: HubRig
         rig.put(workload(name))
     rig.deliver()
     assert isinstance(rig.ended[stream], Expired)
+    assert rig.hub.dropped == 1
     rig.tick()
     assert len(rig.names(healthy)) == watchers.QUEUE_EVENTS_MAX + 2
     assert rig.hub.watchers == 1
