@@ -34,6 +34,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.live)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run where groups are not kept together: what each group sets up would be set up in
+    every process, and nobody would notice but by the time it takes.
+    """
+    if not hasattr(session.config, "workerinput") or not session.config.getoption("loadgroup"):
+        return
+    for item in session.items:
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
+            raise pytest.UsageError(
+                f"{item.nodeid} is not kept with its group {group.args[0]}: "
+                f"pytest {pytest.__version__} and pytest-xdist do not fit together"
+            )
+
+
 def pytest_sessionfinish() -> None:
     """Leave no control groups of agents that were killed long ago."""
     old_groups.remove()
