@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from _pytest.nodes import Node
 from hypothesis import HealthCheck, settings
 
 from tests import old_groups
@@ -34,19 +35,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.live)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse to run where groups are not kept together: what each group sets up would be set up in
-    every process, and nobody would notice but by the time it takes.
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to run where xdist cannot keep groups of tests together, as it does by a private name
+    of pytest: what a group sets up would be set up in every process, and nobody would notice.
     """
-    if not hasattr(session.config, "workerinput") or not session.config.getoption("loadgroup"):
-        return
-    for item in session.items:
-        group = item.get_closest_marker("xdist_group")
-        if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
-            raise pytest.UsageError(
-                f"{item.nodeid} is not kept with its group {group.args[0]}: "
-                f"pytest {pytest.__version__} and pytest-xdist do not fit together"
-            )
+    groups = config.getoption("dist", "no") == "loadgroup"
+    if groups and "_nodeid" not in Node.__slots__:
+        raise pytest.UsageError(
+            f"pytest {pytest.__version__} and pytest-xdist do not fit together: "
+            "groups of tests would be spread over all processes; install what constraints.txt says"
+        )
 
 
 def pytest_sessionfinish() -> None:
