@@ -20,8 +20,8 @@ from tests.sim.authority.coverage import demanded, told
 from tests.sim.authority.mutants import MUTANTS, RECORDED
 from tests.sim.authority.planting import SCENARIO
 
-# All tests that use the campaign run in one process, so that it is run once.
-pytestmark = pytest.mark.xdist_group("authority-world")
+# The tests that use the campaign run in one process, so that it is run once.
+together = pytest.mark.xdist_group("authority-world")
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 100
@@ -61,6 +61,7 @@ def campaign() -> Campaign:
     return found
 
 
+@together
 @pytest.mark.timeout(600)
 def test_the_authority_keeps_its_promises_under_faults(campaign: Campaign) -> None:
     """INV1, INV3 to INV7, INV10 to INV12 after every commit, and all settles. [C6.1, C6.5, N5]"""
@@ -68,6 +69,7 @@ def test_the_authority_keeps_its_promises_under_faults(campaign: Campaign) -> No
     assert sum(campaign.injected.values()) > 20_000
 
 
+@together
 @pytest.mark.timeout(600)
 def test_everything_that_may_happen_to_the_authority_does(campaign: Campaign) -> None:
     """Every request, refusal, row of the law, fate of a lost answer; or it proves nothing. [N6]"""

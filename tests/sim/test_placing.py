@@ -12,8 +12,8 @@ from holdfast.sim.world import World
 from holdfast.sim.worlds.slice.census import Census
 from tests.sim.placing.mutants import MUTANTS, RECORDED
 
-# All tests that use the campaign run in one process, so that it is run once.
-pytestmark = pytest.mark.xdist_group("placing-world")
+# The tests that use the campaign run in one process, so that it is run once.
+together = pytest.mark.xdist_group("placing-world")
 
 WORLD = "holdfast.sim.worlds.placing.scenario:"
 SEEDS = 40
@@ -60,6 +60,7 @@ def campaign() -> Campaign:
     return found
 
 
+@together
 @pytest.mark.timeout(600)
 def test_schedulers_that_compete_keep_the_promises(campaign: Campaign) -> None:
     """INV1, INV3 to INV7, INV10 to INV12 at every commit, V1 to V5 after the faults.
@@ -68,6 +69,7 @@ def test_schedulers_that_compete_keep_the_promises(campaign: Campaign) -> None:
     assert campaign.schedulers == {1, 2, 3}
 
 
+@together
 @pytest.mark.timeout(600)
 def test_everything_that_may_happen_to_schedulers_does(campaign: Campaign) -> None:
     """Or the world proves nothing about it. [N6]"""

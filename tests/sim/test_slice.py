@@ -21,8 +21,8 @@ from tests.sim.authority.coverage import told
 from tests.sim.slice.mutants import MUTANTS, RECORDED
 from tests.sim.slice.planting import CALM, QUICK, WHOLE
 
-# All tests that use the campaign run in one process, so that it is run once.
-pytestmark = pytest.mark.xdist_group("slice-world")
+# The tests that use the campaign run in one process, so that it is run once.
+together = pytest.mark.xdist_group("slice-world")
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 100
@@ -67,6 +67,7 @@ def campaign() -> Campaign:
     return found
 
 
+@together
 @pytest.mark.timeout(900)
 def test_one_replica_end_to_end_keeps_its_promises_under_faults(campaign: Campaign) -> None:
     """INV1 to INV7 and INV10 to INV12 at every commit and start of a process, V1 to V4 after the
@@ -76,6 +77,7 @@ def test_one_replica_end_to_end_keeps_its_promises_under_faults(campaign: Campai
     assert sum(campaign.injected.values()) > 50 * SEEDS
 
 
+@together
 @pytest.mark.timeout(900)
 def test_everything_that_may_happen_to_a_replica_does(campaign: Campaign) -> None:
     """Marks, fences, adoptions, takeovers, lost answers and the rest; or it proves nothing. [N6]"""
