@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from holdfast.host import joining
-from holdfast.host.admitting import JOIN_PATH, JoinRequest
 from holdfast.host.certificates import Authority
 from holdfast.host.client import Access, Client
 from holdfast.host.client.answers import Answer
 from holdfast.host.client.transport import Transport
 from holdfast.host.join_tokens import create_token, new_token, parse
+from holdfast.host.join_words import JOIN_PATH, JoinRequest
 from holdfast.host.joining import NodeFiles, joined
 from holdfast.model.errors import Forbidden, Invalid, Missing, Unavailable
 from holdfast.model.kinds.node import Node, NodeSpec

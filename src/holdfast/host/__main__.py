@@ -11,13 +11,16 @@ import asyncio
 import logging
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.host import timing
 from holdfast.host.options import add_components, duration
-from holdfast.host.plane import Plane
 from holdfast.host.running import complain, say, until_signal
 from holdfast.host.settings import EtcdAccess, Listen, Settings
 from holdfast.model.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.host.plane import Plane
 
 # As `certificates.LEAF_LIFE` has it.
 LIFE = "365d"
@@ -80,6 +83,9 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 async def run_server(settings: Settings) -> int:
     """Run a server until a signal or a failure; the exit code."""
+    # Loaded when it is used: a third of an agent's memory would be a server that it is not.
+    from holdfast.host.plane import Plane
+
     plane = Plane(settings, say)
     return await until_signal(plane, lambda: _greet(plane))
 

@@ -24,6 +24,7 @@ from holdfast.host import authentication, join_tokens
 from holdfast.host.api import status
 from holdfast.host.api.call import reply
 from holdfast.host.certificates import COMMON_NAME_MAX, LEAF_LIFE, Authority
+from holdfast.host.join_words import AUTHORITY_PATH, JOIN_PATH, Joined, JoinRequest
 from holdfast.host.shell import Shell
 from holdfast.model import identity as who
 from holdfast.model import keys
@@ -38,8 +39,6 @@ from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
 from holdfast.model.requests import Update
 from holdfast.store.contract import Store
 
-JOIN_PATH = "/join"
-AUTHORITY_PATH = "/ca"
 BODY_MAX = 16 << 10
 # Somebody else used or revoked the token meanwhile; what it is now decides.
 TRIES_MAX = 3
@@ -47,28 +46,6 @@ TIMEOUT_S = 10.0
 _CURVES = (ec.SECP256R1, ec.SECP384R1)
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
-
-class JoinRequest(msgspec.Struct, frozen=True):
-    """What a node sends. `request` is a certificate signing request, as PEM.
-
-    Without a token the certificate of the connection says who asks.
-    """
-
-    node: str
-    request: str
-    token: str = ""
-
-    def __repr__(self) -> str:
-        return f"JoinRequest(node={self.node!r})"
-
-
-class Joined(msgspec.Struct, frozen=True):
-    """What it gets: its certificate and the plane's authority, as PEM."""
-
-    node: str
-    certificate: str
-    authority: str
 
 
 _REQUESTS = msgspec.json.Decoder(JoinRequest)

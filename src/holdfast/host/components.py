@@ -9,20 +9,17 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.facts import Facts
-from holdfast.correct.controller import Controller
-from holdfast.correct.registry import all_controllers
-from holdfast.correct.team import Team
 from holdfast.host.client.access import Access
 from holdfast.host.component import Component, Say
 from holdfast.host.credentials import access_of
 from holdfast.host.holding import Holding
 from holdfast.host.joining import joined, renewed
-from holdfast.host.plugins import added_filters, added_scorers
 from holdfast.host.remote import Remote
 from holdfast.host.rotation import Rotation
 from holdfast.host.runtime.runtime import Runtime
@@ -31,7 +28,9 @@ from holdfast.model import identity as who
 from holdfast.model.errors import Invalid
 from holdfast.model.identity import Identity
 from holdfast.model.requests import Term
-from holdfast.propose.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from holdfast.correct.controller import Controller
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +67,11 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
     """A scheduler that shares the plane with any others."""
+    # Each process is one component and loads no other: numbers alone would make an agent a sixth
+    # larger.
+    from holdfast.host.plugins import added_filters, added_scorers
+    from holdfast.propose.scheduler import Scheduler
+
     rng = random.SystemRandom()
     identity = who.scheduler(_checked(origin.name))
     remote, rotation = await _remote(origin, (identity.name,))
@@ -85,6 +89,9 @@ async def controllers(
     origin: Origin, some: Sequence[Controller] = (), say: Say = lambda text: None
 ) -> Component:
     """All controllers, or just some; of several such processes one acts for each controller."""
+    from holdfast.correct.registry import all_controllers
+    from holdfast.correct.team import Team
+
     rng = random.SystemRandom()
     team = some or all_controllers()
     identities = {it.name: it.identity for it in team}

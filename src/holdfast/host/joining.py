@@ -27,11 +27,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from holdfast.host import join_tokens
-from holdfast.host.admitting import AUTHORITY_PATH, JOIN_PATH, Joined, JoinRequest
 from holdfast.host.certificates import RENEW_FROM, moment
 from holdfast.host.client.access import Access
 from holdfast.host.client.transport import CONNECT_S, Transport
 from holdfast.host.files import private_directory, write_private
+from holdfast.host.join_words import AUTHORITY_PATH, JOIN_PATH, Joined, JoinRequest
 from holdfast.model import identity as who
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 

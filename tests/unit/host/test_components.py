@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import stat
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -177,3 +179,16 @@ def test_facts_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes) -
         facts.from_file(path)
     with pytest.raises(Invalid, match="cannot be read"):
         facts.from_file(tmp_path / "none")
+
+
+def test_an_agent_loads_neither_a_server_nor_a_scheduler() -> None:
+    """There is one on every machine, and its memory is the work's. [H1]"""
+    script = (
+        "import sys, holdfast.host.__main__\n"
+        "heavy = ('numpy', 'apsw', 'holdfast.host.plane', 'holdfast.commit', 'holdfast.propose',"
+        " 'holdfast.correct')\n"
+        "print([it for it in heavy if it in sys.modules])"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
