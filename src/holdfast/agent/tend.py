@@ -221,6 +221,7 @@ def _launch(work: Work, replica: Replica, view: View) -> Step:
         grace_ms if keeps else min(grace_ms, view.grace_max_ms),
         binding.devices,
         unsealed(template, work.secrets),
+        replica.spec.ordinal,
     )
 
 

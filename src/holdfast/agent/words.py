@@ -15,13 +15,13 @@ from enum import StrEnum
 
 import msgspec
 
+from holdfast.model.kinds import replica
 from holdfast.model.kinds.replica import DeviceShare, Process
 from holdfast.model.kinds.template import ExecAction, HttpAction, TcpAction, Template
 
-# `Process.reason` of an end that was nobody's doing but the deadline's: `Exited` when it struck
-# while the work ran, `NotLaunched` when it had passed before the start. Such an end says nothing
-# about the work itself.
-DEADLINE_PASSED = "DeadlinePassed"
+# In `Exited` when the deadline struck while the work ran, in `NotLaunched` when it had passed
+# before the start.
+DEADLINE_PASSED = replica.DEADLINE_PASSED
 # `Process.reason` of an end that somebody asked for.
 STOPPED = "Stopped"
 
@@ -62,7 +62,7 @@ class Launch(msgspec.Struct, frozen=True):
 
     `deadline_ms` None means that nothing but a `Halt` ends it (`keep` work). `grace_ms` is what it
     gets to stop when the deadline strikes. `token` is the fencing token of its binding, `devices`
-    are those that it owns by it.
+    are those that it owns by it. `index` is its place among the replicas of its workload.
     """
 
     attempt: Attempt
@@ -74,6 +74,7 @@ class Launch(msgspec.Struct, frozen=True):
     grace_ms: int
     devices: tuple[DeviceShare, ...] = ()
     secrets: Sealed = Sealed()
+    index: int = 0
 
 
 class Extend(msgspec.Struct, frozen=True, gc=False):

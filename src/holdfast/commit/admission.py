@@ -20,7 +20,7 @@ from holdfast.commit.charges import QUOTA_NAME, capacity_class
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.policy import policy, signed
-from holdfast.commit.writers import spec_refusal
+from holdfast.commit.writers import is_maker, spec_refusal
 from holdfast.model.allowance import never_fits
 from holdfast.model.defaults import defaulted
 from holdfast.model.errors import FieldError
@@ -70,7 +70,10 @@ def _authenticate(draft: Draft, context: Context, admission: Admission) -> Refus
 def _authorise(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
     obj = admission.object
     verb = "create" if admission.old is None else "update"
-    return verb_refusal(context, verb, kind_of(obj), obj.namespace) or spec_refusal(context, obj)
+    refusal = verb_refusal(context, verb, kind_of(obj), obj.namespace)
+    if refusal is not None or (admission.old is None and is_maker(context, obj)):
+        return refusal
+    return spec_refusal(context, obj)
 
 
 def _default(draft: Draft, context: Context, admission: Admission) -> Refusal | None:

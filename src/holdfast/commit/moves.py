@@ -17,6 +17,7 @@ from holdfast.commit.holds import drop_claims, reservation_name
 from holdfast.commit.mirrors import erase
 from holdfast.commit.operations import Replayed, digest, recall, remembered
 from holdfast.commit.proofs import proof_refusal
+from holdfast.commit.replicas import uncounted
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica, TransitionRecord
 from holdfast.model.kinds.reservation import Intent
@@ -152,7 +153,8 @@ def moved(
     )
     metadata = remembered(replica.metadata, operation, mark, context.at, context.settings)
     after = msgspec.structs.replace(replica, metadata=metadata, status=new_status)
-    if to is State.RELEASED and metadata.deletion_timestamp is not None:
+    is_dying = metadata.deletion_timestamp is not None
+    if to is State.RELEASED and is_dying and not uncounted(draft, replica):
         # Its deletion was asked for and nothing holds it any more.
         rest = tuple(f for f in metadata.finalizers if f != RELEASE_FINALIZER)
         if not rest:

@@ -35,8 +35,9 @@ from holdfast.commit.removal import (
     still_held,
 )
 from holdfast.commit.replicas import birth_refusal, born
+from holdfast.commit.runs import run_refusal
 from holdfast.commit.shapes import shape_of, tree_of
-from holdfast.commit.writers import claim_refusal, shared_with_people, status_refusal
+from holdfast.commit.writers import claim_refusal, is_maker, shared_with_people, status_refusal
 from holdfast.model import keys
 from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import Quota
@@ -172,6 +173,10 @@ def create_named(
     if refusal is not None:
         return refusal
     fresh = _fresh(context, admission.object)
+    if is_maker(context, fresh):
+        refusal = run_refusal(draft, context, fresh)
+        if refusal is not None:
+            return refusal
     if isinstance(fresh, Replica):
         refusal = birth_refusal(draft, fresh)
         if refusal is not None:

@@ -27,6 +27,7 @@ from holdfast.commit.operations import (
     remembered,
 )
 from holdfast.commit.preconditions import removal_precondition_refusal
+from holdfast.commit.replicas import uncounted
 from holdfast.commit.reserve import drop_refusal, dropped
 from holdfast.commit.writers import WRITERS, removal_refusal
 from holdfast.model import keys
@@ -260,7 +261,7 @@ def _orphan_refusal(request: Remove, obj: Object) -> Refusal | None:
 def _removed(
     draft: Draft, context: Context, request: Remove, obj: Object, mark: str
 ) -> Object | Refusal:
-    asked = _asked(context, request, obj)
+    asked = _asked(draft, context, request, obj)
     if isinstance(obj, Replica):
         moved_on = _stopped(draft, context, request, obj, asked)
         if moved_on is not None:
@@ -281,11 +282,11 @@ def _removed(
     return finish(draft, context, obj, after) or after
 
 
-def _asked(context: Context, request: Remove, obj: Object) -> ObjectMeta:
+def _asked(draft: Draft, context: Context, request: Remove, obj: Object) -> ObjectMeta:
     """The metadata of an object whose deletion is asked for, for the first time or again."""
     metadata = obj.metadata
     finalizers = metadata.finalizers
-    if isinstance(obj, Replica) and obj.status.state is State.RELEASED:
+    if isinstance(obj, Replica) and _may_go(draft, obj):
         finalizers = tuple(name for name in finalizers if name != RELEASE_FINALIZER)
     grace = request.grace_seconds
     if metadata.deletion_timestamp is None:
@@ -308,6 +309,11 @@ def _asked(context: Context, request: Remove, obj: Object) -> ObjectMeta:
         deletion_grace_period_seconds=before if grace is None else grace,
         finalizers=finalizers,
     )
+
+
+def _may_go(draft: Draft, replica: Replica) -> bool:
+    """Whether nothing holds the object of a replica any more."""
+    return replica.status.state is State.RELEASED and not uncounted(draft, replica)
 
 
 def _stopped(

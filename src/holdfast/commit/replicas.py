@@ -13,10 +13,12 @@ from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME, cohort_of
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
+from holdfast.model.indexes import parse
+from holdfast.model.jobs import completions, finished
 from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus, TransitionRecord
-from holdfast.model.kinds.workload import Workload
+from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.ledger import ObjectsLedger, QuotaLedger, TenantUse
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import API_VERSION, OwnerReference
@@ -39,7 +41,46 @@ def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
         )
     if workload.metadata.deletion_timestamp is not None:
         return Refusal(Reason.TERMINATING, f"workload {workload.name} is being deleted")
-    return _pending_refusal(draft, replica)
+    return _done_refusal(workload, spec.ordinal) or _pending_refusal(draft, replica)
+
+
+def _done_refusal(workload: Workload, ordinal: int) -> Refusal | None:
+    """Whether there is nothing left to do at this place.
+
+    What is complete never runs again, whoever still believes that it has to: the account is on the
+    workload, which this birth compares.
+    """
+    if workload.spec.type is WorkloadType.CRON:
+        return Refusal(
+            Reason.NOT_ALLOWED, f"cron job {workload.name} has runs, and no replicas of its own"
+        )
+    if workload.spec.type is not WorkloadType.JOB:
+        return None
+    over = finished(workload)
+    what = ""
+    if over is not None:
+        what = f"job {workload.name} has ended: {over.type}"
+    elif ordinal >= completions(workload.spec):
+        what = f"job {workload.name} has no index {ordinal}"
+    elif ordinal in parse(workload.status.job.completed_indexes):
+        what = f"index {ordinal} of job {workload.name} is complete"
+    return Refusal(Reason.WRONG_STATE, what, {"index": str(ordinal)}) if what else None
+
+
+def uncounted(draft: Draft, replica: Replica) -> bool:
+    """Whether a replica's success is known by the replica alone, so that it must not go yet.
+
+    Without it, and before the account of its job says so, its index would be run again.
+    """
+    steps, spec = replica.status.transitions, replica.spec
+    if not any(step.to is State.SUCCEEDED for step in steps):
+        return False
+    job = draft.object(Workload, replica.namespace, spec.workload)
+    if job is None or job.metadata.uid != spec.workload_uid:
+        return False
+    is_open = job.metadata.deletion_timestamp is None and finished(job) is None
+    is_job = job.spec.type is WorkloadType.JOB
+    return is_job and is_open and spec.ordinal not in parse(job.status.job.completed_indexes)
 
 
 def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:

@@ -43,15 +43,16 @@ _OPERATORS = (Actor.OPERATOR,)
 class Writers(msgspec.Struct, frozen=True):
     """Who writes an object of a kind.
 
-    `spec` may create it and change all but its status; `status` maps each part of the status to
-    its one writer, and `conditions` each type of condition. `removers` may delete it besides the
-    writers of its spec.
+    `spec` may create it and change all but its status; `makers` may only create it, and only as a
+    law of its own says; `status` maps each part of the status to its one writer, and `conditions`
+    each type of condition. `removers` may delete it besides the writers of its spec.
     """
 
     spec: tuple[Actor, ...]
     status: dict[str, Actor] = {}
     conditions: dict[str, Actor] = {}
     removers: tuple[Actor, ...] = (Actor.GARBAGE,)
+    makers: tuple[Actor, ...] = ()
 
 
 WRITERS: dict[type[Object], Writers] = {
@@ -62,6 +63,7 @@ WRITERS: dict[type[Object], Writers] = {
             "progress": Actor.STATUS,
             "rollout": Actor.ROLLOUT,
             "autoscale": Actor.AUTOSCALE,
+            "job": Actor.WORKLOAD,
             "cron": Actor.WORKLOAD,
         },
         conditions={
@@ -76,6 +78,8 @@ WRITERS: dict[type[Object], Writers] = {
             "SchedulerOverrideObserved": Actor.SCHEDULER,
         },
         removers=(Actor.WORKLOAD, Actor.GARBAGE),
+        # `runs.py`: a run of a cron job.
+        makers=(Actor.WORKLOAD,),
     ),
     Replica: Writers(
         spec=(Actor.WORKLOAD,),
@@ -171,6 +175,12 @@ def spec_refusal(context: Context, obj: Object) -> Refusal | None:
     """Whether the caller may write the object's desired side at all."""
     owners = WRITERS[type(obj)].spec
     return None if context.is_actor(*owners) else _not_owner(context, obj, "spec", owners)
+
+
+def is_maker(context: Context, obj: Object) -> bool:
+    """Whether the caller may make such an object without being a writer of its spec."""
+    writers = WRITERS[type(obj)]
+    return context.is_actor(*writers.makers) and not context.is_actor(*writers.spec)
 
 
 def claim_refusal(context: Context, obj: Object, *, status: bool) -> Refusal | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from holdfast.correct.controller import BY_WORKLOAD, Index, View, key_of
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.workload import Workload
+from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.observe.cache import Key
 
 # The places of a workload are looked at in stretches, each a key of its own: the next stretch need
@@ -33,9 +33,18 @@ def stretch_of(replica: Replica) -> Key:
     return replica.namespace, f"{replica.spec.workload}/{number}"
 
 
+def whole(namespace: str, name: str) -> Key:
+    """The one key of all replicas of a workload whose places depend on each other."""
+    return namespace, f"{name}/0"
+
+
 def stretches(view: View, workload: Workload) -> Iterator[Key]:
     """The keys of all places that a workload wants or has."""
     namespace, name = key_of(workload)
+    if workload.spec.type is not WorkloadType.SERVICE:
+        if workload.spec.type is not WorkloadType.CRON:
+            yield whole(namespace, name)
+        return
     there: list[Replica] = view.found(BY_WORKLOAD, f"{namespace}/{name}")
     wanted = range(-(-workload.spec.replicas // PLACES_PER_STRETCH))
     taken = dict.fromkeys(it.spec.ordinal // PLACES_PER_STRETCH for it in there)

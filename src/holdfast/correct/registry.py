@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from holdfast.correct.controller import Controller
+from holdfast.correct.crons import Zones, only_utc
 from holdfast.correct.nodes import NodesController
 from holdfast.correct.repair import RepairController
 from holdfast.correct.status import StatusController
 from holdfast.correct.workload import WorkloadController
 
 
-def all_controllers() -> tuple[Controller, ...]:
-    """New controllers, since each remembers what it has seen."""
+def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
+    """New controllers, since each remembers what it has seen.
+
+    `zones` is what is known of time zones.
+    """
     return (
-        WorkloadController(),
+        WorkloadController(zones),
         NodesController(),
         RepairController(),
         StatusController(),

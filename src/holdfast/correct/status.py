@@ -4,7 +4,8 @@ It owns observedGeneration, progress and the condition Available of a workload, 
 when they differ; large workloads rest between two counts. The counts are of now: each replica that
 is not released is in exactly one of queued, scheduled, bound and not running yet, starting, ready,
 stopping, unknown, failed, succeeded; `bound` also counts those that run, and `ready` those that
-serve.
+serve. Of a job, `succeeded` counts all indexes that are complete. A job has no Available: it ends
+with Complete or Failed, which controller:workload writes; and a cron job has nothing to count.
 
 The update names the resourceVersion it rests on, which its own success changes. It carries no
 operation id: every workload would fill up with ids of counts, and push out those of its users.
@@ -17,11 +18,23 @@ from typing import Any
 
 import msgspec
 
+from holdfast.correct.births import revision_of
 from holdfast.correct.controller import BY_WORKLOAD, Controller, Plan, View, key_of
+from holdfast.correct.each_node import BY_TYPE, is_same_home, wanted
 from holdfast.correct.endings import BACKOFF_REASON, ending, endings, replaced_at_ms
-from holdfast.correct.workload import revision_of
+from holdfast.correct.rests import Rests
+from holdfast.correct.tally import Tally, tally
+from holdfast.correct.verdict import deadline_ms
+from holdfast.model.jobs import COMPLETE, completions, finished
+from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import CRASH_LOOP, Replica, TransitionRecord
-from holdfast.model.kinds.workload import Progress, Workload, WorkloadStatus, WorkloadType
+from holdfast.model.kinds.workload import (
+    Progress,
+    Workload,
+    WorkloadSpec,
+    WorkloadStatus,
+    WorkloadType,
+)
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
 from holdfast.model.requests import Term, Update
@@ -31,9 +44,6 @@ from holdfast.observe.cache import Change, Key
 AVAILABLE = "Available"
 # What a replica waits for that no scheduler has spoken of yet.
 UNTRIED_REASON = "WaitingForScheduler"
-# Counting takes a few microseconds for each replica, so that it never takes more than a small part
-# of the time: the counts of ten thousand replicas are a second behind.
-REST_US_PER_REPLICA = 100
 # As many reasons are shown as a person reads; the rest is with the replicas.
 REASONS_MAX = 16
 SENTENCE_MAX = 240
@@ -48,74 +58,88 @@ class StatusController(Controller):
     """See the module's docstring."""
 
     name = "status"
-    follows = ("workloads", "replicas")
-    indexes = (BY_WORKLOAD,)
+    follows = ("workloads", "replicas", "nodes", "tenants", "regions")
+    indexes = (BY_WORKLOAD, BY_TYPE)
 
     def __init__(self) -> None:
-        # Until when the workloads rest that were counted lately.
-        self._rests_ms: dict[Key, int] = {}
+        self._rests = Rests()
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
         obj: Any = change.object
-        return ((obj.namespace, obj.spec.workload if isinstance(obj, Replica) else obj.name),)
+        match obj:
+            case Workload():
+                return (key_of(obj),)
+            case Replica():
+                return ((obj.namespace, obj.spec.workload),)
+            case Node():
+                if is_same_home(change.before, change.after):
+                    return ()
+        # What is wanted of one per node follows from the nodes, and from who may use them.
+        return [key_of(it) for it in view.found(BY_TYPE, WorkloadType.PER_NODE.value)]
 
     def all_keys(self, view: View) -> Iterable[Key]:
-        self._rests_ms.clear()
+        self._rests.clear()
         return [key_of(workload) for workload in view.all("workloads")]
 
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
         workload: Workload | None = view.get("workloads", *key)
         if workload is None:
-            self._rests_ms.pop(key, None)
+            self._rests.forget(key)
             return Plan()
-        left_ms = self._rests_ms.get(key, 0) - now.monotonic_ms
-        if left_ms > 0:
+        left_ms = self._rests.left_ms(key, now)
+        if left_ms:
             return Plan(wake_after_ms=left_ms)
         named: list[Replica] = view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
         mine = [it for it in named if it.spec.workload_uid == workload.metadata.uid]
-        rest_ms = len(named) * REST_US_PER_REPLICA // 1_000
-        self._rests_ms[key] = now.monotonic_ms + rest_ms
-        status = seen(workload, mine, now)
+        self._rests.rest(key, len(named), now)
+        desired = None
+        if workload.spec.type is WorkloadType.PER_NODE:
+            desired = wanted(view, workload)
+        status = seen(workload, mine, now, desired)
         if status == workload.status:
             return Plan()
         return Plan((Update(msgspec.structs.replace(workload, status=status), "status"),))
 
 
-def seen(workload: Workload, mine: list[Replica], now: Instant) -> WorkloadStatus:
-    """The status as it should be, with the parts of other writers as they are."""
+def _stated(spec: WorkloadSpec) -> int:
+    """How many replicas a service should have, or a job should see succeed."""
+    match spec.type:
+        case WorkloadType.SERVICE:
+            return spec.replicas
+        case WorkloadType.JOB:
+            return completions(spec)
+    return 0
+
+
+def seen(
+    workload: Workload, mine: list[Replica], now: Instant, desired: int | None = None
+) -> WorkloadStatus:
+    """The status as it should be, with the parts of other writers as they are.
+
+    `desired` is given where the workload itself does not say how many are wanted.
+    """
     before, generation = workload.status, workload.metadata.generation
-    if workload.spec.type is not WorkloadType.SERVICE:
-        kind = workload.spec.type.value
-        news = Condition(
-            AVAILABLE,
-            ConditionStatus.UNKNOWN,
-            generation,
-            reason="TypeNotRun",
-            message=f"no controller of this plane runs workloads of type {kind}",
-        )
-        conditions = with_condition(before.conditions, news, timestamp(now.wall_ms))
-        return msgspec.structs.replace(before, conditions=conditions)
-    progress = counted(workload, mine)
+    progress = counted(workload, mine, desired)
+    conditions = before.conditions
+    if workload.spec.type in (WorkloadType.SERVICE, WorkloadType.PER_NODE):
+        news = _available(progress, generation)
+        conditions = with_condition(conditions, news, timestamp(now.wall_ms))
     return msgspec.structs.replace(
-        before,
-        observed_generation=generation,
-        progress=progress,
-        conditions=with_condition(
-            before.conditions, _available(progress, generation), timestamp(now.wall_ms)
-        ),
+        before, observed_generation=generation, progress=progress, conditions=conditions
     )
 
 
-def counted(workload: Workload, mine: list[Replica]) -> Progress:
+def counted(workload: Workload, mine: list[Replica], desired: int | None = None) -> Progress:
     """How many replicas have come how far, and what happened last."""
     there = [it for it in mine if it.status.state is not State.RELEASED]
     states = [it.status.state for it in there]
     running = [it.status.stage for it in there if it.status.state is State.RUNNING]
     revision = revision_of(workload.spec.template)
     before = workload.status.progress
-    waiting = _crashed(workload, mine)
+    job = tally(workload, mine) if workload.spec.type is WorkloadType.JOB else None
+    waiting = _crashed(workload, mine, job)
     return Progress(
-        desired=workload.spec.replicas,
+        desired=_stated(workload.spec) if desired is None else desired,
         admitted=len(there),
         queued=states.count(State.PENDING),
         scheduled=states.count(State.RESERVED),
@@ -126,25 +150,40 @@ def counted(workload: Workload, mine: list[Replica]) -> Progress:
         stopping=states.count(State.STOPPING),
         unknown=states.count(State.UNKNOWN),
         failed=states.count(State.FAILED),
-        succeeded=states.count(State.SUCCEEDED),
+        succeeded=len(job.completed) if job is not None else states.count(State.SUCCEEDED),
         updated=sum(it.spec.revision == revision for it in there),
         pending_reasons=_reasons(there, len(waiting) + sum(map(_is_looping, there))),
         last_action=_last_action(mine) or before.last_action,
         last_error=_last_error(mine, waiting) or before.last_error,
-        deadline=before.deadline,
-        deadline_state=before.deadline_state,
+        **_deadline(workload),
     )
 
 
-def _crashed(workload: Workload, mine: list[Replica]) -> list[Replica]:
+def _deadline(workload: Workload) -> dict[str, Any]:
+    """The deadline of a job, and how that stands."""
+    due_ms, over = deadline_ms(workload), finished(workload)
+    if due_ms is None or workload.spec.type is not WorkloadType.JOB:
+        before = workload.status.progress
+        return {"deadline": before.deadline, "deadline_state": before.deadline_state}
+    state = "Running" if over is None else "Met" if over.type == COMPLETE else "Missed"
+    return {"deadline": timestamp(due_ms), "deadline_state": state}
+
+
+def _crashed(workload: Workload, mine: list[Replica], job: Tally | None) -> list[Replica]:
     """The last replica of each place that waits for its next one because it crashed."""
     newest: dict[int, Replica] = {}
     for replica in sorted(mine, key=lambda it: it.spec.incarnation):
         newest[replica.spec.ordinal] = replica
+    is_service = workload.spec.type is WorkloadType.SERVICE
+    if job is not None and finished(workload) is not None:
+        return []
     return [
         it
         for ordinal, it in sorted(newest.items())
-        if ordinal < workload.spec.replicas and it.status.state is State.RELEASED and endings(it)
+        if it.status.state is State.RELEASED
+        and endings(it)
+        and (not is_service or ordinal < workload.spec.replicas)
+        and (job is None or ordinal not in job.completed)
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.model.kinds.node import NodePhase, Protection
+from holdfast.model.kinds.node import Node, NodePhase, Protection
 from holdfast.model.kinds.placement import (
     Placement,
     Taint,
@@ -22,6 +22,15 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.ledger import Gate
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selectors import holds
+
+# Every node has its own name as this label, whatever its operator says: work that is for one node
+# alone asks for it as for any other label.
+NODE_LABEL = "holdfast.dev/node"
+
+
+def labels_of(node: Node) -> Mapping[str, str]:
+    """What work can ask of a node: its labels, and its name among them."""
+    return {**node.metadata.labels, NODE_LABEL: node.metadata.name}
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -23,6 +23,7 @@ from holdfast.model.fit import Held, sums_of
 from holdfast.model.kinds.node import Node, NodePhase, Protection
 from holdfast.model.kinds.placement import Taint
 from holdfast.model.ledger import NodeLedger
+from holdfast.model.placing import labels_of
 from holdfast.model.quantity import Resource, capacity
 from holdfast.observe.columns_devices import DeviceColumns
 from holdfast.observe.columns_facts import FactColumns
@@ -182,13 +183,13 @@ class Columns:
             number = self._resource(resource)
             self.total[number, row] = units
         self.inverse[:, row] = 1.0 / np.maximum(self.total[:, row], 1)
-        self.facts.place(row, node.metadata.labels, node.status.images)
+        self.facts.place(row, labels_of(node), node.status.images)
         self.devices.place(row, empty.devices)
         self.node_log.note(row)
 
     def images(self, row: int, node: Node) -> None:
         """Other images are on the node now: nothing to place by, only to rank by."""
-        self.facts.place(row, node.metadata.labels, node.status.images)
+        self.facts.place(row, labels_of(node), node.status.images)
         self.node_log.note(row)
 
     def shun(self, row: int, *, shunned: bool) -> None:

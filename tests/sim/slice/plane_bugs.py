@@ -68,7 +68,7 @@ WORK = (
         "new-name-after-a-lost-answer",
         "every try to make a replica has a name of its own",
         rewrite(
-            CORRECT + "workload:WorkloadController._birth",
+            CORRECT + "births:Births.birth",
             "incarnation = self._reached.get(workload.metadata.uid, {}).get(ordinal, -1) + 1",
             "tries = vars(self).setdefault('_tries', [0]); tries[0] += 1; incarnation = tries[0]",
         ),
@@ -82,8 +82,8 @@ WORK = (
         "evicted-for-ever",
         "what is too much is not stopped",
         rewrite(
-            CORRECT + "workload:WorkloadController._stops",
-            "yield from self._stop(replica, Cause.SCALE_DOWN, term)",
+            CORRECT + "services:_stops",
+            "yield from stop(replica, Cause.SCALE_DOWN, term)",
             "pass",
         ),
     ),

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from holdfast.correct.controller import BY_NODE, BY_WORKLOAD, View
+from holdfast.correct.crons import BY_CRON
+from holdfast.correct.each_node import BY_TYPE
 from holdfast.correct.places import BY_PLACE
 from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeSpec, NodeStatus
 from holdfast.model.kinds.replica import (
@@ -34,7 +36,7 @@ WALL_MS = 1_800_000_000_000
 NOW = Instant(1_000_000, WALL_MS)
 TERM = Term("controller:test", 3)
 AGENT = "system:node:node-a"
-PLURALS = ("workloads", "replicas", "nodes", "reservations")
+PLURALS = ("workloads", "replicas", "nodes", "reservations", "tenants", "regions")
 TEMPLATE = Template(command=("sleep", "60"), resources=Resources(cpu="1"))
 
 
@@ -49,7 +51,7 @@ def at(ms: int = 0) -> datetime:
 def view(*objects: Object, now: Instant = NOW, told: int = 1_000) -> View:
     """A picture of these objects, whole up to a revision."""
     cache = Cache([Follow(it) for it in PLURALS], random.Random(1), resync_ms=60_000)
-    for index in (BY_NODE, BY_PLACE, BY_WORKLOAD):
+    for index in (BY_NODE, BY_PLACE, BY_WORKLOAD, BY_CRON, BY_TYPE):
         cache.index(index.plural, index.name, index.of)
     for effect in cache.step(Started({}), now).effects:
         if isinstance(effect, Open):

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.correct.births import revision_of
 from holdfast.correct.controller import Plan
 from holdfast.correct.status import (
     AVAILABLE,
@@ -16,9 +17,9 @@ from holdfast.correct.status import (
     counted,
     seen,
 )
-from holdfast.correct.workload import revision_of
 from holdfast.model.kinds.replica import CRASH_LOOP, Pending, Replica
-from holdfast.model.kinds.workload import RolloutStatus, Workload, WorkloadType
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Job, JobStatus, RolloutStatus, Workload, WorkloadType
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, condition
 from tests.unit.correct.pictures import (
@@ -26,8 +27,12 @@ from tests.unit.correct.pictures import (
     NOW,
     TEMPLATE,
     TERM,
+    at,
     later,
+    meta,
+    node,
     record,
+    replaced,
     replica,
     view,
     workload,
@@ -175,14 +180,38 @@ def test_available_says_whether_all_that_are_wanted_are_ready(
     assert got.message == f"{ready} of 2 replicas are ready"
 
 
-def test_a_type_that_nobody_runs_says_so() -> None:
-    """Instead of waiting in silence; and its generation is not called observed. [E3, N7]"""
-    service = told(workload(2, type=WorkloadType.PER_NODE), [])
-    got = condition(service.status.conditions, AVAILABLE)
-    assert got is not None
-    assert (got.status, got.reason) == (ConditionStatus.UNKNOWN, "TypeNotRun")
-    assert service.status.observed_generation == 0
-    assert plan(service).requests == ()
+@pytest.mark.parametrize("kind", [WorkloadType.JOB, WorkloadType.CRON])
+def test_work_that_ends_is_counted_and_never_called_available(kind: WorkloadType) -> None:
+    """A job ends with Complete or Failed, which are somebody else's to say. [A9, A11]"""
+    job = told(workload(2, type=kind), [])
+    assert condition(job.status.conditions, AVAILABLE) is None
+    assert job.status.observed_generation == 1
+    assert job.status.progress.desired == (2 if kind is WorkloadType.JOB else 0)
+
+
+def test_of_a_job_all_that_is_complete_counts_as_succeeded_and_its_deadline_is_shown() -> None:
+    """What the account says and what replicas say besides, each index once. [A11, A7]"""
+    metadata = replaced(workload().metadata, creation_timestamp=at())
+    account = JobStatus(succeeded=2, completed_indexes="0-1")
+    job = workload(4, type=WorkloadType.JOB, job=Job(deadline_seconds=60))
+    job = replaced(job, metadata=metadata, status=replaced(job.status, job=account))
+    steps = (record(State.SUCCEEDED, AGENT, 0, State.RUNNING), record(State.RELEASED, AGENT))
+    mine = [replica(State.RELEASED, 1, transitions=steps), replica(State.RELEASED, 2)]
+    mine[1] = replaced(mine[1], status=replaced(mine[1].status, transitions=steps))
+    progress = counted(job, mine)
+    assert (progress.desired, progress.succeeded) == (4, 3)
+    assert (progress.deadline, progress.deadline_state) == (at(60_000), "Running")
+
+
+def test_one_per_node_wants_as_many_as_there_are_nodes_for_it() -> None:
+    """Nodes that take no work count only if they have one. [A11, A6]"""
+    service = workload(1, type=WorkloadType.PER_NODE)
+    tenant = Tenant(meta("acme"))
+    cordoned = node("node-c")
+    cordoned = replaced(cordoned, spec=replaced(cordoned.spec, cordoned=True))
+    picture = view(service, tenant, node("node-a"), node("node-b"), cordoned)
+    (update,) = StatusController().reconcile(picture, KEY, TERM, NOW).requests
+    assert update.object.status.progress.desired == 2
 
 
 def test_a_large_service_is_counted_less_often() -> None:

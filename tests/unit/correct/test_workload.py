@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.correct.births import revision_of
 from holdfast.correct.controller import Plan, View, sooner
 from holdfast.correct.endings import ENDINGS_ANNOTATION
 from holdfast.correct.places import PLACES_PER_STRETCH
-from holdfast.correct.workload import WorkloadController, revision_of
+from holdfast.correct.workload import WorkloadController
 from holdfast.model.kinds.template import EnvVar
-from holdfast.model.kinds.workload import Gang, Job, Workload, WorkloadType
+from holdfast.model.kinds.workload import Cron, Gang, Job, Workload, WorkloadType
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
 from holdfast.model.requests import Create, Evict, Move, Remove, Update
@@ -182,11 +183,13 @@ def test_an_earlier_workload_of_this_name_is_another_one() -> None:
     assert wanted(workload(1), stranger) == [("Create", "web-0-0")]
 
 
-@pytest.mark.parametrize("kind", [WorkloadType.JOB, WorkloadType.PER_NODE])
-def test_other_types_are_left_alone_but_can_be_deleted(kind: WorkloadType) -> None:
-    """Nothing pretends to run them, and nothing keeps them from going. [I5]"""
-    assert wanted(workload(2, type=kind)) == []
-    assert wanted(workload(2, type=kind, dying=True)) == [("Update", "web")]
+@pytest.mark.parametrize("kind", list(WorkloadType))
+def test_a_workload_of_any_type_is_emptied_and_let_go(kind: WorkloadType) -> None:
+    """Nothing new is made for it, whatever its type would want, and nothing keeps it. [I5]"""
+    dying = workload(2, type=kind, dying=True, cron=Cron("* * * * *"))
+    assert wanted(dying) == [("Update", "web")]
+    if kind is not WorkloadType.CRON:
+        assert wanted(dying, replica(State.RUNNING)) == [("Deleted", "web-0-0")]
 
 
 def test_after_a_first_look_only_places_with_news_are_looked_at_until_the_resync() -> None:
@@ -287,11 +290,11 @@ def test_no_two_births_have_the_same_operation_id() -> None:
     assert len(set(births)) == 3
 
 
-def test_a_job_is_deleted_though_nobody_runs_it() -> None:
+def test_a_job_is_deleted_while_it_waits() -> None:
     """The real authority takes the finalizer's removal for any type. [I5]"""
     rig = rig_with(type=WorkloadType.JOB, job=Job(completions=1), template=template())
     rig.run()
-    assert rig.states() == {}
+    assert rig.states() == {"web-0-0": "Pending"}
     accepted(rig.plane.ask(ADMIN, Remove("workloads", "acme", "web")))
     rig.run()
     assert rig.get("workloads", "web", "acme") is None

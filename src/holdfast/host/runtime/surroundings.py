@@ -121,6 +121,7 @@ def surroundings(
         "HOLDFAST_REPLICA": of.name,
         "HOLDFAST_NAMESPACE": of.namespace,
         "HOLDFAST_UID": of.attempt.uid,
+        "HOLDFAST_INDEX": str(of.index),
         "HOLDFAST_NODE": node,
         "HOLDFAST_TOKEN": str(of.token),
         "HOLDFAST_DIRECTORY": folder,

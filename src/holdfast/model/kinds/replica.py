@@ -149,6 +149,9 @@ class Pending(Part, frozen=True):
 
 # The reason of a restart in place that follows several others that came too soon.
 CRASH_LOOP = "CrashLoop"
+# `Process.reason` of an end that was nobody's doing but the deadline's, which an agent that is cut
+# off no longer moves. Such an end says nothing about the work itself.
+DEADLINE_PASSED = "DeadlinePassed"
 
 
 class TransitionRecord(Part, frozen=True):

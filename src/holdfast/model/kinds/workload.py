@@ -53,9 +53,10 @@ class Job(Part, frozen=True):
     """Work that ends.
 
     completions: how many replicas must succeed; absent means as many as `replicas`.
-    parallelism: how many may run at once; absent means all of them.
-    indexed: each completion has its own index, given as HOLDFAST_INDEX.
-    retries: how many failures the job survives.
+    parallelism: how many may run at once; absent means all of them, 0 pauses the job.
+    indexed: each completion is another piece of the work, told apart by HOLDFAST_INDEX.
+    retries: how many failures the job survives, restarts in place among them; what is stopped on
+        purpose or lost with its node is none.
     failure_policy: what certain exit codes mean; the first rule that names the code decides.
     deadline_seconds: how long the whole job may take.
     ttl_seconds_after_finished: remove the job so long after its end; absent means keep it.
@@ -89,8 +90,8 @@ class Cron(Part, frozen=True):
     concurrency: what to do when the last run is still going: Forbid skips, Replace stops it, Allow
         runs both.
     missed: after a time without a controller, Skip what was missed or RunLast once.
-    starting_deadline_seconds: a run that is later than this counts as missed.
-    suspend: start no more runs.
+    starting_deadline_seconds: a run that would be later than this is not started at all.
+    suspend: start no more runs; what would have started meanwhile is not made up for.
     history: how many finished runs to keep.
     """
 
@@ -311,17 +312,51 @@ class AutoscaleStatus(Part, frozen=True):
     last_change: Timestamp | None = None
 
 
+class JobStatus(Part, frozen=True):
+    """How far a job has come; written by the workload controller only.
+
+    The account of what has ended: a replica that is in it may go, and no index that is in it ever
+    runs again.
+
+    active: replicas that have not ended yet.
+    succeeded: how many indexes are complete.
+    failed: how many failures used up a retry.
+    completed_indexes: which indexes are complete, such as 0-3,7.
+    failures: how often each index has failed, of those that have.
+    start_time: from when on the deadline counts.
+    completion_time: when the job was seen to be complete, or to have failed.
+    """
+
+    active: Count = 0
+    succeeded: Count = 0
+    failed: Int = 0
+    completed_indexes: str = ""
+    failures: dict[str, Int] = {}
+    start_time: Timestamp | None = None
+    completion_time: Timestamp | None = None
+
+
 class CronStatus(Part, frozen=True):
     """What the clock has started; written by the workload controller only.
 
-    last_schedule: the last time for which a run was started.
+    last_schedule: the last time for which a run was started; written with the run itself.
     next_schedule: the next one.
     active: the runs that are still going.
+    observed_generation: the generation of the spec whose schedule is followed.
+    counts_from: earlier times are none of this schedule's; it begins anew when the spec changes.
+    last_skipped: the last time for which no run was started.
+    skipped_because: why not.
+    trouble: why nothing is started at all, if so.
     """
 
     last_schedule: Timestamp | None = None
     next_schedule: Timestamp | None = None
     active: tuple[str, ...] = ()
+    observed_generation: Revision = 0
+    counts_from: Timestamp | None = None
+    last_skipped: Timestamp | None = None
+    skipped_because: str = ""
+    trouble: str = ""
 
 
 class WorkloadStatus(Part, frozen=True):
@@ -331,6 +366,7 @@ class WorkloadStatus(Part, frozen=True):
     progress: counts by stage and reason; written by the status controller.
     rollout: where a rollout stands.
     autoscale: what the autoscaler decided.
+    job: how far a job has come.
     cron: what the clock has started.
     conditions: each type has one writer.
     """
@@ -339,6 +375,7 @@ class WorkloadStatus(Part, frozen=True):
     progress: Progress = Progress()
     rollout: RolloutStatus = RolloutStatus()
     autoscale: AutoscaleStatus = AutoscaleStatus()
+    job: JobStatus = JobStatus()
     cron: CronStatus = CronStatus()
     conditions: tuple[Condition, ...] = ()
 

@@ -61,7 +61,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 RULES: dict[type[Object], Rules] = {
-    Workload: Rules(workload.workload, update=workload.workload_update),
+    Workload: Rules(workload.workload, workload.workload_status, workload.workload_update),
     Replica: Rules(replica.replica, replica.replica_status, replica.replica_update),
     Node: Rules(node.node, node.node_status, node.node_update),
     Reservation: Rules(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.model import cron, portions
+from holdfast.model import cron, indexes, portions
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.workload import (
@@ -237,8 +237,26 @@ def _autoscale(at: Place, _: WorkloadSpec, autoscale: Autoscale) -> None:
     names.key(at["metric"], autoscale.metric)
 
 
+def workload_status(obj: Workload, at: Place) -> None:
+    """The account of a job: what can be read back, and no more than it says."""
+    job, at = obj.status.job, at["status"]["job"]
+    try:
+        completed = indexes.parse(job.completed_indexes)
+    except Invalid:
+        at["completedIndexes"].wrong(job.completed_indexes[:40], indexes.RULE)
+        return
+    if len(completed) != job.succeeded:
+        at["succeeded"].wrong(job.succeeded, f"must be {len(completed)}, as completedIndexes say")
+    for index, count in job.failures.items():
+        if count < 1 or not indexes.is_index(index):
+            at["failures"].entry(index).wrong(count, "must be counts of failures by index")
+
+
 def workload_update(old: Workload, new: Workload, at: Place) -> None:
     """A job is one piece of work: what it runs, and how much of it, stays as it began."""
+    done, still = old.status.job.completed_indexes, new.status.job.completed_indexes
+    if done != still and not indexes.is_within(done, still):
+        at["status"]["job"]["completedIndexes"].wrong(still[:40], "must not lose any index")
     if new.spec.type is not WorkloadType.JOB:
         return
     for path, before, after in (

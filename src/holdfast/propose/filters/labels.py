@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.model.placing import selector_refusal
+from holdfast.model.placing import labels_of, selector_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selectors import Expression, Operator, holds
 from holdfast.observe.columns import Bools, Codes, Level, Rows
@@ -22,7 +22,7 @@ REASONS = (Reason.SELECTOR_MISMATCH,)
 def labels(work: Work, candidate: Candidate) -> Refusal | None:
     """Whether the node has the labels that the work asks for."""
     node = candidate.site.node
-    have = node.metadata.labels if node is not None else {}
+    have = labels_of(node) if node is not None else {}
     return selector_refusal(have, work.placement)
 
 

@@ -1,0 +1,65 @@
+"""The birth of a run of a cron job, the one workload that a controller makes.
+
+The cron job is read, and so compared, and the moment that the run is for is written to its status
+by the same transaction. So there is one run for each moment at most: however many controllers
+believe that it is theirs to start, whatever became of the first run since, and wherever clocks
+have been set meanwhile.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.model import keys
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.runs import cron_of, run_spec, scheduled_at
+
+
+def run_refusal(draft: Draft, context: Context, run: Object) -> Refusal | None:
+    """Whether this run may be born. If so, its cron job says from now on that it was."""
+    if not isinstance(run, Workload):
+        return _no(run, Reason.NOT_OWNER, "only runs of cron jobs are made so")
+    owner = cron_of(run)
+    cron = draft.object(Workload, run.namespace, owner.name) if owner is not None else None
+    if owner is None or cron is None or cron.metadata.uid != owner.uid:
+        return _no(run, Reason.MISSING, "its cron job is gone")
+    if cron.spec.type is not WorkloadType.CRON or cron.spec.cron is None:
+        return _no(run, Reason.NOT_OWNER, f"{cron.name} is no cron job")
+    if cron.metadata.deletion_timestamp is not None:
+        return _no(run, Reason.TERMINATING, f"cron job {cron.name} is being deleted")
+    if cron.spec.cron.suspend:
+        return _no(run, Reason.WRONG_STATE, f"cron job {cron.name} is suspended")
+    if run.spec != run_spec(cron.spec):
+        return _no(run, Reason.STALE_OBJECT, f"cron job {cron.name} wants something else by now")
+    scheduled = scheduled_at(cron.name, run.name)
+    if scheduled is None:
+        return _no(run, Reason.NOT_ALLOWED, "its name must be <cron job>-<minutes since 1970>")
+    refusal = _time_refusal(context, cron, run, scheduled)
+    if refusal is None:
+        status = msgspec.structs.replace(cron.status.cron, last_schedule=scheduled)
+        whole = msgspec.structs.replace(cron.status, cron=status)
+        draft.write(keys.key_of(cron), msgspec.structs.replace(cron, status=whole))
+    return refusal
+
+
+def _time_refusal(
+    context: Context, cron: Workload, run: Workload, scheduled: datetime
+) -> Refusal | None:
+    last = cron.status.cron.last_schedule
+    if last is not None and scheduled <= last:
+        text = f"cron job {cron.name} has already started its run for {last.isoformat()}"
+        return _no(run, Reason.EXISTS, text)
+    # A controller whose clock is ahead would keep all runs until then from being started.
+    if scheduled > context.at + timedelta(milliseconds=context.settings.skew_ms):
+        return _no(run, Reason.WRONG_STATE, f"it is not {scheduled.isoformat()} yet")
+    return None
+
+
+def _no(run: Object, reason: Reason, why: str) -> Refusal:
+    return Refusal(reason, f"{type(run).__name__} {run.name}: {why}", {"name": run.name})

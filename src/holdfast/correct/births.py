@@ -1,0 +1,156 @@
+"""How replicas come into being, are stopped and are cleared away, for all types of workloads.
+
+`services.py`, `jobs.py` and `each_node.py` decide which, and ask here for the requests. A birth has
+the name of its place and incarnation, so that whoever asks twice asks for the same thing.
+
+A released replica stays until its successor is seen: it alone knows which incarnation is next. A
+person's deletion takes that away with the object, so what was seen is remembered here as well, for
+as long as the term lasts; the id of a birth names the term, and no two births have the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.controller import operation, step_id, target
+from holdfast.model.identity import controller
+from holdfast.model.kinds.replica import Replica, ReplicaSpec
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import Create, Evict, Move, Remove, Term
+from holdfast.model.validation.replica import replica_name
+
+IDENTITY = controller("workload").name
+# In these states a replica has not come to its end yet. Of two that hold one place, the one that
+# has come further stays.
+FURTHER = (
+    State.PENDING,
+    State.RESERVED,
+    State.BOUND,
+    State.UNKNOWN,
+    State.RUNNING,
+)
+
+_NO_NOTES: Mapping[str, str] = MappingProxyType({})
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def revision_of(template: Template) -> str:
+    """The name of a template's revision. It follows from the template alone."""
+    return hashlib.blake2b(_encode(template), digest_size=5).hexdigest()
+
+
+def is_of(replica: Replica, workload: Workload) -> bool:
+    """Whether it belongs to this very workload, and not to an earlier one of its name."""
+    return replica.spec.workload_uid == workload.metadata.uid
+
+
+def worth(replica: Replica) -> tuple[bool, int, int]:
+    """Which of several alive ones to keep: one that is not leaving, then the furthest."""
+    doomed = replica.metadata.deletion_timestamp is not None
+    return not doomed, FURTHER.index(replica.status.state), replica.spec.incarnation
+
+
+class Births:
+    """What makes replicas, and remembers which were there."""
+
+    def __init__(self) -> None:
+        # The last incarnation that was seen at each place, by the workload's uid.
+        self._reached: dict[str, dict[int, int]] = {}
+
+    def see(self, replica: Replica) -> None:
+        """Remember that it was there."""
+        places = self._reached.setdefault(replica.spec.workload_uid, {})
+        before = places.get(replica.spec.ordinal, -1)
+        places[replica.spec.ordinal] = max(before, replica.spec.incarnation)
+
+    def forget_all_but(self, uids: Iterable[str]) -> None:
+        """Forget workloads that are gone: the last news of a replica may come after that."""
+        there = set(uids)
+        self._reached = {uid: seen for uid, seen in self._reached.items() if uid in there}
+
+    def birth(
+        self,
+        workload: Workload,
+        ordinal: int,
+        term: Term,
+        notes: Mapping[str, str] = _NO_NOTES,
+        template: Template | None = None,
+    ) -> Create:
+        """The next incarnation at a place. `notes` are annotations of its own."""
+        incarnation = self._reached.get(workload.metadata.uid, {}).get(ordinal, -1) + 1
+        stated = workload.spec.template
+        spec = ReplicaSpec(
+            workload=workload.name,
+            workload_uid=workload.metadata.uid,
+            ordinal=ordinal,
+            incarnation=incarnation,
+            revision=revision_of(stated),
+            gang=workload.name if workload.spec.gang is not None else "",
+            template=template if template is not None else stated,
+        )
+        metadata = ObjectMeta(
+            name=replica_name(workload.name, ordinal, incarnation),
+            namespace=workload.namespace,
+            annotations={**stated.metadata.annotations, **notes},
+        )
+        intent = f"create-{ordinal}-{incarnation}-in-{term.epoch}"
+        uid, generation = workload.metadata.uid, workload.metadata.generation
+        return Create(
+            Replica(metadata, spec=spec), operation=operation(IDENTITY, uid, generation, intent)
+        )
+
+
+def stop(replica: Replica, cause: Cause, term: Term) -> Iterator[Any]:
+    """Move it towards its release, if that is ours to do in its state."""
+    match replica.status.state:
+        case State.PENDING if cause is Cause.DEADLINE:
+            # The lifecycle has a row for this: it failed, though it never had a place.
+            yield _move(replica, State.FAILED, cause, term)
+        case State.PENDING | State.RESERVED:
+            yield _move(replica, State.RELEASED, cause, term)
+        case State.BOUND | State.RUNNING:
+            yield Evict(
+                target(replica),
+                cause,
+                f"workload {replica.spec.workload}",
+                term,
+                step_id(IDENTITY, replica, f"stop-{cause.value}"),
+            )
+
+
+def _move(replica: Replica, to: State, cause: Cause, term: Term) -> Move:
+    return Move(
+        target(replica),
+        to,
+        cause.value,
+        f"workload {replica.spec.workload}",
+        term=term,
+        operation=step_id(IDENTITY, replica, f"release-{cause.value}"),
+    )
+
+
+def removal(replica: Replica) -> Remove:
+    """Clear a released replica away."""
+    return Remove(
+        "replicas",
+        replica.namespace,
+        replica.name,
+        replica.metadata.uid,
+        operation=step_id(IDENTITY, replica, "remove"),
+    )
+
+
+def ended(replica: Replica, term: Term) -> Iterator[Any]:
+    """One step towards the end of a replica whose workload goes."""
+    if replica.status.state is State.RELEASED:
+        yield removal(replica)
+    else:
+        yield from stop(replica, Cause.DELETED, term)

@@ -1,0 +1,214 @@
+"""One per node: a replica on every node that the work fits, and on no other.
+
+Part of controller:workload. A replica is born for one node, whose name its placement asks for, and
+takes the scheduler's way there like any other. Its place follows from the node's name, so that
+everybody who makes it makes the same.
+
+    a node that fits and takes work      -> Create, after a pause if the last ones crashed
+    a node that takes no work            -> nothing new; what runs there stays. A drain stops it
+    labels or site do not fit any more,
+    a NoExecute taint, the node is gone  -> Released or evicted
+    Released                             -> removed, once its successor is there or none is wanted
+
+What fits is the rule of `model/placing.py`; whether there is room is the scheduler's to say, and
+the replica waits with that reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.births import FURTHER, Births, is_of, removal, stop, worth
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    REQUESTS_PER_PLAN_MAX,
+    Index,
+    Plan,
+    View,
+    sooner,
+)
+from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms, vacates
+from holdfast.correct.rests import Rests
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.placement import TaintEffect
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import gate_of
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.placing import (
+    NODE_LABEL,
+    gate_refusal,
+    labels_of,
+    protection_refusal,
+    residency_refusal,
+    selector_refusal,
+    site_refusal,
+    taint_refusal,
+    untolerated,
+)
+from holdfast.model.requests import Term
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Key
+
+BY_TYPE = Index("workloads", "type", lambda it: (it.spec.type.value,))
+
+# Places are numbers below this; two names with the same one are rare, and the later moves on.
+PLACES_MAX = 1_000_000
+# A label is no longer than this. Work cannot ask for a node with a longer name.
+NODE_NAME_MAX = 63
+
+
+class EachNode:
+    """See the module's docstring."""
+
+    def __init__(self, births: Births) -> None:
+        self._births = births
+        self._rests = Rests()
+
+    def look_at_all(self) -> None:
+        """Let nothing rest."""
+        self._rests.clear()
+
+    def spread(self, view: View, workload: Workload, key: Key, term: Term, now: Instant) -> Plan:
+        """What the replicas of a workload need that runs on every node."""
+        left_ms = self._rests.left_ms(key, now)
+        if left_ms:
+            return Plan(wake_after_ms=left_ms)
+        mine = _mine(view, workload)
+        nodes = list(view.all("nodes"))
+        self._rests.rest(key, len(mine) + len(nodes), now)
+        for replica in mine:
+            self._births.see(replica)
+        by_node = _by_node(mine)
+        requests: list[Any] = []
+        wake_ms: int | None = None
+        homeless: list[Node] = []
+        for node in sorted(nodes, key=lambda it: it.name):
+            lives = by_node.pop(node.name, [])
+            stays = belongs(workload, node)
+            requests += _stops(lives, stays, term)
+            if not stays or not all(vacates(it) for it in lives) or not takes(view, workload, node):
+                continue
+            wait_ms = replaced_at_ms(lives[-1]) - now.wall_ms if lives else 0
+            if wait_ms > 0:
+                wake_ms = sooner(wake_ms, wait_ms)
+            elif lives:
+                requests.append(self._birth(workload, node, lives[-1].spec.ordinal, lives, term))
+            else:
+                homeless.append(node)
+        for lives in by_node.values():
+            requests += _stops(lives, False, term)
+        taken = {it.spec.ordinal for it in mine}
+        for node in homeless:
+            requests.append(self._birth(workload, node, _free_place(node.name, taken), [], term))
+        return Plan(tuple(requests[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=wake_ms)
+
+    def _birth(
+        self, workload: Workload, node: Node, ordinal: int, lives: list[Replica], term: Term
+    ) -> Any:
+        count = endings(lives[-1]) if lives else 0
+        notes = {ENDINGS_ANNOTATION: str(count)} if count else {}
+        template = pinned(workload.spec.template, node.name)
+        return self._births.birth(workload, ordinal, term, notes, template)
+
+
+def wanted(view: View, workload: Workload) -> int:
+    """On how many nodes a replica should be: those that fit, and take work or have one already."""
+    homes = {home_of(it) for it in _mine(view, workload) if it.status.state in FURTHER}
+    return sum(
+        belongs(workload, node) and (node.name in homes or takes(view, workload, node))
+        for node in view.all("nodes")
+    )
+
+
+def pinned(template: Template, node: str) -> Template:
+    """The template of a replica for one node alone."""
+    placement = template.placement
+    selector = {**placement.node_selector, NODE_LABEL: node}
+    there = msgspec.structs.replace(placement, node_selector=selector)
+    return msgspec.structs.replace(template, placement=there)
+
+
+def home_of(replica: Replica) -> str:
+    """The node that a replica is for."""
+    return replica.spec.template.placement.node_selector.get(NODE_LABEL, "")
+
+
+def belongs(workload: Workload, node: Node) -> bool:
+    """Whether what is on a node may stay there."""
+    placement, gate = workload.spec.template.placement, gate_of(node)
+    harsh = tuple(it for it in node.spec.taints if it.effect is TaintEffect.NO_EXECUTE)
+    return (
+        len(node.name) <= NODE_NAME_MAX
+        and selector_refusal(labels_of(node), placement) is None
+        and site_refusal(gate, placement) is None
+        and untolerated(harsh, placement.tolerations) is None
+    )
+
+
+def takes(view: View, workload: Workload, node: Node) -> bool:
+    """Whether a node takes something new of a workload that belongs there."""
+    template, gate = workload.spec.template, gate_of(node)
+    tenant: Tenant | None = view.get("tenants", "", workload.namespace)
+    region: Region | None = view.get("regions", "", gate.region) if gate.region else None
+    pools = region.spec.pools if region is not None else ()
+    pool = next((it.protected_for for it in pools if it.name == gate.pool), None)
+    refusal = (
+        gate_refusal(gate)
+        or taint_refusal(gate, template.placement)
+        or residency_refusal(template.placement, tenant, gate.region, region)
+        or protection_refusal(gate.protected_for, workload.namespace, template.priority_class)
+        or protection_refusal(pool, workload.namespace, template.priority_class)
+    )
+    return refusal is None
+
+
+def is_same_home(before: Any, after: Any) -> bool:
+    """Whether a node was there and still is, and nothing has changed that the rules look at."""
+    if not isinstance(before, Node) or not isinstance(after, Node):
+        return False
+    was, now = gate_of(before), gate_of(after)
+    return was == now and before.metadata.labels == after.metadata.labels
+
+
+def _mine(view: View, workload: Workload) -> list[Replica]:
+    named: list[Replica] = view.found(BY_WORKLOAD, f"{workload.namespace}/{workload.name}")
+    return [it for it in named if is_of(it, workload)]
+
+
+def _by_node(mine: list[Replica]) -> dict[str, list[Replica]]:
+    """The replicas for each node, the newest last."""
+    found: dict[str, list[Replica]] = {}
+    for replica in sorted(mine, key=lambda it: (it.spec.incarnation, it.spec.ordinal)):
+        found.setdefault(home_of(replica), []).append(replica)
+    return found
+
+
+def _stops(lives: list[Replica], stays: bool, term: Term) -> Iterator[Any]:
+    """Stop what is too much on one node, and clear away what was released there."""
+    alive = [it for it in lives if it.status.state in FURTHER]
+    keep = max(alive, key=worth, default=None) if stays else None
+    for replica in lives:
+        doomed = replica.metadata.deletion_timestamp is not None
+        if replica.status.state is State.RELEASED:
+            if not stays or replica is not lives[-1]:
+                yield removal(replica)
+        elif replica is not keep or doomed:
+            yield from stop(replica, Cause.SCALE_DOWN, term)
+
+
+def _free_place(node: str, taken: set[int]) -> int:
+    """The place of a node's first replica, which is taken from then on."""
+    digest = hashlib.blake2b(node.encode(), digest_size=8).digest()
+    first = int.from_bytes(digest, "big") % PLACES_MAX
+    round_ = (at % PLACES_MAX for at in range(first, first + PLACES_MAX))
+    place = next(at for at in round_ if at not in taken)
+    taken.add(place)
+    return place

@@ -1,0 +1,35 @@
+"""Pauses between two looks at something large, so that looking never takes most of the time.
+
+A look takes a few microseconds for each replica, and each of thousands of replicas brings news that
+ask for one. What is seen is late by the pause at most: a second for ten thousand replicas.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Key
+
+REST_US_PER_REPLICA = 100
+
+
+class Rests:
+    """Until when the keys rest that were looked at lately."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[Key, int] = {}
+
+    def left_ms(self, key: Key, now: Instant) -> int:
+        """For how long a key still rests; 0 for one that may be looked at."""
+        return max(0, self._until_ms.get(key, 0) - now.monotonic_ms)
+
+    def rest(self, key: Key, replicas: int, now: Instant) -> None:
+        """It was looked at, with so many replicas."""
+        self._until_ms[key] = now.monotonic_ms + replicas * REST_US_PER_REPLICA // 1_000
+
+    def forget(self, key: Key) -> None:
+        """It is gone."""
+        self._until_ms.pop(key, None)
+
+    def clear(self) -> None:
+        """Look at everything as soon as it is asked for."""
+        self._until_ms.clear()
