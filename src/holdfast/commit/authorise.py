@@ -19,6 +19,8 @@ _TENANT_WRITES = ("workloads", "secrets", "overrides", "commitments")
 _TENANT_DELETES = ("replicas",)
 # Of what is its own, an agent reports some conditions; `writers.py` says which.
 _AGENT_STATUS = ("nodes", "replicas")
+# Looking into work is for people: no component needs it, and an agent has its own work at hand.
+_INSIDE = {"log": ("get",), "exec": ("create", "get")}
 # Cluster-scoped kinds that everybody may look at, since work refers to them by name.
 _EVERYBODY_READS = ("priorityclasses", "regions")
 
@@ -51,6 +53,8 @@ def may(identity: Identity, verb: str, kind: Kind, namespace: str, subresource: 
     actors = acts_as(identity)
     if not actors:
         return False
+    if subresource in _INSIDE and not (Actor.USER in actors and verb in _INSIDE[subresource]):
+        return False
     if Actor.USER not in actors:
         # Components are held by what they own; an agent sees and changes only what is its node's.
         own = kind.plural == "events" or (subresource == "status" and kind.plural in _AGENT_STATUS)
@@ -63,6 +67,8 @@ def may(identity: Identity, verb: str, kind: Kind, namespace: str, subresource: 
         return verb in READ and kind.plural in _EVERYBODY_READS
     if namespace == SYSTEM_NAMESPACE or not _works_in(identity, namespace):
         return False
+    if subresource in _INSIDE:
+        return True
     if kind.plural in _TENANT_WRITES or (verb == "delete" and kind.plural in _TENANT_DELETES):
         return True
     return verb in READ

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from holdfast.host.attending import Attending
 from holdfast.host.holding import Holding
 from holdfast.host.remote import Remote
 from holdfast.host.rotation import Rotation
@@ -46,18 +47,20 @@ class Component:
         terms: Terms = dict,
         holding: Holding | None = None,
         rotation: Rotation | None = None,
+        attending: Attending | None = None,
         trouble: Callable[[], str] = str,
         say: Say = lambda text: None,
     ) -> None:
         """`terms` are the leases that the machine holds, by the identity that does.
 
         `holding` is what others may have when this process has ended, `rotation` renews its
-        certificates. `trouble` is what a person has to mend, which is said once.
+        certificates, `attending` lets people look into its work. `trouble` is what a person has to
+        mend, which is said once.
         """
         self.title, self.machine = title, machine
         self._remote, self._runtime, self._terms = remote, runtime, terms
         self._holding, self._trouble, self._say = holding, trouble, say
-        self._rotation = rotation
+        self._rotation, self._attending = rotation, attending
         self._tasks: list[asyncio.Task[None]] = []
         self._was_said = False
         self.shell = Shell(
@@ -78,6 +81,8 @@ class Component:
             self._tasks.append(asyncio.create_task(self._tell()))
             if self._rotation is not None:
                 self._tasks.append(asyncio.create_task(self._rotation.run()))
+            if self._attending is not None:
+                self._attending.start()
         except BaseException:
             await self._let_go()
             raise
@@ -127,6 +132,8 @@ class Component:
     async def _let_go(self) -> None:
         for task in self._tasks:
             task.cancel()
+        if self._attending is not None:
+            await self._attending.stop()
         if self._runtime is not None:
             await self._runtime.stop()
         await self._remote.close()

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.facts import Facts
+from holdfast.host.attending import Attending
 from holdfast.host.client.access import Access
 from holdfast.host.component import Component, Say
 from holdfast.host.credentials import access_of
@@ -147,6 +148,7 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         runtime=runtime,
         holding=holding,
         rotation=Rotation({identity.name: access}, renew, remote.take),
+        attending=Attending(node, lambda: remote.access(identity.name), runtime),
         trouble=lambda: machine.trouble,
         say=say,
     )

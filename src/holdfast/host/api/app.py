@@ -110,6 +110,7 @@ class Api:
         """Take in nothing new, end all watches, let the rest finish, and be gone within seconds."""
         for stream in list(self._services.streams):
             stream.end(None)
+        self._services.switchboard.close()
         if self._runner is not None:
             try:
                 async with asyncio.timeout(self._limits.stop_s + 1.0):

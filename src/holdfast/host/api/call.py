@@ -14,6 +14,7 @@ from holdfast.host.api import facades, negotiation, status
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.shell import Shell
 from holdfast.host.streams import Stream
+from holdfast.host.switchboard import Switchboard
 from holdfast.model.errors import Forbidden, Invalid, Rejected
 from holdfast.model.identity import ANONYMOUS, Identity, acts_as
 from holdfast.model.problems import CODE_TOO_LARGE
@@ -36,7 +37,8 @@ JSON_HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-cache, 
 class Services(msgspec.Struct):
     """What requests are served with.
 
-    `authority` runs the commit machine, `hub_shell` the hub, `renewals` hears the agents.
+    `authority` runs the commit machine, `hub_shell` the hub, `renewals` hears the agents, and
+    `switchboard` is the way to them.
     """
 
     store: Store
@@ -47,6 +49,7 @@ class Services(msgspec.Struct):
     # Open watches, so that a stop can end them.
     streams: set[Stream]
     renewals: Shell | None = None
+    switchboard: Switchboard = msgspec.field(default_factory=Switchboard)
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -64,7 +67,17 @@ class Route(msgspec.Struct, frozen=True):
 class Call:
     """See the module's docstring."""
 
-    __slots__ = ("_query", "_text", "identity", "name", "namespace", "request", "route", "services")
+    __slots__ = (
+        "_query",
+        "_text",
+        "identity",
+        "name",
+        "namespace",
+        "part",
+        "request",
+        "route",
+        "services",
+    )
 
     def __init__(
         self,
@@ -79,6 +92,7 @@ class Call:
         self.identity = identity
         self.namespace = variables.get("namespace", "")
         self.name = variables.get("name", "")
+        self.part = variables.get("part", "")
         self._text = query
         self._query: dict[str, str] | None = None
 

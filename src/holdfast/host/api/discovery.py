@@ -94,7 +94,7 @@ _REVIEWS = {
 
 
 def _core() -> dict[str, Any]:
-    """The few core resources that clients insist on: namespaces are tenants,
+    """The few core resources that clients insist on: namespaces are tenants, pods replicas, and
     events are told twice.
     """
     namespaces = {
@@ -113,7 +113,18 @@ def _core() -> dict[str, Any]:
         "verbs": list(CORE_VERBS),
         "shortNames": ["ev"],
     }
-    return _resource_list("v1", [events, namespaces])
+    pods = {
+        "name": "pods",
+        "singularName": "pod",
+        "namespaced": True,
+        "kind": "Pod",
+        "verbs": list(CORE_VERBS),
+        "shortNames": ["po"],
+    }
+    part = {"singularName": "", "namespaced": True}
+    log = {"name": "pods/log", "kind": "Pod", "verbs": ["get"], **part}
+    commands = {"name": "pods/exec", "kind": "PodExecOptions", "verbs": ["create", "get"], **part}
+    return _resource_list("v1", [events, namespaces, pods, log, commands])
 
 
 def _holdfast() -> dict[str, Any]:

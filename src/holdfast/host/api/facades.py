@@ -1,7 +1,7 @@
-"""The core names that clients insist on, over kinds of ours: namespaces are tenants, events events.
+"""The core names that clients insist on, over kinds of ours: namespaces are tenants, pods replicas.
 
-Both are read-only views. What a name means, and why these two and no others, is in
-docs/adr/0041-names-and-facades.md.
+All are read-only views. What a name means, and why these and no others, is in
+docs/adr/0041-names-and-facades.md; how a replica looks as a pod is in `pods`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.api import tables
+from holdfast.host.api import pods, tables
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.registry import Kind, kind_named
 from holdfast.model.wire import decode_trusted
@@ -19,9 +20,11 @@ from holdfast.model.wire import decode_trusted
 OURS = ""
 NAMESPACE = "namespace"
 EVENT = "event"
+POD = "pod"
 
 TENANT_KIND = kind_named("Tenant")
 EVENT_KIND = kind_named("Event")
+REPLICA_KIND = kind_named("Replica")
 
 _ENCODER = msgspec.json.Encoder()
 _OWN_VERSION = b',"apiVersion":"holdfast.dev/v1","involvedObject":'
@@ -40,7 +43,11 @@ class Names(msgspec.Struct, frozen=True):
     api_version: str
 
 
-_NAMES = {NAMESPACE: Names("Namespace", "v1"), EVENT: Names("Event", "v1")}
+_NAMES = {
+    NAMESPACE: Names("Namespace", "v1"),
+    EVENT: Names("Event", "v1"),
+    POD: Names("Pod", "v1"),
+}
 
 
 def names(facade: str, kind: Kind) -> Names:
@@ -52,6 +59,8 @@ def shown(facade: str, data: bytes) -> bytes:
     """An object as the facade shows it."""
     if facade == NAMESPACE:
         return _ENCODER.encode(_namespace(decode_trusted(Tenant, data)))
+    if facade == POD:
+        return _ENCODER.encode(pods.pod(decode_trusted(Replica, data)))
     if facade == EVENT:
         # The shape is the same, only the version has another name; it stands after the metadata,
         # and no text inside an object has bare quotes.

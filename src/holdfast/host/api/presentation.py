@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.host.api import facades, tables
+from holdfast.host.api import facades, pods, tables
 from holdfast.host.api.negotiation import JSON, PARTIAL, TABLE
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.registry import Kind
 from holdfast.model.versions import complete_version
@@ -124,6 +125,14 @@ def _table(
     if facade == facades.NAMESPACE:
         return facades.namespace_table(
             [decode_trusted(Tenant, data) for data in objects],
+            now=now,
+            version=listing.version,
+            include=include,
+            more_from=listing.more_from,
+        )
+    if facade == facades.POD:
+        return pods.table(
+            [decode_trusted(Replica, data) for data in objects],
             now=now,
             version=listing.version,
             include=include,

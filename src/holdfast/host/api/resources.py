@@ -61,6 +61,8 @@ def _subresources(kind: Kind) -> tuple[Subresource, ...]:
         found.append(scale)
     if kind.plural == "replicas":
         found.append(Subresource("binding", "Binding", ("create",)))
+        found.append(Subresource("exec", "PodExecOptions", ("create", "get"), "", "v1"))
+        found.append(Subresource("log", kind.name, ("get",)))
     return tuple(found)
 
 

@@ -20,6 +20,8 @@ from holdfast.model.wire import decode_tree
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _ANY = "*"
+# What the core names are of ours.
+_FACADES = {"namespaces": "tenants", "events": "events", "pods": "replicas"}
 _BY_PLURAL = {resource.kind.plural: resource.kind for resource in RESOURCES}
 
 
@@ -86,9 +88,9 @@ def _judge(identity: Identity, asked: Attributes) -> tuple[bool, str]:
         return identity.is_admin or asked.verb == "get", "non-resource paths are read-only"
     if asked.resource == _ANY or asked.verb == _ANY or asked.group == _ANY:
         return identity.is_admin, "only administrators may do everything"
-    if asked.group == "" and asked.resource in ("namespaces", "events"):
-        kind = _BY_PLURAL["tenants" if asked.resource == "namespaces" else "events"]
-        return may(identity, asked.verb, kind, asked.namespace), ""
+    if asked.group == "" and asked.resource in _FACADES:
+        kind = _BY_PLURAL[_FACADES[asked.resource]]
+        return may(identity, asked.verb, kind, asked.namespace, asked.subresource), ""
     if asked.group not in ("", API_GROUP) or asked.resource not in _BY_PLURAL:
         return False, f"there is no resource {asked.resource!r} in group {asked.group!r}"
     kind = _BY_PLURAL[asked.resource]

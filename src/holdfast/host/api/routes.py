@@ -15,15 +15,18 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from holdfast.host.api import (
+    commands,
     discovery,
     facades,
     heartbeats,
+    logs,
     openapi,
     openapi_v2,
     patches,
     reads,
     reviews,
     scale,
+    summoning,
     typed,
     watches,
     writes,
@@ -36,6 +39,7 @@ from holdfast.model.registry import KINDS, Kind
 # A watch is a GET of a collection that asks for one; the tree knows it by this name.
 WATCH = "WATCH"
 GROUP_PATH = f"/apis/{API_GROUP}/{VERSION}"
+PODS_PATH = "/api/v1/namespaces/{namespace}/pods"
 PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _REVIEWS = {
     "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": "access",
@@ -75,6 +79,13 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
         yield Route(f"{item}/scale", "PATCH", "patch", scale.patch, kind, "scale")
     if kind.plural == "replicas":
         yield Route(f"{item}/binding", "POST", "create", typed.binding, kind, "binding")
+        yield from _looks_inside(item, kind)
+
+
+def _looks_inside(item: str, kind: Kind, facade: str = facades.OURS) -> Iterator[Route]:
+    yield Route(f"{item}/log", "GET", "get", logs.read, kind, "log", facade)
+    for method in ("GET", "POST"):
+        yield Route(f"{item}/exec", method, "create", commands.run, kind, "exec", facade)
 
 
 def _facades() -> Iterator[Route]:
@@ -82,17 +93,22 @@ def _facades() -> Iterator[Route]:
         ("/api/v1/namespaces", facades.TENANT_KIND, facades.NAMESPACE),
         ("/api/v1/events", facades.EVENT_KIND, facades.EVENT),
         ("/api/v1/namespaces/{namespace}/events", facades.EVENT_KIND, facades.EVENT),
+        ("/api/v1/pods", facades.REPLICA_KIND, facades.POD),
+        (PODS_PATH, facades.REPLICA_KIND, facades.POD),
     ):
         yield Route(path, "GET", "list", reads.list_, kind, facade=facade)
         yield Route(path, WATCH, "watch", watches.watch, kind, facade=facade)
-        if path != "/api/v1/events":
+        if path not in ("/api/v1/events", "/api/v1/pods"):
             yield Route(f"{path}/{{name}}", "GET", "get", reads.get, kind, facade=facade)
+    yield from _looks_inside(f"{PODS_PATH}/{{name}}", facades.REPLICA_KIND, facades.POD)
 
 
 def _others() -> Iterator[Route]:
     yield Route(f"{GROUP_PATH}/requests", "POST", "request", typed.requests)
     yield Route(f"{GROUP_PATH}/bindings", "POST", "request", typed.bindings)
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/renewals", "POST", "renew", heartbeats.renew)
+    yield Route(f"{GROUP_PATH}/nodes/{{name}}/summons", "GET", "attend", summoning.wait)
+    yield Route(f"{GROUP_PATH}/nodes/{{name}}/visits/{{part}}", "GET", "attend", summoning.visit)
     yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeats.heard)
     for path, body in discovery.paths().items():
         yield Route(path, "GET", "discover", _document(body, "application/json"))

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
+from holdfast.host.runtime import openat2
 from holdfast.model.errors import FieldError, Invalid
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -91,7 +92,7 @@ def write_new(
 def read(name: str, at: int, bytes_max: int) -> str | None:
     """A small file of ours as text; None when it is not there."""
     try:
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+        fd = openat2.regular(name, at)
     except FileNotFoundError:
         return None
     with open(fd, "rb") as file:

@@ -1,9 +1,10 @@
 """Runs a command beside work that runs: same namespaces, groups, user, variables and directory.
 
-Called by `probing` for probes and pre-stops that are commands. The shim program does it, in a mode
-of its own (shim_beside.c), so that the command and all that it starts are gone when its time is
-over. The variables are read from the work itself: nobody keeps a copy of what may be secret, and
-an agent that adopted the work has them as well.
+Called by `probing` for probes and pre-stops that are commands; `entering` prepares commands of
+people in the same way. The shim program does it, in a mode of its own (shim_beside.c), so that
+the command and all that it starts are gone when its time is over. The variables are read from
+the work itself: nobody keeps a copy of what may be secret, and an agent that adopted the work
+has them as well.
 """
 
 from __future__ import annotations
@@ -35,23 +36,38 @@ _STEPS = {
 }
 
 
-class _Prepared(msgspec.Struct, frozen=True):
-    """What the program is told, and the open files that go with it."""
+class Prepared(msgspec.Struct, frozen=True):
+    """What the program is told of work and command, and the open files that go with it."""
 
-    words: tuple[str, ...]
-    files: tuple[int, ...]
+    isolation: str
+    user: str
+    counts: tuple[int, int]
+    text: int
+    work: int
+    where: tuple[str, str]
+    joins: tuple[int, ...]
+
+    def words(self, verb: str, number: int, *line: int) -> tuple[str, ...]:
+        """The words of the program's mode `verb`, with the number that is its own."""
+        numbers = (number, *self.counts, self.text, self.work, *line)
+        known = (verb, self.isolation, self.user, *map(str, numbers), *self.where)
+        return (*known, *map(str, self.joins))
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        return (self.text, self.work, *self.joins)
 
 
 async def run(place: Place, held: Held, command: tuple[str, ...], timeout_ms: int) -> str:
     """Run it. What went wrong in a few words; empty when it ended with 0."""
     with ExitStack() as opened:
         try:
-            prepared = await asyncio.to_thread(_prepare, place, held, command, timeout_ms, opened)
+            prepared = await asyncio.to_thread(prepare, place, held, command, opened)
         except (Unavailable, OSError) as error:
             return f"exec: {error.strerror if isinstance(error, OSError) else error}"
         child = await asyncio.create_subprocess_exec(
             str(place.program.path),
-            *prepared.words,
+            *prepared.words("beside", timeout_ms),
             env={},
             pass_fds=prepared.files,
             stdin=asyncio.subprocess.DEVNULL,
@@ -104,20 +120,30 @@ def _told(text: str, timeout_ms: int) -> str:
             return "exec: it was ended together with the work"
 
 
-def _prepare(
-    place: Place, held: Held, command: tuple[str, ...], timeout_ms: int, opened: ExitStack
-) -> _Prepared:
-    """Open the work and everything that the command needs. Raises Unavailable or OSError."""
+def prepare(
+    place: Place,
+    held: Held,
+    command: tuple[str, ...],
+    opened: ExitStack,
+    *,
+    has_terminal: bool = False,
+    more: tuple[bytes, ...] = (),
+) -> Prepared:
+    """Open the work and everything that the command needs. Raises Unavailable or OSError.
+
+    `more` are variables that the command has beside those of the work.
+    """
     state = held.state
     if state is None:
         raise Unavailable("the work is not known yet")
     work = _open(state.work.pid, state.work.start)
     opened.callback(os.close, work)
-    variables = _variables(state.work.pid)
+    variables = [*_variables(state.work.pid), *more]
     choices, word, where = held.choices, "-", ("/", ".")
     folder = place.attempts.root.absolute() / held.attempt.uid / str(held.attempt.number)
     if choices.is_boxed:
-        command = containers.inside(folder, cgroups.name(held.attempt), command)
+        name = cgroups.name(held.attempt)
+        command = containers.inside(folder, name, command, has_terminal=has_terminal, more=more)
         variables = [b"PATH=" + PATH_DEFAULT.encode()]
     else:
         runs_as = user(choices.user)
@@ -129,9 +155,8 @@ def _prepare(
     with open(text, "wb", closefd=False) as file:
         file.write(b"".join(string + b"\x00" for string in strings))
     joins = opened.enter_context(place.groups.entrances(held.attempt))
-    counts = (str(timeout_ms), str(len(command)), str(len(variables)))
-    words = ("beside", state.isolation, word, *counts, str(text), str(work), *where)
-    return _Prepared((*words, *map(str, joins)), (text, work, *joins))
+    counts = (len(command), len(variables))
+    return Prepared(state.isolation, word, counts, text, work, where, tuple(joins))
 
 
 def _open(pid: int, start: int) -> int:

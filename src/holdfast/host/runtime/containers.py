@@ -167,6 +167,19 @@ def _script(chunks: int, name: str) -> str:
     )
 
 
-def inside(folder: Path, name: str, command: tuple[str, ...]) -> tuple[str, ...]:
-    """A command beside the shim's work as one inside its container, for whoever runs it there."""
-    return (RUNC, "--root", str(folder / BOX / "state"), "exec", name, *command)
+def inside(
+    folder: Path,
+    name: str,
+    command: tuple[str, ...],
+    *,
+    has_terminal: bool = False,
+    more: tuple[bytes, ...] = (),
+) -> tuple[str, ...]:
+    """A command beside the shim's work as one inside its container, for whoever runs it there.
+
+    User, directory and variables are those of the container, with `more` variables beside them.
+    """
+    terminal = ("--tty",) if has_terminal else ()
+    variables = (word for pair in more for word in ("--env", os.fsdecode(pair)))
+    state = ("--root", str(folder / BOX / "state"))
+    return (RUNC, *state, "exec", *terminal, *variables, name, *command)

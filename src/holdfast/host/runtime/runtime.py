@@ -31,7 +31,7 @@ from holdfast.agent.words import (
     Probe,
 )
 from holdfast.host import clock
-from holdfast.host.runtime import shim_binary
+from holdfast.host.runtime import openat2, shim_binary
 from holdfast.host.runtime import ports as free_ports
 from holdfast.host.runtime.attempts import Attempts, Choices
 from holdfast.host.runtime.cgroups_found import find as find_groups
@@ -98,6 +98,7 @@ class Runtime:
     ) -> None:
         """Find the shim and be ready. Unavailable when this machine cannot run work."""
         self._post, self._fail = post, fail
+        await self._in_thread(openat2.check)
         program = await self._in_thread(shim_binary.find, self._isolation)
         await self._in_thread(self._attempts.prepare)
         options, boot = self._options, clock.boot_id()

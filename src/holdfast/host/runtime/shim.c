@@ -738,6 +738,8 @@ int main(int count, char **words)
     long long arguments, variables;
     if (count > 1 && strcmp(words[1], "beside") == 0)
         return beside(count, words);
+    if (count > 1 && strcmp(words[1], "enter") == 0)
+        return enter_work(count, words);
     if (count == 3 && strcmp(words[1], "probe") == 0)
         return probe(words[2]);
     if (count == 2 && strcmp(words[1], "version") == 0) {

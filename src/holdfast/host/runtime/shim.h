@@ -1,5 +1,5 @@
 /* What the parts of the shim share. shim.c holds the deadline, shim_logs.c writes down what the work
- * says, shim_beside.c runs a command beside work that runs already.
+ * says, shim_beside.c and shim_enter.c run commands beside work that runs already.
  */
 #ifndef HOLDFAST_SHIM_H
 #define HOLDFAST_SHIM_H
@@ -15,6 +15,7 @@ enum {
     KILL_AGAIN_MS = 100 /* a tree that forks faster than it dies is killed again so often */
 };
 enum { LINE = 3, LOCK, TEXT, FOLDER, CWD, FIRST_FREE }; /* where the given descriptors go */
+enum { WORK = TEXT + 1 };                               /* and that of work that runs already */
 
 struct failure {
     int error;
@@ -43,5 +44,9 @@ void logs_end(int patience_ms);
 void logs_make_room(int step);
 
 int beside(int count, char **words);
+int enter_work(int count, char **words);
+const char *step_beside(const char *isolation, const int files[3], char **joins, int count);
+void become_command(int told, const int files[3], bool is_terminal, const char *root,
+                    const char *cwd) __attribute__((noreturn));
 
 #endif

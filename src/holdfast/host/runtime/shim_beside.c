@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -32,7 +33,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KEPT_BYTES = 1024, WORK = TEXT + 1, JOINS_FROM = 11 };
+enum { KEPT_BYTES = 1024, JOINS_FROM = 11, COPIES_FROM = 64 };
 
 static char kept[KEPT_BYTES];
 static size_t kept_used;
@@ -55,16 +56,22 @@ static bool enter(const char *root, const char *cwd)
     return fd >= 0 && fchdir(fd) == 0;
 }
 
-static void become_command(int told, int output, const char *root, const char *cwd)
+void become_command(int told, const int files[3], bool is_terminal, const char *root,
+                    const char *cwd)
 {
     static char *strings[STRINGS_MAX + 2];
     setsid();
-    int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (input < 0 || dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(output, 2) < 0)
-        give_up(told, "log", errno);
+    for (int fd = 0; fd <= 2; fd++)
+        if (dup2(files[fd], fd) < 0)
+            give_up(told, "log", errno);
+    if (is_terminal && ioctl(0, TIOCSCTTY, 0) != 0)
+        give_up(told, "terminal", errno);
     if (!enter(root, cwd))
         give_up(told, "directory", errno);
     become_user(told);
+    /* As with the work itself: no program with a set-user-id bit makes more of it than it is. */
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        give_up(told, "privileges", errno);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         give_up(told, "parent", errno);
     forget_signals();
@@ -109,7 +116,8 @@ static void oversee(long long timeout_ms, const char *root, const char *cwd)
         _exit(answer("failed", errno, "fork"));
     if (command == 0) {
         fcntl(output[1], F_SETFL, 0);
-        become_command(told[1], output[1], root, cwd);
+        int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        become_command(told[1], (const int[3]){input, output[1], output[1]}, false, root, cwd);
     }
     close(told[1]);
     close(output[1]);
@@ -156,10 +164,36 @@ static void oversee(long long timeout_ms, const char *root, const char *cwd)
                  "-"));
 }
 
+/* Join the groups and the namespaces of the work, and put the given descriptors, LINE (or -1), TEXT and
+ * WORK, where they belong. NULL, or the step that failed with errno. */
+const char *step_beside(const char *isolation, const int files[3], char **joins, int count)
+{
+    int copies[3], places[3] = {LINE, TEXT, WORK}, flags = 0;
+    if (isolation[0] != 's')
+        flags = CLONE_NEWPID | CLONE_NEWNS | (isolation[0] == 'u' ? CLONE_NEWUSER : 0);
+    for (int i = 0; i < 3; i++)
+        if ((copies[i] = files[i] < 0 ? -1 : fcntl(files[i], F_DUPFD_CLOEXEC, COPIES_FROM)) < 0 &&
+            files[i] >= 0)
+            return "arguments";
+    for (int i = 0; i < count; i++)
+        if (write(atoi(joins[i]), "0", 1) != 1)
+            return "group";
+    if (flags != 0 && setns(copies[2], flags) != 0)
+        return "namespace";
+    for (int i = 0; i < 3; i++)
+        if (copies[i] < 0)
+            close(places[i]);
+        else if (dup3(copies[i], places[i], O_CLOEXEC) < 0)
+            return "arguments";
+    syscall(SYS_close_range, WORK + 1, ~0U, 0);
+    close(LOCK);
+    return NULL;
+}
+
 int beside(int count, char **words)
 {
     long long timeout_ms, arguments, variables, text, work;
-    int status, flags = 0;
+    int status;
     if (count < JOINS_FROM || !parse(words[4], &timeout_ms) || !parse(words[5], &arguments) ||
         !parse(words[6], &variables) || !parse(words[7], &text) || !parse(words[8], &work) ||
         arguments < 1 || arguments + variables > STRINGS_MAX)
@@ -167,20 +201,10 @@ int beside(int count, char **words)
     user = words[3];
     argument_count = (int)arguments;
     variable_count = (int)variables;
-    if (words[2][0] != 's')
-        flags = CLONE_NEWPID | CLONE_NEWNS | (words[2][0] == 'u' ? CLONE_NEWUSER : 0);
-    for (int i = JOINS_FROM; i < count; i++)
-        if (write(atoi(words[i]), "0", 1) != 1)
-            return answer("failed", errno, "group");
-    if (flags != 0 && setns((int)work, flags) != 0)
-        return answer("failed", errno, "namespace");
-    int copies[2] = {fcntl((int)text, F_DUPFD_CLOEXEC, FIRST_FREE),
-                     fcntl((int)work, F_DUPFD_CLOEXEC, FIRST_FREE)};
-    if (dup3(copies[0], TEXT, O_CLOEXEC) < 0 || dup3(copies[1], WORK, O_CLOEXEC) < 0)
-        return answer("failed", errno, "arguments");
-    syscall(SYS_close_range, WORK + 1, ~0U, 0);
-    for (int fd = LINE; fd < TEXT; fd++)
-        close(fd);
+    const int files[3] = {-1, (int)text, (int)work};
+    const char *step = step_beside(words[2], files, words + JOINS_FROM, count - JOINS_FROM);
+    if (step != NULL)
+        return answer("failed", errno, step);
     pid_t overseer = fork();
     if (overseer < 0)
         return answer("failed", errno, "fork");

@@ -271,11 +271,13 @@ def test_every_kind_has_its_routes_and_each_is_found() -> None:
     """The table is the router: nothing is reachable that has no row. [A1]"""
     router = Router(table())
     for route in table():
-        path = route.path.replace("{namespace}", "acme").replace("{name}", "web")
+        wanted = {"namespace": "acme", "name": "web", "part": "p"}
+        path = route.path
+        for key, value in wanted.items():
+            path = path.replace(f"{{{key}}}", value)
         found = router.find(path)
         assert found is not None
         assert found[0][route.method] is route
-        wanted = {"namespace": "acme", "name": "web"}
         assert found[1] == {k: v for k, v in wanted.items() if f"{{{k}}}" in route.path}
     for kind in KINDS:
         verbs = {r.verb for r in table() if r.kind is kind and not r.facade and not r.subresource}

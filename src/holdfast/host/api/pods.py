@@ -1,0 +1,137 @@
+"""A replica as a pod: what `kubectl get pods`, `logs` and `exec` need to see of one.
+
+`facades` shows it under the core name. Nothing can be written through it. A pod has one
+container, which is the replica's work; variables are left out, since pods are read by more
+tools than replicas are.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.host.api import tables
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import Stage, State
+
+CONTAINER = "work"
+_READY = (Stage.READY, Stage.SERVING)
+_PHASES = {
+    State.PENDING: "Pending",
+    State.RESERVED: "Pending",
+    State.BOUND: "Pending",
+    State.RUNNING: "Running",
+    State.STOPPING: "Running",
+    State.UNKNOWN: "Unknown",
+    State.FAILED: "Failed",
+    State.SUCCEEDED: "Succeeded",
+}
+_COLUMNS = (
+    ("Name", "string", "name", "the name of the replica", 0),
+    ("Ready", "string", "", "whether its work is ready", 0),
+    ("Status", "string", "", "the state of the replica", 0),
+    ("Restarts", "integer", "", "how often its work was started again in place", 0),
+    ("Age", "string", "", "how long it has existed", 0),
+    ("Node", "string", "", "where it runs", 1),
+)
+_ENCODER = msgspec.json.Encoder()
+
+
+def phase(of: Replica) -> str:
+    """The phase of the pod. A replica that was released has succeeded if its work had."""
+    ended = "Succeeded" if of.status.process.exit_code == 0 else "Failed"
+    return _PHASES.get(of.status.state, ended)
+
+
+def pod(of: Replica) -> dict[str, Any]:
+    """The whole pod."""
+    binding, process = of.status.binding, of.status.process
+    template = of.spec.template
+    container = {"name": CONTAINER, "image": template.image, "command": template.command}
+    spec: dict[str, Any] = {"containers": [container]}
+    if binding is not None:
+        spec["nodeName"] = binding.node
+    ready = _is_ready(of)
+    status: dict[str, Any] = {
+        "phase": phase(of),
+        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        "containerStatuses": [_container_status(of, ready)],
+    }
+    if process.started_at is not None:
+        status["startTime"] = process.started_at
+    if of.status.pending is not None and of.status.pending.message:
+        status["message"] = of.status.pending.message
+    # Without managed fields: they are about fields of a Replica.
+    metadata = msgspec.structs.replace(of.metadata, managed_fields=(), operations=())
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    }
+
+
+def _is_ready(of: Replica) -> bool:
+    return of.status.state is State.RUNNING and of.status.stage in _READY
+
+
+def _container_status(of: Replica, ready: bool) -> dict[str, Any]:
+    process = of.status.process
+    return {
+        "name": CONTAINER,
+        "image": of.spec.template.image,
+        "imageID": "",
+        "ready": ready,
+        "restartCount": process.restarts,
+        "state": _state(of),
+    }
+
+
+def _state(of: Replica) -> dict[str, Any]:
+    process, state = of.status.process, of.status.state
+    if state in (State.RUNNING, State.STOPPING, State.UNKNOWN):
+        return {"running": {"startedAt": process.started_at}}
+    if phase(of) == "Pending":
+        return {"waiting": {"reason": state.value}}
+    code = process.exit_code
+    if code is None:
+        # As shells say that something was ended by a signal.
+        code = 128 + process.signal if process.signal else 1
+    return {"terminated": {"exitCode": code, "reason": process.reason or state.value}}
+
+
+def table(
+    replicas: list[Replica], *, now: datetime, version: str, include: str, more_from: str = ""
+) -> bytes:
+    """What `kubectl get pods` prints."""
+    metadata = {"resourceVersion": version}
+    if more_from:
+        metadata["continue"] = more_from
+    return _ENCODER.encode(
+        {
+            "kind": "Table",
+            "apiVersion": tables.TABLE_API_VERSION,
+            "metadata": metadata,
+            "columnDefinitions": [
+                {"name": n, "type": t, "format": f, "description": d, "priority": p}
+                for n, t, f, d, p in _COLUMNS
+            ],
+            "rows": [_row(replica, now, include) for replica in replicas],
+        }
+    )
+
+
+def _row(of: Replica, now: datetime, include: str) -> dict[str, Any]:
+    binding, age = of.status.binding, tables.age(of.metadata.creation_timestamp, now)
+    ready = f"{int(_is_ready(of))}/1"
+    node = binding.node if binding is not None else "<none>"
+    cells = [of.name, ready, of.status.state.value, of.status.process.restarts, age, node]
+    row: dict[str, Any] = {"cells": cells}
+    if include == tables.OBJECT:
+        row["object"] = pod(of)
+    elif include == tables.METADATA:
+        row["object"] = tables.partial(of)
+    return row

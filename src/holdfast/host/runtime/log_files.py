@@ -1,0 +1,192 @@
+"""One stream of an attempt's log as a tape: its files, from the oldest on, while they rotate.
+
+`log_reading` reads two of them side by side. The shim renames `stdout` to `stdout.1` and so on,
+at any moment; a file is therefore known by its inode and held open, and never looked for by its
+name twice. Only ordinary files beneath the attempt's directory are opened (`openat2`). At most
+`FILES` and one are held at once, and a reader's memory does not depend on how much there is to
+read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.host.runtime import openat2
+from holdfast.host.runtime.log_records import (
+    HEADS,
+    LOST,
+    PIECE,
+    RECORD_BYTES_MAX,
+    SKIPPED,
+    STREAMS,
+    WHOLE,
+    Record,
+    parse,
+)
+
+# As shim_logs.c has it.
+FILES, FILE_BYTES = 3, 4 << 20
+READ_BYTES = 64 << 10
+# The shim rotates after megabytes; whoever meets it so often in a row gets what he has seen.
+SNAPSHOT_TRIES_MAX = 8
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Where a line begins: when it was said, in which file, from which byte."""
+
+    time: bytes
+    file: int
+    at: int
+
+
+class _File:
+    __slots__ = ("at", "fd", "inode")
+
+    def __init__(self, fd: int) -> None:
+        self.fd, self.at = fd, 0
+        about = os.fstat(fd)
+        self.inode = (about.st_dev, about.st_ino)
+
+    def read(self) -> bytes:
+        piece = os.pread(self.fd, READ_BYTES, self.at)
+        self.at += len(piece)
+        return piece
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Tape:
+    """One stream. Made from the attempt's open directory, which it uses as long as it lives."""
+
+    def __init__(self, folder: int, stream: int, *, follows: bool) -> None:
+        """Raises OSError for what is no file of a shim's."""
+        self._folder, self._stream, self._follows = folder, stream, follows
+        self._name = STREAMS[stream]
+        self._files = deque(self._snapshot())
+        self._rest = b""
+        self._time = b""
+
+    def close(self) -> None:
+        """Let go of the files."""
+        while self._files:
+            self._files.popleft().close()
+
+    def starts(self, count: int) -> list[Start]:
+        """Where its last lines begin, so many at most, the oldest first."""
+        found: list[Start] = []
+        for number in reversed(range(len(self._files))):
+            if len(found) >= count:
+                break
+            found = _starts(self._files[number].fd, number)[-(count - len(found)) :] + found
+        return found
+
+    def begin(self, start: Start | None) -> None:
+        """Begin with this line; None is after everything that is there."""
+        skipped = start.file if start is not None else max(0, len(self._files) - 1)
+        for _ in range(skipped):
+            self._files.popleft().close()
+        if self._files:
+            first = self._files[0]
+            first.at = start.at if start is not None else os.fstat(first.fd).st_size
+
+    def records(self) -> Iterator[Record]:
+        """All records that are there now, from where the last call ended."""
+        while self._files or self._go_on():
+            piece = self._files[0].read()
+            if piece:
+                *lines, self._rest = (self._rest + piece).split(b"\n")
+                if len(self._rest) > 4 * RECORD_BYTES_MAX:
+                    # No shim writes such a line. It must not be collected for ever.
+                    lines, self._rest = [*lines, self._rest], b""
+                for line in lines:
+                    yield self._record(line)
+            elif len(self._files) > 1:
+                # Another one is being written, so this one is complete. Half a record at its end
+                # is one that the disk did not take.
+                self._files.popleft().close()
+                self._rest = b""
+            elif not self._go_on():
+                return
+
+    def _record(self, line: bytes) -> Record:
+        made = parse(line, self._stream, self._time)
+        self._time = made.time
+        return made
+
+    def _go_on(self) -> bool:
+        """Whether there is a file after the one that was read to its end."""
+        if not self._follows:
+            return False
+        try:
+            about = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+        except FileNotFoundError:
+            # It is being rotated, or the attempt is being removed.
+            return False
+        last = self._files[-1].inode if self._files else None
+        if (about.st_dev, about.st_ino) == last:
+            return False
+        fresh = self._snapshot()
+        known = [number for number, file in enumerate(fresh) if file.inode == last]
+        if last is not None and not known:
+            self._files.append(_note(self._time, self._name))
+        for file in fresh[: known[0] + 1] if known else ():
+            file.close()
+        self._files.extend(fresh[known[0] + 1 :] if known else fresh)
+        return len(self._files) > (0 if last is None else 1)
+
+    def _snapshot(self) -> list[_File]:
+        """The files of one moment, the oldest first."""
+        for _ in range(SNAPSHOT_TRIES_MAX):
+            found = self._opened()
+            try:
+                now = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+            except FileNotFoundError:
+                return found
+            if not found or found[-1].inode == (now.st_dev, now.st_ino):
+                return found
+            for file in found:
+                file.close()
+        return self._opened()
+
+    def _opened(self) -> list[_File]:
+        # From the newest: what is renamed meanwhile is met a second time instead of being missed.
+        found: dict[tuple[int, int], _File] = {}
+        for name in (self._name, *(f"{self._name}.{age}" for age in range(1, FILES))):
+            try:
+                file = _File(openat2.regular(name, self._folder))
+            except FileNotFoundError:
+                continue
+            except BaseException:
+                for other in found.values():
+                    other.close()
+                raise
+            if found.setdefault(file.inode, file) is not file:
+                file.close()
+        return list(found.values())[::-1]
+
+
+def _note(time: bytes, name: str) -> _File:
+    """A file of ours in the place of those that were removed before they were read."""
+    fd = os.memfd_create("holdfast-skipped", os.MFD_CLOEXEC)
+    head = time + f" {name} ".encode() + WHOLE + b" " if time else b""
+    os.write(fd, head + SKIPPED + b"\n")
+    return _File(fd)
+
+
+def _starts(fd: int, number: int) -> list[Start]:
+    """Where the lines of a file begin, which is not before the last megabytes of it."""
+    size = os.fstat(fd).st_size
+    offset = max(0, size - FILE_BYTES)
+    data = os.pread(fd, size - offset, offset)
+    found: list[Start] = []
+    goes_on = False
+    for head in HEADS.finditer(data):
+        if not goes_on or head[2] == LOST:
+            found.append(Start(head[1], number, offset + head.start()))
+        goes_on = head[2] == PIECE
+    return found

@@ -1,0 +1,108 @@
+"""Reads the log of one attempt as a person wants it: merged, from a time on, its last lines.
+
+Called by `host.attended_logs`, in threads, for it waits for the disk. `batch` gives a piece of
+text at a time, so that whoever reads slowly costs no memory: nothing is read before it is asked
+for.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.host.runtime.log_files import Start, Tape
+from holdfast.host.runtime.log_records import STREAMS, Printer, Record
+
+BATCH_BYTES = 64 << 10
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What somebody wants to read of a log.
+
+    tail: so many lines at the end; None is all.
+    since: only what was said at this time or later, in the form of a record; empty is all.
+    limit_bytes: not more than this; None is all.
+    """
+
+    follow: bool = False
+    tail: int | None = None
+    since: str = ""
+    limit_bytes: int | None = None
+    timestamps: bool = False
+    previous: bool = False
+
+
+class LogReader:
+    """The log in this open directory of an attempt, which stays open until `close`."""
+
+    def __init__(self, folder: int, wish: Wish) -> None:
+        """Raises OSError for what is no log."""
+        self._folder = os.dup(folder)
+        self._since = wish.since.encode()
+        self._left = wish.limit_bytes
+        self._printer = Printer(has_times=wish.timestamps)
+        self._tapes: list[Tape] = []
+        self._merged: Iterator[Record] | None = None
+        try:
+            for stream in range(len(STREAMS)):
+                self._tapes.append(Tape(self._folder, stream, follows=wish.follow))
+            if wish.tail is not None:
+                self._begin_with(wish.tail)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for tape in self._tapes:
+            tape.close()
+        os.close(self._folder)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much was read as was wanted."""
+        return self._left == 0
+
+    def batch(self) -> bytes:
+        """The next piece; empty when there is nothing more now."""
+        if self._merged is None:
+            tapes = (tape.records() for tape in self._tapes)
+            self._merged = heapq.merge(*tapes, key=lambda record: record.time)
+        made = bytearray()
+        while len(made) < BATCH_BYTES and not self.is_full:
+            record = next(self._merged, None)
+            if record is None:
+                self._merged = None
+                break
+            if record.time >= self._since:
+                self._add(made, self._printer.text(record))
+        return bytes(made)
+
+    def _add(self, made: bytearray, text: bytes) -> None:
+        if self._left is not None:
+            text = text[: self._left]
+            self._left -= len(text)
+        made += text
+
+    def _begin_with(self, tail: int) -> None:
+        """Begin each stream where its share of the last lines of both begins."""
+        ends = [tape.starts(tail) for tape in self._tapes]
+        taken = [0] * len(ends)
+        for _ in range(min(tail, sum(map(len, ends)))):
+            taken[_later(ends, taken)] += 1
+        for tape, starts, count in zip(self._tapes, ends, taken, strict=True):
+            tape.begin(starts[-count] if count else None)
+
+
+def _later(ends: list[list[Start]], taken: list[int]) -> int:
+    """The stream whose last line that is not taken yet was said later."""
+    # Of two lines of one time, `merge` prints that of standard output first.
+    left = [
+        (starts[-1 - count].time, stream)
+        for stream, (starts, count) in enumerate(zip(ends, taken, strict=True))
+        if count < len(starts)
+    ]
+    return max(left)[1]
