@@ -34,6 +34,9 @@ from holdfast.observe.news import SERVERS, Follow
 # do anything on: what is missing from it may just not have been told.
 PICTURE_AGE_MAX_MS = 30_000
 ASKS_PER_CONTROLLER_MAX = 1_024
+# Nothing is looked at before there is room for so many requests: a plan of hundreds that is made
+# anew for each answer, and of which one request is sent each time, costs more than all the rest.
+ROOM_MIN = 256
 # What one step may look at, so that no step takes long.
 RECONCILES_PER_STEP_MAX = 64
 # How soon to see whether the picture has caught up, when no news of the key says so.
@@ -185,7 +188,7 @@ class Team:
             member.resync_at_ms = now.monotonic_ms + pause_ms
             self._add(member, member.controller.all_keys(view), now)
         for _ in range(RECONCILES_PER_STEP_MAX):
-            if member.asked >= ASKS_PER_CONTROLLER_MAX:
+            if not _has_room(member):
                 break
             key = member.queue.take(now.monotonic_ms)
             if key is None:
@@ -296,7 +299,7 @@ class Team:
         if member.term(view, now) is None:
             return sooner(due_ms, max(member.acts_at_ms, now.monotonic_ms + BEHIND_PAUSE_MS))
         due_ms = sooner(due_ms, member.resync_at_ms)
-        if member.asked < ASKS_PER_CONTROLLER_MAX:
+        if _has_room(member):
             due_ms = sooner(due_ms, member.queue.next_ms)
         return due_ms
 
@@ -310,3 +313,8 @@ class Team:
             return []
         self._wake_ms = at_ms
         return [Wake("team", at_ms)]
+
+
+def _has_room(member: Member) -> bool:
+    """Whether the next plan could be sent, or enough of it. Each answer makes room."""
+    return member.asked <= ASKS_PER_CONTROLLER_MAX - ROOM_MIN

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.correct import places, team
 from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX
 from holdfast.correct.registry import all_controllers
 from holdfast.correct.team import Team
+from holdfast.correct.workload import WorkloadController
 from holdfast.model.errors import InvariantBroken
 from holdfast.model.kinds.quota import ObjectCaps
 from holdfast.model.lifecycle import State
@@ -245,6 +247,26 @@ def test_a_large_service_is_made_in_bounded_pieces() -> None:
     assert len(rig.states()) == 150
     assert sorted(creates(rig)) == sorted(rig.states())
     assert 1 < rig.most_at_once <= REQUESTS_PER_PLAN_MAX + 8
+
+
+def test_no_plan_is_made_anew_for_each_answer_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a plan for which there is hardly room only a part would be sent each time. [I1, E5]"""
+    planned: list[Any] = []
+    reconcile = WorkloadController.reconcile
+
+    def counted(self: WorkloadController, *arguments: Any) -> Any:
+        plan = reconcile(self, *arguments)
+        planned.extend(plan.requests)
+        return plan
+
+    monkeypatch.setattr(WorkloadController, "reconcile", counted)
+    monkeypatch.setattr(places, "PLACES_PER_STRETCH", 16)
+    monkeypatch.setattr(team, "ASKS_PER_CONTROLLER_MAX", 40)
+    monkeypatch.setattr(team, "ROOM_MIN", 16)
+    rig = world(replicas=150)
+    rig.run(20_000)
+    assert len(rig.states()) == 150
+    assert len(planned) <= 1.5 * 150
 
 
 def test_a_refusal_is_tried_again_with_growing_pauses_until_it_is_none() -> None:
