@@ -118,8 +118,10 @@ def server(**given: Any) -> int:
 
 @click.command(epilog="Example: holdfast scheduler --server https://127.0.0.1:6443 --pki data/pki")
 @_origin_options
+@click.option("--shard", default="", metavar="I/N", help="Only this part of all tenants. [all]")
+@click.option("--tenants", default="", metavar="A,B", help="Only these tenants. [all]")
 def scheduler(**given: Any) -> int:
-    """Run one scheduler."""
+    """Run one scheduler. Of several with the same share one acts; others compete or split."""
     _log()
     return run(options.scheduler(argparse.Namespace(**given)))
 

@@ -11,16 +11,17 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
 from holdfast.host.attending import Attending
 from holdfast.host.holding import Holding
 from holdfast.host.remote import Remote
 from holdfast.host.rotation import Rotation
 from holdfast.host.runtime.runtime import Runtime
-from holdfast.host.shell import Shell
+from holdfast.host.shell import Performer, Shell
 from holdfast.model.errors import HoldfastError
 from holdfast.model.identity import Identity
-from holdfast.model.machine import Machine
+from holdfast.model.machine import Machine, Record
 from holdfast.model.requests import ReleaseLease, Term
 from holdfast.observe.news import SERVERS
 
@@ -30,6 +31,22 @@ TROUBLE_LOOK_S = 1.0
 
 Say = Callable[[str], None]
 Terms = Callable[[], Mapping[str, Term]]
+
+
+class Outbox(Protocol):
+    """What brings a machine's records to the servers; see `courier`."""
+
+    def take(self, effect: Record) -> None:
+        """Perform the effect, without waiting."""
+        ...
+
+    def start(self) -> None:
+        """Begin to send."""
+        ...
+
+    async def stop(self) -> None:
+        """Send what waits once more, then end."""
+        ...
 
 
 class Component:
@@ -48,19 +65,20 @@ class Component:
         holding: Holding | None = None,
         rotation: Rotation | None = None,
         attending: Attending | None = None,
+        outbox: Outbox | None = None,
         trouble: Callable[[], str] = str,
         say: Say = lambda text: None,
     ) -> None:
         """`terms` are the leases that the machine holds, by the identity that does.
 
         `holding` is what others may have when this process has ended, `rotation` renews its
-        certificates, `attending` lets people look into its work. `trouble` is what a person has to
-        mend, which is said once.
+        certificates, `attending` lets people look into its work, `outbox` brings its records to the
+        servers. `trouble` is what a person has to mend, which is said once.
         """
         self.title, self.machine = title, machine
         self._remote, self._runtime, self._terms = remote, runtime, terms
         self._holding, self._trouble, self._say = holding, trouble, say
-        self._rotation, self._attending = rotation, attending
+        self._rotation, self._attending, self._outbox = rotation, attending, outbox
         self._tasks: list[asyncio.Task[None]] = []
         self._was_said = False
         self.shell = Shell(
@@ -69,7 +87,7 @@ class Component:
             folder=folder,
             peers=remote,
             sources=remote,
-            performers=runtime.performers if runtime is not None else None,
+            performers=_performers(runtime, outbox),
         )
 
     async def start(self) -> None:
@@ -83,6 +101,8 @@ class Component:
                 self._tasks.append(asyncio.create_task(self._rotation.run()))
             if self._attending is not None:
                 self._attending.start()
+            if self._outbox is not None:
+                self._outbox.start()
         except BaseException:
             await self._let_go()
             raise
@@ -136,6 +156,16 @@ class Component:
             await self._attending.stop()
         if self._runtime is not None:
             await self._runtime.stop()
+        if self._outbox is not None:
+            await self._outbox.stop()
         await self._remote.close()
         if self._holding is not None:
             self._holding.let_go()
+
+
+def _performers(runtime: Runtime | None, outbox: Outbox | None) -> dict[type[Any], Performer]:
+    """What only this kind of machine asks for."""
+    found: dict[type[Any], Performer] = dict(runtime.performers) if runtime is not None else {}
+    if outbox is not None:
+        found[Record] = outbox.take
+    return found

@@ -40,11 +40,15 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     servers: https addresses, each of one server.
     pki: certificates of its identities, or the authority to issue them.
     name: what this process is called among those of its kind, in all its lives.
+    shard: of a scheduler, the part of the tenants that it takes, such as 0/3; empty means all.
+    tenants: or the tenants themselves, with commas in between.
     """
 
     servers: tuple[str, ...]
     pki: Path
     name: str
+    shard: str = ""
+    tenants: str = ""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,20 +74,36 @@ async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
     """A scheduler that shares the plane with any others."""
     # Each process is one component and loads no other: numbers alone would make an agent a sixth
     # larger.
+    from holdfast.host.courier import TIMEOUT_S, Courier
     from holdfast.host.plugins import added_filters, added_scorers
     from holdfast.propose.scheduler import Scheduler
+    from holdfast.propose.share import parse_share
 
+    share = parse_share(origin.shard, origin.tenants)
     rng = random.SystemRandom()
     identity = who.scheduler(_checked(origin.name))
     remote, rotation = await _remote(origin, (identity.name,))
-    machine = Scheduler(origin.name, rng, filters=added_filters(), scorers=added_scorers())
+    machine = Scheduler(
+        origin.name, rng, share=share, filters=added_filters(), scorers=added_scorers()
+    )
 
     def terms() -> dict[str, Term]:
         term = machine.tenure.term
         return {identity.name: term} if term is not None else {}
 
-    title = f"scheduler {origin.name}"
-    return Component(title, machine, identity, remote, terms=terms, rotation=rotation, say=say)
+    async def send(server: str, body: bytes) -> None:
+        await remote.hand_in(identity, server, body, TIMEOUT_S)
+
+    return Component(
+        f"scheduler {origin.name}",
+        machine,
+        identity,
+        remote,
+        terms=terms,
+        rotation=rotation,
+        outbox=Courier(origin.servers, send),
+        say=say,
+    )
 
 
 async def controllers(

@@ -27,6 +27,7 @@ from holdfast.model.wire import decode_trusted, encode
 from holdfast.observe.news import Found, Get
 
 HEARTBEATS_PATH = f"{paths.GROUP}/heartbeats"
+RECORDS_PATH = f"{paths.GROUP}/records"
 # As the servers bound it; the names of some nodes are longer.
 _MANAGER_MAX = 128
 

@@ -118,6 +118,10 @@ class Metrics:
             "forwards_taken_total", "Requests taken in for other servers."
         )
 
+    def counter(self, name: str, text: str, labels: Labels = ()) -> Counter:
+        """Add something that a part of the server counts by itself."""
+        return self._counter(name, text, labels)
+
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Add something that is asked for when it is read."""
         self._all.append(Gauge(f"holdfast_{name}", text, read))

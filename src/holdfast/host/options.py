@@ -39,7 +39,10 @@ _DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 
 def add_components(commands: Any) -> None:
     """Add all of them to a parser's sub-commands; `run` of what is parsed runs it."""
-    _add_origin(commands.add_parser("scheduler", help="run one scheduler"), "main", scheduler)
+    placing = commands.add_parser("scheduler", help="run one scheduler")
+    _add_origin(placing, "main", scheduler)
+    placing.add_argument("--shard", default="", help="I/N: only this part of all tenants")
+    placing.add_argument("--tenants", default="", help="only these tenants, with commas between")
     _add_origin(commands.add_parser("controllers", help="run all controllers"), "main", controllers)
     _add_agent(commands.add_parser("agent", help="run the agent of one node"))
     _add_token(commands.add_parser("token", help="make tokens for nodes that join"))
@@ -144,7 +147,13 @@ def _servers(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _origin(arguments: argparse.Namespace) -> Origin:
-    return Origin(servers=_servers(arguments), pki=arguments.pki, name=arguments.name)
+    return Origin(
+        servers=_servers(arguments),
+        pki=arguments.pki,
+        name=arguments.name,
+        shard=getattr(arguments, "shard", ""),
+        tenants=getattr(arguments, "tenants", ""),
+    )
 
 
 def agent_settings(arguments: argparse.Namespace) -> AgentSettings:

@@ -27,6 +27,7 @@ from holdfast.host.api.app import Api
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
 from holdfast.host.buffers import receive_into_small_buffers
+from holdfast.host.decisions import Decisions
 from holdfast.host.door import Door
 from holdfast.host.forwards import handlers as forward_handlers
 from holdfast.host.health import Health
@@ -180,6 +181,8 @@ class Plane:
         receive_into_small_buffers()
         door, freshness = Door(hub), Freshness(store, hub, hub_shell)
         self._health = Health(store, freshness)
+        decisions = Decisions(self.settings.data, self.metrics)
+        self._stack.callback(decisions.close)
         api = Api(
             store=store,
             authority=authority,
@@ -194,6 +197,7 @@ class Plane:
             },
             observer=counted(self.metrics),
             renewals=renewals,
+            decisions=decisions,
         )
         listen = self.settings.listen
         try:

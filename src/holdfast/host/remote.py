@@ -21,9 +21,16 @@ from holdfast.host.client.access import Access
 from holdfast.host.client.answers import Answer
 from holdfast.host.client.transport import Transport
 from holdfast.host.client.wishes import REQUESTS_PATH
-from holdfast.host.errands import Errand, errand, travels_together
+from holdfast.host.errands import RECORDS_PATH, Errand, errand, travels_together
 from holdfast.host.tidings import told
-from holdfast.model.errors import HoldfastError, Invalid, InvariantBroken, Unavailable, invariant
+from holdfast.model.errors import (
+    HoldfastError,
+    Invalid,
+    InvariantBroken,
+    Rejected,
+    Unavailable,
+    invariant,
+)
 from holdfast.model.heartbeat import Renew
 from holdfast.model.identity import Identity
 from holdfast.model.machine import Rng
@@ -85,6 +92,15 @@ class Remote:
         for (holder, _), way in list(self._ways.items()):
             if holder == name:
                 await way.transport.take(access)
+
+    async def hand_in(self, sender: Identity, to: str, body: bytes, timeout_s: float) -> None:
+        """Give one server records to keep. Raises Unavailable, or Rejected if it never will."""
+        wanted = Errand("POST", RECORDS_PATH, _unread, body, headers=_JSON_BODY)
+        answer = await self._way(sender, to).send(wanted, timeout_s)
+        if 400 <= answer.code < 500 and answer.code not in (408, 429):
+            raise Rejected(f"{to} refuses records: {answer.code} {answer.reason}")
+        if not answer.is_good:
+            raise Unavailable(f"{to} keeps no records: {answer.code} {answer.reason}")
 
     async def close(self) -> None:
         """Let go of all connections."""

@@ -106,6 +106,11 @@ def outcome_in(course: Course, found: object) -> Outcome:
     return Outcome.ABSENT if same else Outcome.OVERTAKEN
 
 
+def operation_of(identity: str, uid: str, number: int, node: str) -> str:
+    """The id of a bind, which joins it to the store's history and to the agent."""
+    return f"{identity}/{uid}/{number}/bind-{node}"
+
+
 def bind_of(identity: str, replica: Replica, proposal: Proposal, term: Term) -> Bind:
     """The request that a proposal amounts to.
 
@@ -119,7 +124,7 @@ def bind_of(identity: str, replica: Replica, proposal: Proposal, term: Term) -> 
         proposal.node,
         proposal.node_uid,
         term,
-        operation=f"{identity}/{uid}/{number}/bind-{proposal.node}",
+        operation=operation_of(identity, uid, number, proposal.node),
         devices=proposal.held.devices or None,
         policy=proposal.policy,
         snapshot_revision=proposal.snapshot_revision,

@@ -8,6 +8,7 @@ rounds that were open; what they bound says so itself.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -34,12 +35,11 @@ MESSAGE_MAX = 400
 class _Open:
     """A round of which answers are awaited."""
 
-    __slots__ = ("awaited", "due_ms", "is_late", "round", "size")
+    __slots__ = ("awaited", "due_ms", "round", "size")
 
     def __init__(self, decided: Round, due_ms: int) -> None:
         self.round, self.due_ms = decided, due_ms
         self.awaited = self.size = 0
-        self.is_late = False
 
 
 class Evidence:
@@ -51,7 +51,8 @@ class Evidence:
         self._now: _Open | None = None
         # Where the awaited ones are written: their round, case, and number in the case.
         self._awaited: dict[str, tuple[_Open, Case, int]] = {}
-        self._waiting: dict[int, _Open] = {}
+        # In the order of time; those that are over by now are left out when they are met.
+        self._waiting: deque[_Open] = deque()
         # Which placement of which round each assumption is, and those bits of each round.
         self._made: dict[str, tuple[int, int]] = {}
         self._bits: dict[int, int] = {}
@@ -152,7 +153,7 @@ class Evidence:
         if opened is None or not opened.round.cases:
             return
         if opened.awaited:
-            self._waiting[opened.round.sequence] = opened
+            self._waiting.append(opened)
         else:
             self._due.append(Record(opened.round))
 
@@ -167,18 +168,19 @@ class Evidence:
             case.messages[number] = message[:MESSAGE_MAX]
         opened.awaited -= 1
         if not opened.awaited:
-            self._waiting.pop(opened.round.sequence, None)
             self._due.append(Record(opened.round))
+
+    @property
+    def next_ms(self) -> int | None:
+        """When a round that waits for answers is handed over without them."""
+        while self._waiting and not self._waiting[0].awaited:
+            self._waiting.popleft()
+        return self._waiting[0].due_ms if self._waiting else None
 
     def due(self, now_ms: int) -> list[Record]:
         """What is to be handed over now."""
-        for opened in self._waiting.values():
-            # In the order of time: the first are due first.
-            if opened.due_ms > now_ms:
-                break
-            if not opened.is_late:
-                opened.is_late = True
-                self._due.append(Record(_as_it_is(opened.round)))
+        while (next_ms := self.next_ms) is not None and next_ms <= now_ms:
+            self._due.append(Record(_as_it_is(self._waiting.popleft().round)))
         if not self._due:
             return []
         due, self._due = self._due, []

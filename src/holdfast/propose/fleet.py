@@ -282,10 +282,10 @@ class Fleet:
             site.shunned = None
             self._unshun(site)
 
-    def left_alone(self) -> dict[str, str]:
-        """Why nodes are left alone at the moment, by name."""
+    def left_alone(self) -> dict[str, tuple[str, str]]:
+        """Why nodes are left alone at the moment, by name: the reason, and its words."""
         return {
-            name: site.shunned.reason.value
+            name: (site.shunned.reason.value, site.shunned.message)
             for name, site in self._shunned.items()
             if site.shunned is not None
         }

@@ -85,7 +85,8 @@ class Round(msgspec.Struct, omit_defaults=True):
 
     `scope`, `epoch` and `sequence` name it: an epoch is held by one life of one scheduler only.
     `seen` is the revision that each kind was shown of. `assumed` are placements of earlier rounds
-    of the same epoch; `left_out` says how many more there were than are written down.
+    of the same epoch; `left_out` says how many more there were than are written down. `shunned` are
+    the nodes that were left alone, with the reason and the words of their last refusal.
     """
 
     scheduler: str
@@ -100,7 +101,7 @@ class Round(msgspec.Struct, omit_defaults=True):
     seen: dict[str, int] = {}
     assumed: tuple[Left, ...] = ()
     left_out: int = 0
-    shunned: dict[str, str] = {}
+    shunned: dict[str, tuple[str, str]] = {}
     cases: list[Case] = []
 
     @property

@@ -38,6 +38,7 @@ from holdfast.propose.notices import Notices
 from holdfast.propose.queue import PENDING_PER_TENANT_MAX, Entry, Lane, Queue
 from holdfast.propose.report import PENDING_CAP, Hope, Report, Verdict
 from holdfast.propose.scores import Scorer
+from holdfast.propose.share import EVERYTHING, Share
 from holdfast.propose.view import PRIORITY_NAME, QUOTA_NAME, View, policy_in_force
 from holdfast.propose.waking import Waking
 
@@ -79,7 +80,10 @@ _Turn = tuple[Entry, Replica]
 
 
 class Scheduler:
-    """See the module's docstring. It takes replicas in state Pending of every tenant."""
+    """See the module's docstring. It takes replicas in state Pending of the tenants of its share.
+
+    `scope` names the lease where it is not to follow from the share.
+    """
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class Scheduler:
         rng: Rng,
         *,
         scope: str = "",
+        share: Share = EVERYTHING,
         resync_ms: int = 60_000,
         filters: Sequence[Filter] = (),
         scorers: Sequence[Scorer] = (),
@@ -95,7 +100,8 @@ class Scheduler:
         self._rng, self._resync_ms = rng, resync_ms
         follows = [Follow(plural) for plural in FOLLOWED]
         self.cache = Cache(follows, rng, resync_ms=resync_ms)
-        self.tenure = Tenure(scope or f"scheduler:{name}", self.identity, instance=name)
+        self._share = share
+        self.tenure = Tenure(scope or share.scope(name), self.identity, instance=name)
         self.fleet, self.queue = Fleet(), Queue(rng)
         self.board = Board(filters, scorers)
         self._waking = Waking(self.queue, self.fleet, self.board, self.cache)
@@ -226,7 +232,7 @@ class Scheduler:
             uid = before.metadata.uid
             same = isinstance(after, Replica) and after.metadata.uid == uid
             self.binder.seen(uid, after if isinstance(after, Replica) and same else None)
-        if isinstance(after, Replica) and is_waiting(after):
+        if isinstance(after, Replica) and self._is_ours(after):
             self._enqueue(after, now)
         else:
             key = change.object.namespace, change.object.name
@@ -260,9 +266,13 @@ class Scheduler:
             self._resync_at_ms = now.monotonic_ms + self._resync_ms
         self.binder.resync_at_ms = self._resync_at_ms
         for replica in self.cache.all("replicas"):
-            if is_waiting(replica):
+            if self._is_ours(replica):
                 self._enqueue(replica, now)
         self.queue.wake_all()
+
+    def _is_ours(self, replica: Replica) -> bool:
+        """Whether it is for this scheduler to find a place for a replica."""
+        return is_waiting(replica) and self._share.takes(replica.metadata.namespace)
 
     # Deciding ------------------------------------------------------------------------------------
 
@@ -372,6 +382,7 @@ class Scheduler:
         """The one wake-up of the scheduler itself, when there is something new to set it to."""
         now_ms = now.monotonic_ms
         moments = [self._resync_at_ms, self.fleet.next_ms, self.binder.next_ms]
+        moments.append(self.evidence.next_ms)
         if self._notices_sent < NOTICES_MAX:
             moments.append(self.notices.next_ms)
         if self.tenure.next_ms > now_ms:

@@ -18,6 +18,7 @@ from holdfast.host.api import status
 from holdfast.host.api.call import Call, Route, Services, parsed_query, reply
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.routes import WATCH, Router, table
+from holdfast.host.decisions import Decisions
 from holdfast.host.shell import Shell
 from holdfast.model import wire
 from holdfast.model.errors import HoldfastError, Missing, Rejected
@@ -68,9 +69,12 @@ class Api:
         limits: ApiLimits = DEFAULT_LIMITS,
         observer: Observer | None = None,
         renewals: Shell | None = None,
+        decisions: Decisions | None = None,
     ) -> None:
         freshness = Freshness(store, hub, hub_shell)
-        self._services = Services(store, authority, hub, hub_shell, freshness, set(), renewals)
+        self._services = Services(
+            store, authority, hub, hub_shell, freshness, set(), renewals, decisions=decisions
+        )
         self._authenticate = authenticate
         self._extras = dict(extras or {})
         self._limits = limits

@@ -12,6 +12,7 @@ from aiohttp import web
 from holdfast.commit.authorise import may
 from holdfast.host.api import facades, negotiation, status
 from holdfast.host.api.freshness import Freshness
+from holdfast.host.decisions import Decisions
 from holdfast.host.shell import Shell
 from holdfast.host.streams import Stream
 from holdfast.host.switchboard import Switchboard
@@ -37,8 +38,8 @@ JSON_HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-cache, 
 class Services(msgspec.Struct):
     """What requests are served with.
 
-    `authority` runs the commit machine, `hub_shell` the hub, `renewals` hears the agents, and
-    `switchboard` is the way to them.
+    `authority` runs the commit machine, `hub_shell` the hub, `renewals` hears the agents,
+    `switchboard` is the way to them, and `decisions` keeps what schedulers decided.
     """
 
     store: Store
@@ -50,6 +51,7 @@ class Services(msgspec.Struct):
     streams: set[Stream]
     renewals: Shell | None = None
     switchboard: Switchboard = msgspec.field(default_factory=Switchboard)
+    decisions: Decisions | None = None
 
 
 class Route(msgspec.Struct, frozen=True):

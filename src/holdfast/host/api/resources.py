@@ -24,6 +24,9 @@ ALL_VERBS = (
     "watch",
 )
 READ_VERBS = ("get", "list", "watch")
+# What schedulers decided is kept outside the store: it is read, and that is all.
+DECISIONS = "decisions"
+KEPT_VERBS = ("get", "list")
 
 # `kubectl get all` and `kubectl get holdfast` show these.
 _IN_ALL = ("workloads", "replicas", "endpoints")
@@ -69,6 +72,7 @@ def _subresources(kind: Kind) -> tuple[Subresource, ...]:
 def _resource(kind: Kind) -> Resource:
     return Resource(
         kind,
+        KEPT_VERBS if kind.plural == DECISIONS else ALL_VERBS,
         short_names=() if kind.plural in _NO_SHORT_NAMES else kind.short_names,
         categories=("holdfast", "all") if kind.plural in _IN_ALL else ("holdfast",),
         subresources=_subresources(kind),

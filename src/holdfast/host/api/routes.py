@@ -16,6 +16,7 @@ from aiohttp import web
 
 from holdfast.host.api import (
     commands,
+    decisions,
     discovery,
     facades,
     heartbeats,
@@ -32,7 +33,7 @@ from holdfast.host.api import (
     writes,
 )
 from holdfast.host.api.call import Call, Route, bad, reply
-from holdfast.host.api.resources import VERSION, collection_path
+from holdfast.host.api.resources import DECISIONS, VERSION, collection_path
 from holdfast.model.meta import API_GROUP
 from holdfast.model.registry import KINDS, Kind
 
@@ -56,6 +57,12 @@ def table() -> tuple[Route, ...]:
 
 def _of_kind(kind: Kind) -> Iterator[Route]:
     collection = collection_path(kind)
+    if kind.plural == DECISIONS:
+        # They are kept outside the store, and nobody but a scheduler makes any.
+        yield Route(f"{GROUP_PATH}/{kind.plural}", "GET", "list", decisions.list_, kind)
+        yield Route(collection, "GET", "list", decisions.list_, kind)
+        yield Route(f"{collection}/{{name}}", "GET", "get", decisions.get, kind)
+        return
     if kind.namespaced:
         everywhere = f"{GROUP_PATH}/{kind.plural}"
         yield Route(everywhere, "GET", "list", reads.list_, kind)
@@ -110,6 +117,7 @@ def _others() -> Iterator[Route]:
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/summons", "GET", "attend", summoning.wait)
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/visits/{{part}}", "GET", "attend", summoning.visit)
     yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeats.heard)
+    yield Route(f"{GROUP_PATH}/records", "POST", "record", decisions.keep)
     for path, body in discovery.paths().items():
         yield Route(path, "GET", "discover", _document(body, "application/json"))
     for path, body in (

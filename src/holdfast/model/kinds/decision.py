@@ -26,20 +26,29 @@ class DecisionSpec(Part, frozen=True):
     attempt: which attempt this was.
     operation: the operation id, which joins it to the store's history and to the agent.
     scheduler: who decided.
-    epoch: under which epoch.
-    generation: of the workload.
+    scope: under which lease.
+    epoch: under which epoch of it.
+    generation: of the replica, whose spec never changes.
+    revision: of the workload's template, which says what the workload was then.
     policy: the SchedulerPolicy revision.
     snapshot_revision: the revision that was seen.
     snapshot_age_ms: how old that was.
-    assumed: placements that were assumed but not yet seen.
+    seen: the revision that was seen of each kind; streams are not equally fast.
+    assumed: placements that were assumed but not yet seen, as the sequence of their round and the
+        bits of its members in hex.
+    shunned: nodes that were left alone after a refusal, with its reason.
     seed: the seed of ties.
     nodes: how many nodes were looked at.
+    candidates: how many of them would do.
     filtered: how many nodes each reason ruled out.
     best: the best candidates.
     quota: the state of the quota.
     chosen: the node that was proposed.
     result: Accepted, or the reason of the refusal.
     message: a sentence for people.
+    verdict: how much of a hope there is, for one that waits.
+    nearest_miss: the node that came closest and what it lacked.
+    smallest_change: the smallest change that would let it fit.
     next_owner: who moves next.
     queued_at: when the replica entered the queue.
     decided_at: when this was decided.
@@ -50,20 +59,28 @@ class DecisionSpec(Part, frozen=True):
     attempt: Count = 0
     operation: str = ""
     scheduler: str = ""
+    scope: str = ""
     epoch: Revision = 0
     generation: Revision = 0
+    revision: str = ""
     policy: str = ""
     snapshot_revision: Revision = 0
     snapshot_age_ms: Millis = 0
+    seen: dict[str, Revision] = {}
     assumed: tuple[str, ...] = ()
+    shunned: dict[str, str] = {}
     seed: Int = 0
     nodes: Count = 0
+    candidates: Count = 0
     filtered: dict[str, Int] = {}
     best: tuple[ScoredCandidate, ...] = ()
     quota: str = ""
     chosen: str = ""
     result: str = ""
     message: str = ""
+    verdict: str = ""
+    nearest_miss: str = ""
+    smallest_change: str = ""
     next_owner: str = ""
     queued_at: Timestamp | None = None
     decided_at: Timestamp | None = None

@@ -1,0 +1,79 @@
+"""A scheduler's share of the work: all tenants, some of them by name, or one part of so many.
+
+Schedulers that run free take everything and compete; the commit keeps them safe. Shards take a
+tenant each and never meet. The scope of the lease follows from the share, so that of several
+processes with the same share one acts and the others stand by; a share that nobody has waits.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import msgspec
+
+from holdfast.model.errors import FieldError, Invalid
+
+SHARDS_MAX = 64
+TENANTS_MAX = 256
+_SHARD = re.compile(r"([0-9]{1,2})/([0-9]{1,2})", re.ASCII)
+_TENANT = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+
+
+class Share(msgspec.Struct, frozen=True):
+    """See the module's docstring. `count` 0 and no tenants mean everything."""
+
+    index: int = 0
+    count: int = 0
+    tenants: frozenset[str] = frozenset()
+
+    def takes(self, tenant: str) -> bool:
+        """Whether the work of this tenant is its own."""
+        if self.tenants:
+            return tenant in self.tenants
+        return not self.count or shard_of(tenant, self.count) == self.index
+
+    def scope(self, name: str) -> str:
+        """Under which lease a scheduler of this name acts."""
+        if self.tenants:
+            text = ",".join(sorted(self.tenants))
+            return f"scheduler:tenants-{zlib.crc32(text.encode()):08x}"
+        return (
+            f"scheduler:shard-{self.index}-of-{self.count}" if self.count else f"scheduler:{name}"
+        )
+
+
+EVERYTHING = Share()
+
+
+def shard_of(tenant: str, count: int) -> int:
+    """The part that a tenant belongs to: the same in every process and every release."""
+    return zlib.crc32(tenant.encode()) % count
+
+
+def parse_share(shard: str, tenants: str) -> Share:
+    """From what an operator says: `0/3`, or names of tenants with commas. Raises Invalid."""
+    if shard and tenants:
+        raise _wrong("--shard", shard, "may not be stated together with --tenants")
+    if tenants:
+        names = frozenset(tenants.split(","))
+        for name in sorted(names):
+            if _TENANT.fullmatch(name) is None:
+                raise _wrong("--tenants", name, "must be names of tenants with commas in between")
+        if len(names) > TENANTS_MAX:
+            raise _wrong("--tenants", tenants, f"may name {TENANTS_MAX} at most")
+        return Share(tenants=names)
+    if not shard:
+        return EVERYTHING
+    found = _SHARD.fullmatch(shard)
+    index, count = (int(found[1]), int(found[2])) if found is not None else (0, 0)
+    if not 1 <= count <= SHARDS_MAX or index >= count:
+        raise _wrong(
+            "--shard", shard, f"must be I/N with I from 0 below N, and N at most {SHARDS_MAX}"
+        )
+    return Share(index, count)
+
+
+def _wrong(option: str, value: str, rule: str) -> Invalid:
+    error = FieldError(option, value[:80], rule)
+    return Invalid(str(error), (error,))

@@ -1,0 +1,69 @@
+"""A rig that keeps what the scheduler hands over, and every object as it was at each revision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.explain.again import Difference, decide_again
+from holdfast.model.machine import Record
+from holdfast.model.registry import kind_of
+from holdfast.observe.cache import Key
+from holdfast.propose.rounds import Round
+from tests.unit.propose.rig import Rig
+
+
+class Recorded(Rig):
+    """See the module's docstring. `rounds` are by sequence, the last word about each."""
+
+    def __init__(self, **more: Any) -> None:
+        self.rounds: dict[int, Round] = {}
+        self.handed_over = 0
+        self.history: dict[str, list[tuple[int, Key, Any]]] = {}
+        super().__init__(**more)
+
+    def put(self, obj: Any) -> Any:
+        at = self.revision + 1
+        # Written down before anybody is told: what is decided on the news has to find it.
+        metadata = obj.metadata
+        plural = kind_of(obj).plural
+        history = self.history.setdefault(plural, [])
+        history.append((at, (metadata.namespace, metadata.name), None))
+        place = len(history) - 1
+        made = msgspec.structs.replace(
+            obj,
+            metadata=msgspec.structs.replace(metadata, uid=metadata.uid or f"uid-{at}"),
+        )
+        history[place] = (at, (metadata.namespace, metadata.name), made)
+        return super().put(made)
+
+    def remove(self, obj: Any) -> None:
+        key = obj.namespace, obj.name
+        self.history[kind_of(obj).plural].append((self.revision + 1, key, None))
+        super().remove(obj)
+
+    def _perform(self, effects: list[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, Record):
+                self.handed_over += 1
+                # As it travels: what cannot be written down and read again proves nothing.
+                data = msgspec.json.encode(effect.body)
+                decided = msgspec.json.decode(data, type=Round)
+                self.rounds[decided.sequence] = decided
+        super()._perform(effects)
+
+    def objects_at(self, seen: dict[str, int]) -> dict[str, list[Any]]:
+        """All objects, each kind as of its revision."""
+        found: dict[str, dict[Key, Any]] = {}
+        for plural, history in self.history.items():
+            there = found.setdefault(plural, {})
+            for at, key, obj in history:
+                if at <= seen.get(plural, 0):
+                    there.pop(key, None)
+                    if obj is not None:
+                        there[key] = obj
+        return {plural: list(there.values()) for plural, there in found.items()}
+
+    def again(self, decided: Round) -> list[Difference]:
+        return decide_again(decided, self.objects_at(decided.seen), self.rounds)
