@@ -128,8 +128,12 @@ class Crons:
         if due is not None and before == cron.status.cron:
             because = _skipped_because(stated, due, at, active)
             if because is None:
-                started = _started(cron, due, active)
-                return Plan(started, wake_after_ms=_until(coming, now))
+                # A birth that takes effect writes the status too, so nothing is said beside it but
+                # that the last try was in vain.
+                trouble = self._refused.get((cron.namespace, cron.name), before.trouble)
+                said = msgspec.structs.replace(before, trouble=trouble)
+                requests = (*_written(cron, said), *_started(cron, due, active))
+                return Plan(requests, wake_after_ms=_until(coming, now))
             before = msgspec.structs.replace(before, last_skipped=due, skipped_because=because)
         said = msgspec.structs.replace(
             before,
@@ -137,7 +141,7 @@ class Crons:
             active=tuple(it.name for it in active[:RUNS_SHOWN_MAX]),
             trouble=self._refused.get((cron.namespace, cron.name), ""),
         )
-        requests = (*_written(cron, said), *_outdated(stated, runs))
+        requests = *_written(cron, said), *_outdated(stated, runs)
         # What was begun anew is looked at again when the picture shows it.
         return Plan(requests, wake_after_ms=_until(coming, now))
 

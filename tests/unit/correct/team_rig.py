@@ -320,6 +320,7 @@ __all__ = [
     "LOST_BEFORE",
     "NODES",
     "REPAIR",
+    "SCHEDULER",
     "WORKLOADS",
     "Rig",
     "accepted",
