@@ -75,6 +75,14 @@ KINDS_OWN: list[Change] = [
     ("Workload", {}, {"spec.type": "PerNode"}, "spec.type", "cannot be changed"),
     ("Workload", JOB, {"spec.template.user": "a"}, "spec.template", "make a new one"),
     ("Workload", JOB, {"spec.job.completions": 4}, "spec.job.completions", "make a new one"),
+    (
+        "Workload",
+        {**JOB, "status.job": {"completedIndexes": "0-3", "succeeded": 4}},
+        {"status.job": {"completedIndexes": "0-2,5", "succeeded": 4}},
+        "status.job.completedIndexes",
+        "must not lose any index",
+    ),
+    ("Workload", JOB, {"spec.replicas": 4}, "spec.replicas", "make a new one"),
     ("Workload", JOB, {"spec.job.indexed": True}, "spec.job.indexed", "make a new one"),
     (
         "Replica",

@@ -17,6 +17,7 @@ from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy, SchedulerPolic
 from holdfast.model.kinds.template import DeviceRequest, Port, Template
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.placing import NODE_LABEL
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Change
@@ -108,6 +109,12 @@ PORT = template(ports=(Port(name="http", port=80),))
         ),
         ({"pool": "kept"}, {"pool": "y"}, replica(), Reason.PROTECTED_CAPACITY),
         ({}, {"labels": {"a": "1"}}, replica(node_selector={"a": "1"}), Reason.SELECTOR_MISMATCH),
+        (
+            {"labels": {NODE_LABEL: "good"}},
+            {"labels": {NODE_LABEL: "bad"}},
+            replica(node_selector={NODE_LABEL: "good"}),
+            Reason.SELECTOR_MISMATCH,
+        ),
         ({"taints": (Taint(key="x"),)}, {}, replica(), Reason.TAINTED),
         ({"capacity": {"cpu": "500m", "memory": "8Gi"}}, {}, replica(), Reason.NODE_FULL),
         ({}, {"devices": (Device(id="g", device_class="gpu"),)}, replica(GPU), "DeviceMissing"),

@@ -252,6 +252,12 @@ def workload_status(obj: Workload, at: Place) -> None:
             at["failures"].entry(index).wrong(count, "must be counts of failures by index")
 
 
+def _implied(old: WorkloadSpec, new: WorkloadSpec) -> tuple[int, int]:
+    """How many completions the replicas of two versions stand for, where none are stated."""
+    stated = old.job.completions is not None or new.job.completions is not None
+    return (0, 0) if stated else (old.replicas, new.replicas)
+
+
 def workload_update(old: Workload, new: Workload, at: Place) -> None:
     """A job is one piece of work: what it runs, and how much of it, stays as it began."""
     done, still = old.status.job.completed_indexes, new.status.job.completed_indexes
@@ -262,6 +268,7 @@ def workload_update(old: Workload, new: Workload, at: Place) -> None:
     for path, before, after in (
         ("template", old.spec.template, new.spec.template),
         ("job.completions", old.spec.job.completions, new.spec.job.completions),
+        ("replicas", *_implied(old.spec, new.spec)),
         ("job.indexed", old.spec.job.indexed, new.spec.job.indexed),
     ):
         if before != after:
