@@ -25,6 +25,7 @@ from holdfast.host.remote import Remote
 from holdfast.host.rotation import Rotation
 from holdfast.host.runtime.runtime import Runtime
 from holdfast.host.runtime.starting import Options
+from holdfast.host.zones import zones
 from holdfast.model import identity as who
 from holdfast.model.errors import Invalid
 from holdfast.model.identity import Identity
@@ -114,7 +115,7 @@ async def controllers(
     from holdfast.correct.team import Team
 
     rng = random.SystemRandom()
-    team = some or all_controllers()
+    team = some or all_controllers(zones)
     identities = {it.name: it.identity for it in team}
     name = _checked(origin.name)
     remote, rotation = await _remote(origin, tuple(identities.values()))

@@ -232,7 +232,8 @@ ALLOWED: list[tuple[str, Document, Document]] = [
     ("Tenant", DELETING, {"metadata.finalizers": ["b"]}),
     ("Tenant", DELETING, {"metadata.deletionTimestamp": CREATED}),
     ("Workload", {}, {"spec.template.user": "a", "spec.replicas": 5}),
-    ("Workload", JOB, {"spec.job.parallelism": 2, "spec.replicas": 5}),
+    ("Workload", JOB, {"spec.job.parallelism": 2}),
+    ("Workload", {**JOB, "spec.job.completions": 3}, {"spec.replicas": 5}),
     ("Replica", {}, {"status.state": "Bound", "status.binding": BINDING}),
     (
         "Replica",
