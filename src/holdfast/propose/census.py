@@ -2,7 +2,7 @@
 
 The fleet keeps it from bindings and from what is assumed; spread, affinity and the limit per node
 ask it. Counts are kept only of what some work asks about (a term: a workload, or a selector within
-a tenant), and begin with one look at all replicas of that tenant.
+a tenant), and begin with one look at all sorts of replicas of that tenant.
 
 A replica that is being stopped counts until it is gone: it is still there to be near to, or to stay
 away from.
@@ -21,8 +21,6 @@ from holdfast.observe.columns import Columns
 
 # Terms that are counted at once. The one that was asked for first is counted anew when needed.
 TERMS_MAX = 4_096
-# Different sorts of replicas of which it is remembered by which terms they count.
-SORTS_MAX = 16_384
 
 
 class Kin(msgspec.Struct, frozen=True, gc=False):
@@ -58,12 +56,12 @@ class Term:
             return kin.workload_uid == self.workload_uid
         return selects(self.selector, dict(kin.labels))
 
-    def add(self, row: int, columns: Columns, sign: int) -> None:
-        """One more on this row, or with -1 one less."""
-        self.total += sign
+    def add(self, row: int, columns: Columns, more: int) -> None:
+        """So many more on this row, or with a negative number less."""
+        self.total += more
         for topology, number in domains_of(row, columns):
             counts = self.counts[topology]
-            count = counts.get(number, 0) + sign
+            count = counts.get(number, 0) + more
             if count:
                 counts[number] = count
             else:
@@ -77,14 +75,25 @@ def domains_of(row: int, columns: Columns) -> Iterator[tuple[Topology, int]]:
     yield Topology.REGION, int(columns.region[row])
 
 
+class _Sort:
+    """Replicas that no term tells apart: how many are on each row, and which terms take them."""
+
+    __slots__ = ("kin", "rows", "terms")
+
+    def __init__(self, kin: Kin, terms: list[Term]) -> None:
+        self.kin, self.terms = kin, terms
+        self.rows: dict[int, int] = {}
+
+
 class Census:
     """See the module's docstring. A replica is in one place, or in none."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._where: dict[str, dict[str, tuple[Kin, int]]] = {}
+        # By tenant: where each replica is, and the sorts of replicas that are anywhere.
+        self._where: dict[str, dict[str, tuple[_Sort, int]]] = {}
+        self._sorts: dict[str, dict[Kin, _Sort]] = {}
         self._terms: dict[tuple[str, str, bytes], Term] = {}
-        self._by_sort: dict[Kin, tuple[Term, ...]] = {}
         # The tenants of whose replicas some came or went since somebody last asked.
         self.stirred: dict[str, None] = {}
         # Whether a node changed: the places that a spread compares with may be others now.
@@ -96,11 +105,12 @@ class Census:
         there = self._where.setdefault(kin.namespace, {})
         before = there.get(uid)
         if before is not None:
-            if before[1] == row and before[0] == kin:
+            if before[1] == row and before[0].kin == kin:
                 return
             self._count(before[0], before[1], -1)
-        there[uid] = kin, row
-        self._count(kin, row, 1)
+        sort = self._sort(kin)
+        there[uid] = sort, row
+        self._count(sort, row, 1)
 
     def remove(self, uid: str, namespace: str, row: int) -> None:
         """A replica is not on this row any more; if it is elsewhere by now, nothing changes."""
@@ -119,21 +129,27 @@ class Census:
         term = self._terms.get(key)
         if term is None:
             if len(self._terms) >= TERMS_MAX:
-                del self._terms[next(iter(self._terms))]
+                self._forget(self._terms.pop(next(iter(self._terms))))
             term = self._terms[key] = Term(namespace, workload_uid, selector)
-            self._by_sort.clear()
-            for kin, row in self._where.get(namespace, {}).values():
-                if term.takes(kin):
-                    term.add(row, self._columns, 1)
+            for sort in self._sorts.get(namespace, {}).values():
+                if term.takes(sort.kin):
+                    sort.terms.append(term)
+                    for row, count in sort.rows.items():
+                        term.add(row, self._columns, count)
         return term
+
+    def _forget(self, term: Term) -> None:
+        for sort in self._sorts.get(term.namespace, {}).values():
+            if term in sort.terms:
+                sort.terms.remove(term)
 
     def labels_in(
         self, namespace: str, topology: Topology, number: int
     ) -> Iterator[dict[str, str]]:
         """The labels of all replicas of a tenant in one place, to say why in words."""
-        for kin, row in self._where.get(namespace, {}).values():
+        for sort, row in self._where.get(namespace, {}).values():
             if (topology, number) in domains_of(row, self._columns):
-                yield dict(kin.labels)
+                yield dict(sort.kin.labels)
 
     def rezone(self) -> None:
         """A node is in another zone or region than before: count places anew."""
@@ -145,15 +161,25 @@ class Census:
                     fresh[topology][number] = fresh[topology].get(number, 0) + count
             term.counts = dict(fresh)
 
-    def _count(self, kin: Kin, row: int, sign: int) -> None:
+    def _sort(self, kin: Kin) -> _Sort:
+        sorts = self._sorts.setdefault(kin.namespace, {})
+        sort = sorts.get(kin)
+        if sort is None:
+            sort = sorts[kin] = _Sort(kin, [it for it in self._terms.values() if it.takes(kin)])
+        return sort
+
+    def _count(self, sort: _Sort, row: int, more: int) -> None:
+        kin, rows = sort.kin, sort.rows
         self.stirred[kin.namespace] = None
         self.changes += 1
-        if not self._terms:
-            return
-        terms = self._by_sort.get(kin)
-        if terms is None:
-            if len(self._by_sort) >= SORTS_MAX:
-                self._by_sort.clear()
-            terms = self._by_sort[kin] = tuple(t for t in self._terms.values() if t.takes(kin))
-        for term in terms:
-            term.add(row, self._columns, sign)
+        count = rows.get(row, 0) + more
+        if count:
+            rows[row] = count
+        else:
+            del rows[row]
+            if not rows:
+                del self._sorts[kin.namespace][kin]
+                if not self._sorts[kin.namespace]:
+                    del self._sorts[kin.namespace]
+        for term in sort.terms:
+            term.add(row, self._columns, more)

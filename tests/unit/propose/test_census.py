@@ -1,0 +1,81 @@
+"""The census: whatever came, moved or went, its counts are those of a count by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.model.kinds.node import Node, NodeSpec
+from holdfast.model.kinds.placement import Topology
+from holdfast.model.ledger import NodeLedger, gate_of
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.selectors import LabelSelector
+from holdfast.observe.columns import Columns
+from holdfast.propose import census as room
+from holdfast.propose.census import Census, Kin, Term
+
+ROWS = 6
+SELECTORS = [None, *(LabelSelector(match_labels={"app": f"a{n}"}) for n in range(3))]
+
+
+def fleet() -> Columns:
+    """Six nodes in three zones."""
+    columns = Columns()
+    for number in range(ROWS):
+        node = Node(
+            ObjectMeta(name=f"n{number}", uid=f"u{number}"),
+            spec=NodeSpec(region="eu", zone=f"z{number % 3}", capacity={"cpu": "4"}),
+        )
+        row = columns.add()
+        columns.place_node(row, node, NodeLedger(gate=gate_of(node)))
+    return columns
+
+
+def counted(term: Term, there: dict[str, tuple[Kin, int]], columns: Columns) -> dict[int, int]:
+    """The zones of all that the term takes, counted by hand."""
+    zones: dict[int, int] = {}
+    for kin, row in there.values():
+        if term.takes(kin):
+            zone = int(columns.zone[row])
+            zones[zone] = zones.get(zone, 0) + 1
+    return zones
+
+
+@pytest.mark.parametrize("terms_max", [3, 100])
+def test_counts_are_those_of_a_count_by_hand(
+    terms_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Terms are asked for at any time, and forgotten when there are too many. [F2, F3]"""
+    monkeypatch.setattr(room, "TERMS_MAX", terms_max)
+    rng = random.Random(7)
+    columns = fleet()
+    census, there = Census(columns), dict[str, tuple[Kin, int]]()
+    for _ in range(1_500):
+        tenant, uid = f"t{rng.randrange(2)}", f"r{rng.randrange(12)}"
+        known = there.get(uid)
+        if known is not None and (known[0].namespace != tenant or rng.random() < 0.3):
+            census.remove(uid, known[0].namespace, known[1])
+            del there[uid]
+        else:
+            labels = (("app", f"a{rng.randrange(3)}"),)
+            kin, row = Kin(tenant, f"w{rng.randrange(3)}", labels), rng.randrange(ROWS)
+            census.put(uid, kin, row)
+            there[uid] = kin, row
+        selector = rng.choice(SELECTORS)
+        workload = f"w{rng.randrange(3)}" if selector is None else ""
+        term = census.term(tenant, workload, selector)
+        zones = counted(term, there, columns)
+        assert term.counts[Topology.ZONE] == zones
+        assert term.total == sum(zones.values())
+
+
+def test_what_is_gone_leaves_nothing_behind() -> None:
+    """A plane that runs for years meets more sorts of work than it could remember. [F2, E5]"""
+    columns = fleet()
+    census = Census(columns)
+    for number in range(50):
+        census.put("r", Kin("t", f"w{number}"), number % ROWS)
+    census.remove("r", "t", 49 % ROWS)
+    assert not census._sorts
+    assert not census._where
