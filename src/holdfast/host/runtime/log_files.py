@@ -147,7 +147,7 @@ class Tape:
                 now = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
             except FileNotFoundError:
                 return found
-            if not found or found[-1].inode == (now.st_dev, now.st_ino):
+            if found and found[-1].inode == (now.st_dev, now.st_ino):
                 return found
             for file in found:
                 file.close()

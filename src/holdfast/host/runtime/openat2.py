@@ -13,7 +13,6 @@ import ctypes
 import errno
 import os
 import stat
-from contextlib import suppress
 
 from holdfast.model.errors import Unavailable
 
@@ -23,6 +22,11 @@ _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _RESOLVE = _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH
 # The kernel answers EAGAIN when a rename anywhere on the machine crossed its way.
 TRIES_MAX = 128
+# The kernel has no word against second names of a file, and one may be gone when it is looked for.
+# Whoever can make one can read the file himself; so often he would have to be lucky in a row.
+LOOKS = 3
+# So often a file may be another one when it is looked at again.
+REPLACED_MAX = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -80,15 +84,34 @@ def regular(path: str, at: int) -> int:
     OSError for anything else. A device or a pipe is not even opened, since that alone may do
     something; and of a file with a second name nobody knows whose it is.
     """
+    for _ in range(REPLACED_MAX):
+        try:
+            return _regular(path, at)
+        except BlockingIOError:
+            # A log that rotates meets this now and then.
+            continue
+    return _regular(path, at)
+
+
+def _regular(path: str, at: int) -> int:
     seen = beneath(path, at)
     try:
-        about = os.fstat(seen)
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError(errno.EINVAL, "is no ordinary file", path)
-        if about.st_nlink > 1:
-            raise OSError(errno.EMLINK, "has a second name", path)
+        for _ in range(LOOKS):
+            _demand_own(os.fstat(seen), path)
+            again = beneath(path, at)
+            try:
+                if not os.path.sameopenfile(seen, again):
+                    raise OSError(errno.EAGAIN, "was replaced while it was opened", path)
+            finally:
+                os.close(again)
         # By its descriptor, which is this very file whatever has become of its name.
         return os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     finally:
-        with suppress(OSError):
-            os.close(seen)
+        os.close(seen)
+
+
+def _demand_own(about: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "is no ordinary file", path)
+    if about.st_nlink > 1:
+        raise OSError(errno.EMLINK, "has a second name", path)
