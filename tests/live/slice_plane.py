@@ -28,7 +28,7 @@ import aiohttp
 import msgspec
 
 from holdfast.agent.words import Attempt
-from holdfast.host.client import Client, from_kubeconfig
+from holdfast.host.client import Access, Client, from_kubeconfig
 from holdfast.host.join_tokens import create_token
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.model.errors import HoldfastError
@@ -176,9 +176,7 @@ class SlicePlane:
             first, *others = self.servers
             await self._begin(first)
             await self._begin(*others)
-            access = from_kubeconfig(self.folder / first / "kubeconfig")
-            access = msgspec.structs.replace(access, servers=self._urls)
-            self._client = Client(access, policy=PATIENT)
+            self._client = Client(self.access, policy=PATIENT)
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2.0))
             for node in self.nodes if self._joins else ():
                 token = await create_token(self._client, node, timedelta(hours=1))
@@ -227,6 +225,12 @@ class SlicePlane:
             await self._client.close()
 
     # Looking -------------------------------------------------------------------------------------
+
+    @property
+    def access(self) -> Access:
+        """The administrator's, to all servers."""
+        found = from_kubeconfig(self.folder / self.servers[0] / "kubeconfig")
+        return msgspec.structs.replace(found, servers=self._urls)
 
     @property
     def client(self) -> Client:

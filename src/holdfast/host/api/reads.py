@@ -66,6 +66,8 @@ async def current(call: Call) -> Entry | None:
     version = call.version
     if call.identity.node is not None and kind.plural == SECRETS:
         return await _given(call, call.identity.node)
+    # Who may see nothing of a kind learns no more of its names than that.
+    visible(call.identity, kind)
     if version is None:
         if not await services.freshness.is_hub_fresh(patience_s=0):
             # Reading one key costs less than waiting for the hub.

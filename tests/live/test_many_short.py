@@ -1,0 +1,86 @@
+"""Thousands of short pieces of work on one node leave nothing behind.
+
+HOLDFAST_RUN_LONG=1, as `make run-long` sets it, runs more of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.words import Attempt, Clear, Exited
+from holdfast.host.runtime import cgroups_found
+from holdfast.host.runtime.cgroups_mounted import mounted
+from holdfast.model.kinds.template import Template
+from tests.workshop import NODE, Workshop, eventually, new_uid, play, workshop
+
+IS_LONG = bool(os.environ.get("HOLDFAST_RUN_LONG"))
+COUNT = 5_000 if IS_LONG else 600
+AT_ONCE = 32
+# The first ones find code to be read and caches to be filled.
+WARM_UP = 200
+GROWTH_MAX_KB = 4_096
+pytestmark = pytest.mark.timeout(600)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident_kb() -> int:
+    gc.collect()
+    text = Path("/proc/self/statm").read_text().split()[1]
+    return int(text) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def groups(folder: Path) -> int:
+    """The groups of this test's own agent."""
+    relative = cgroups_found.find(NODE, folder).relative
+    folders = (it.root / relative for it in mounted())
+    return sum(1 for it in folders if it.exists() for path in it.iterdir() if path.is_dir())
+
+
+async def run_and_clear(one: Workshop, count: int) -> None:
+    """So many, a few at a time; each is cleared away when it has ended."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def single() -> None:
+        async with room:
+            attempt = one.launch(Template(command=("true",)), uid=new_uid())
+            ended = await one.heard(Exited, attempt)
+            assert ended.process.exit_code == 0, ended
+            forget(one, attempt)
+            one.do(Clear(attempt.uid))
+
+    await asyncio.gather(*(single() for _ in range(count)))
+
+
+def forget(one: Workshop, attempt: Attempt) -> None:
+    """What a test hears is kept by the test, not by what is tested."""
+    one.told = [it for it in one.told if it.attempt != attempt]
+
+
+def test_short_work_leaves_no_descriptor_no_directory_no_group_and_no_memory(
+    tmp_path: Path,
+) -> None:
+    """[H1, I1]"""
+
+    async def story() -> None:
+        async with workshop(tmp_path / "replicas") as one:
+            await run_and_clear(one, WARM_UP)
+            await eventually(lambda: not one.attempts.uids())
+            before = descriptors(), groups(one.folder)
+            before_kb = resident_kb()
+            await run_and_clear(one, COUNT)
+            await eventually(lambda: not one.attempts.uids())
+            grown_kb = resident_kb() - before_kb
+            print(f"{COUNT} short pieces of work: {grown_kb} KB more, descriptors {descriptors()}")
+            assert (descriptors(), groups(one.folder)) == before
+            assert grown_kb < GROWTH_MAX_KB
+            assert not os.listdir(tmp_path / "replicas")
+
+    play(story())
