@@ -1,7 +1,7 @@
 """One list of pods through the scheduler's own decisions: played for `openb`.
 
 Each pod becomes a replica that the fleet is told of; `propose` decides on the columns, filters and
-scorers of a real scheduler, and its place is assumed, as a scheduler does until it sees a binding.
+scorers of a real scheduler, its place is assumed, and then the binding is seen.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from bench.openb_lists import PodList, TraceNode
 from holdfast.model.kinds.node import Device, Node, NodeSpec
-from holdfast.model.kinds.replica import Replica, ReplicaSpec
+from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.schedulerpolicy import (
     ExpectedDemand,
     SchedulerPolicy,
@@ -24,6 +25,7 @@ from holdfast.model.kinds.schedulerpolicy import (
 )
 from holdfast.model.kinds.template import DeviceRequest, Resources, Template
 from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Change
@@ -89,6 +91,9 @@ def play(pods: PodList, way: Way) -> Run:
         if isinstance(found, Proposal):
             view.fleet.assume(name, ("acme", name), found.node, found.held, 0)
         spent_s += time.process_time() - began
+        if isinstance(found, Proposal):
+            # News of the binding, which end the assumption.
+            view.fleet.notice(Change("replicas", replica, _bound(replica, found)))
         arrived += demand.gpu_milli
         used += demand.gpu_milli if isinstance(found, Proposal) else 0
         buckets.setdefault(round(arrived / gpus / 10), []).append(round(used / gpus / 10, 2))
@@ -149,6 +154,15 @@ def _node(index: int, node: TraceNode) -> Node:
 def _spec(demand: Demand, workload: str) -> ReplicaSpec:
     template = Template(resources=_resources(demand), devices=_devices(demand))
     return ReplicaSpec(workload=workload, workload_uid=workload, template=template)
+
+
+def _bound(replica: Replica, found: Proposal) -> Replica:
+    held = found.held
+    binding = Binding(
+        node=found.node, node_uid=found.node_uid, charge=held.charge, devices=held.devices
+    )
+    status = ReplicaStatus(state=State.BOUND, binding=binding, transition_number=1)
+    return msgspec.structs.replace(replica, status=status)
 
 
 def _resources(demand: Demand) -> Resources:

@@ -316,6 +316,7 @@ class World:
             self.assumed.append(one.name)
         if what != "assume":
             after = bound(one, name, held)
+            self.fleet.notice(Change("replicas", None, one))
             self.fleet.notice(Change("replicas", one, after))
             self.there[one.name] = after
         if what == "bind":

@@ -8,12 +8,12 @@ rules nodes out, and the model's own search decides on those that are left.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from holdfast.model.fit import DeviceDemand, choose_devices, suits
-from holdfast.model.quantity import MILLI
+from holdfast.model.ledger import DeviceSlot
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.columns import Bools, Codes, Level, Rows
+from holdfast.propose.filters.tables import table_of
 from holdfast.propose.view import View, Work
 
 
@@ -24,13 +24,17 @@ def device_codes(
     requests = work.demand.devices
     columns = view.columns.devices
     kind = columns.kind[rows]
-    free = _free(view, rows, level)
     lacking = np.zeros(len(codes), np.bool_)
     busy = np.zeros(len(codes), np.bool_)
-    for request in requests:
-        suitable: Bools = _suiting(request, view)[kind]
+    for index, request in enumerate(requests):
+        suitable: Bools = _suiting(work, index, request, view)[kind]
         lacking |= suitable.sum(axis=1) < request.count
-        busy |= (suitable & (free >= request.milli)).sum(axis=1) < request.count
+        if level is not Level.EMPTY:
+            # With nothing on the node, what is there is free.
+            free = columns.free[rows]
+            if level is Level.SETTLED:
+                free = free + columns.lent[rows]
+            busy |= (suitable & (free >= request.milli)).sum(axis=1) < request.count
     open_ = codes == 0
     codes[open_ & lacking] = missing
     if is_counted(requests):
@@ -47,18 +51,15 @@ def device_codes(
             codes[place] = missing if found.reason is Reason.DEVICE_MISSING else taken
 
 
-def _free(view: View, rows: Rows, level: Level) -> npt.NDArray[np.int64]:
-    columns = view.columns.devices
-    if level is Level.EMPTY:
-        return np.where(columns.kind[rows] == 0, 0, MILLI)
-    free = columns.free[rows]
-    return free + columns.lent[rows] if level is Level.SETTLED else free
-
-
-def _suiting(request: DeviceDemand, view: View) -> Bools:
+def _suiting(work: Work, index: int, request: DeviceDemand, view: View) -> Bools:
     """Whether a device of each type suits, by the model's rule."""
     types = view.columns.devices.types
-    return np.array([slot is not None and suits(slot, request) for slot in types], np.bool_)
+    table = table_of(work, f"device-{index}", types, lambda slot: _suits(slot, request))
+    return table.view(np.bool_)
+
+
+def _suits(slot: DeviceSlot | None, request: DeviceDemand) -> int:
+    return int(slot is not None and suits(slot, request))
 
 
 def is_counted(requests: tuple[DeviceDemand, ...]) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.model.errors import invariant
+from holdfast.model.errors import invariant, unreachable
 from holdfast.model.fit import DeviceDemand, suits
 from holdfast.model.ledger import DeviceSlot
 
@@ -134,14 +134,12 @@ class Columns:
         """So much of this row is free now."""
         free = [0] * self.devices.shape[1]
         free[: len(free_milli)] = free_milli
-        is_sound = min(cpu_milli, memory, *free, 0) >= 0 and max(free, default=0) <= WHOLE_MILLI
-        invariant(is_sound, f"row {row} has {cpu_milli}, {memory} and {free_milli} free")
+        if min(cpu_milli, memory, *free) < 0 or max(free, default=0) > WHOLE_MILLI:
+            unreachable(f"row {row} has {cpu_milli}, {memory} and {free_milli} free")
         self.cpu[row], self.memory[row] = cpu_milli, memory
         self.devices[row] = free
-        seen: set[tuple[int, int]] = set()
-        for place, what in enumerate(zip(self._kind[row].tolist(), free, strict=True)):
-            self.is_first[row, place] = what not in seen
-            seen.add(what)
+        what = list(zip(self._kind[row].tolist(), free, strict=True))
+        self.is_first[row] = [each not in what[:place] for place, each in enumerate(what)]
         self.tick += 1
         self.changed_at[row] = self.tick
 

@@ -19,6 +19,7 @@ KINDS_MAX = 512
 # A kind that is not seen for this many demands counts half. Long enough to know kinds that are one
 # in a thousand, short enough to follow a fleet whose work changes.
 HALF_LIFE = 4_000
+GROWTH = 2.0 ** (1.0 / HALF_LIFE)
 # A mix is published anew when so much of its weight has moved; each time all scores are computed
 # anew, so that following every single demand would cost more than it is worth.
 DRIFT = 0.05
@@ -79,7 +80,7 @@ class LearnedMix:
     def see(self, demand: Demand) -> bool:
         """Count a demand, once for each replica; whether `mix` is another one now."""
         # Growing the unit is the same as shrinking all that was counted before, at no cost.
-        self._unit *= 2.0 ** (1.0 / HALF_LIFE)
+        self._unit *= GROWTH
         self._counts[demand] = self._counts.get(demand, 0.0) + self._unit
         self._seen += 1
         if len(self._counts) > KINDS_MAX:

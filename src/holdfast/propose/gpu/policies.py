@@ -32,6 +32,11 @@ HALF_MILLI = 100.0
 # Costs that differ by less (in thousandths of a GPU) are equal. Sums of floats depend on the order
 # of adding, and a tie must not.
 COST_GRAIN = 1e-4
+# How much of all weight has to move before the stocks are weighed anew. One placement moves them by
+# far less, and weighing anew means all rows instead of those that changed.
+WEIGHT_DRIFT = 0.01
+# More than any demand can cost.
+COST_MAX = 1e9
 # What the costs of one kind of demand are kept in; beyond it the one not used for longest goes.
 CACHE_BYTES_MAX = 96 * 2**20
 
@@ -54,13 +59,15 @@ _Judge = Callable[[Demand, Floats], Floats]
 
 
 class _Costs:
-    """What a demand would cost each kind, by row, as of a tick."""
+    """What a demand would cost each kind, by row, as of a tick; and how good that is."""
 
     def __init__(self, rows: int, kinds: int) -> None:
         self.tick = 0
         self.fits = np.zeros(rows, np.bool_)
         self.lost = np.zeros((rows, kinds), np.float64)
         self.devices = np.full(rows, -1, np.int64)
+        self.good = np.zeros(rows, np.float64)
+        self.weights: Floats | None = None
 
 
 class _CostBook:
@@ -90,21 +97,26 @@ class _CostBook:
             rows = stale[fits]
             for start in range(0, len(rows), ROWS_AT_ONCE):
                 self._compute(costs, demand, rows[start : start + ROWS_AT_ONCE], weights)
+        if costs.weights is not weights:
+            costs.good = self._judge(demand, costs.lost @ weights)
+            costs.weights = weights
         return costs
 
     def _compute(self, costs: _Costs, demand: Demand, rows: Ints, weights: Floats) -> None:
         after, chosen, device = self._usable.after(demand, rows)
         lost = self._usable.now[chosen] - after
+        good = self._judge(demand, lost @ weights)
         if demand.is_fraction:
             # The best device of each row, the first of equals: sort by row, goodness, device.
-            good = self._judge(demand, (lost * weights).sum(axis=1))
             order = np.lexsort((device, -good, chosen))
+            ordered = chosen[order]
             is_best = np.ones(len(order), np.bool_)
-            is_best[1:] = chosen[order][1:] != chosen[order][:-1]
+            is_best[1:] = ordered[1:] != ordered[:-1]
             best = order[is_best]
-            chosen, device, lost = chosen[best], device[best], lost[best]
+            chosen, device, lost, good = chosen[best], device[best], lost[best], good[best]
         costs.lost[chosen] = lost
         costs.devices[chosen] = device
+        costs.good[chosen] = good
 
 
 class Sparing:
@@ -119,6 +131,7 @@ class Sparing:
         self._claims = self._usable.shares / np.sqrt(size)
         # Keeps a stock that has run out from outweighing everything: one demand's worth.
         self._last = self._usable.gpu_milli * WORTH.unit
+        self._weights: Floats = np.zeros(self._usable.kinds, np.float64)
 
     def rank(self, demand: Demand) -> Ranking:
         """0 to 100: 100 where others lose least, 50 where they lose a tenth of a device more.
@@ -126,14 +139,23 @@ class Sparing:
         Work without devices need not cost anybody anything, and is measured by that.
         """
         self._usable.refresh()
-        weights = self._claims / (self._usable.total + self._last)
-        if self._usable.kinds:
-            weights = weights / (weights.sum() * WORTH.unit)
-        costs = self._book.look_up(demand, weights)
-        good = self._good(demand, costs.lost @ weights)
-        best = good[costs.fits].max(initial=-np.inf) if demand.devices else 0.0
-        scores = SCORE_MAX / (1.0 + np.maximum(best - good, 0.0) / HALF_MILLI)
+        self._weigh()
+        costs = self._book.look_up(demand, self._weights)
+        good = costs.good
+        best = float(good[costs.fits].max(initial=-np.inf)) if demand.devices else 0.0
+        # Where nothing fits there is no best, nor anything to compare with it.
+        more = np.maximum(max(best, -COST_MAX) - good, 0.0)
+        scores = SCORE_MAX / (1.0 + more / HALF_MILLI)
         return Ranking(np.where(costs.fits, scores, UNFIT), costs.devices)
+
+    def _weigh(self) -> None:
+        """By how much each kind's loss counts; adds up to one thousandth of a device."""
+        if not self._usable.kinds:
+            return
+        weights = self._claims / (self._usable.total + self._last)
+        weights /= weights.sum() * WORTH.unit
+        if np.abs(weights - self._weights).sum() * WORTH.unit > WEIGHT_DRIFT:
+            self._weights = weights
 
     def _good(self, demand: Demand, cost: Floats) -> Floats:
         return -_grained(cost)
@@ -149,8 +171,7 @@ class Fgd:
     def rank(self, demand: Demand) -> Ranking:
         self._usable.refresh()
         costs = self._book.look_up(demand, self._usable.shares)
-        scores = self._good(demand, costs.lost @ self._usable.shares)
-        return Ranking(np.where(costs.fits, scores, UNFIT), costs.devices)
+        return Ranking(np.where(costs.fits, costs.good, UNFIT), costs.devices)
 
     def _good(self, demand: Demand, cost: Floats) -> Floats:
         # What is idle becomes less by the demand, and of that what was usable is no fragment.

@@ -9,7 +9,7 @@ A picture that is old, or contradicts itself for a moment, only ranks wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import numpy.typing as npt
@@ -56,11 +56,16 @@ def demand_for(wanted: fit.Demand, device_class: str) -> Demand:
 
 
 class Pool:
-    """See the module's docstring. `rows` has the row in the fleet for each row here, or -1."""
+    """See the module's docstring.
+
+    `rows` has the row in the fleet for each row here, or -1; `there` are the rows that have one.
+    """
 
     def __init__(self, fleet: fleets.Columns, device_class: str) -> None:
         self._fleet, self.device_class = fleet, device_class
         self._node_at = self._load_at = -1
+        resources = Resource.CPU, Resource.MEMORY
+        self._numbers = [fleet.resources.number(resource.value) for resource in resources]
         self._own: dict[int, int] = {}
         self._places: dict[int, tuple[int, ...]] = {}
         self._spare: list[int] = []
@@ -82,6 +87,7 @@ class Pool:
         self._own = {row: own for own, row in enumerate(rows)}
         self._spare = list(range(len(rows), len(rows) + spare))
         self.rows: npt.NDArray[np.intp] = np.array([*rows, *[-1] * spare], np.intp)
+        self.there: npt.NDArray[np.intp] = np.arange(len(rows), dtype=np.intp)
         self._policies.clear()
         self._ranked = None
         self.version += 1
@@ -91,6 +97,8 @@ class Pool:
     def refresh(self) -> None:
         """Take in what changed since the last look."""
         fleet = self._fleet
+        if self._node_at == fleet.node_log.end and self._load_at == fleet.load_log.end:
+            return
         nodes, loads = fleet.node_log.since(self._node_at), fleet.load_log.since(self._load_at)
         if nodes is None or loads is None:
             self._begin()
@@ -104,8 +112,7 @@ class Pool:
         for row in dict.fromkeys(loads.tolist()):
             own = self._own.get(row)
             if own is not None:
-                node = self._node(row)
-                self.columns.state(own, node.cpu_milli, node.memory, node.free_milli)
+                self.columns.state(own, *self._free(row))
 
     def _placed(self, row: int) -> bool:
         """Take in what a node is now; whether that was possible in these columns."""
@@ -115,6 +122,7 @@ class Pool:
                 del self._own[row], self._places[row]
                 self._spare.append(own)
                 self.rows[own] = -1
+                self.there = np.flatnonzero(self.rows >= 0)
                 self.columns.place(own, NOBODY)
             return True
         self._places[row] = places
@@ -124,6 +132,7 @@ class Pool:
         if own is None:
             own = self._own[row] = self._spare.pop()
             self.rows[own] = row
+            self.there = np.flatnonzero(self.rows >= 0)
         self.columns.place(own, node)
         return True
 
@@ -144,20 +153,19 @@ class Pool:
         return tuple(found[:DEVICES_MAX])
 
     def _node(self, row: int) -> GpuNode:
-        fleet = self._fleet
-        places = self._places[row]
-        kinds = fleet.devices.kind[row].tolist()
-        build = tuple(kinds[place] for place in places)
+        kinds = self._fleet.devices.kind[row].tolist()
+        return GpuNode(*self._free(row), tuple(kinds[place] for place in self._places[row]))
+
+    def _free(self, row: int) -> tuple[int, int, tuple[int, ...]]:
+        """What a node has to give: CPU, memory, and of each device."""
+        fleet, places = self._fleet, self._places[row]
         if fleet.gate[row] != _OPEN or not fleet.live[row]:
-            return GpuNode(0, 0, (0,) * len(places), build)
+            return 0, 0, (0,) * len(places)
         free = fleet.devices.free[row].tolist()
+        cpu, memory = (int(fleet.free[number, row]) for number in self._numbers)
         # What is held twice for a moment, or stays when a node shrinks, is less than nothing.
         bounded = tuple(min(WHOLE_MILLI, max(0, free[place])) for place in places)
-        cpu, memory = (
-            max(0, int(fleet.free[fleet.resources.number(resource.value), row]))
-            for resource in (Resource.CPU, Resource.MEMORY)
-        )
-        return GpuNode(cpu, memory, bounded, build)
+        return max(0, cpu), max(0, memory), bounded
 
     # Asking --------------------------------------------------------------------------------------
 
@@ -212,16 +220,25 @@ class Pools:
                 learned = self._learned[device_class] = LearnedMix()
             learned.see(demand_for(wanted, device_class))
 
-    def all(self) -> tuple[Pool, ...]:
+    def refreshed(self) -> Collection[Pool]:
         """The pools as they are now, the first class that was ever seen first."""
         types = self._fleet.devices.types
         for slot in types[self._types :]:
-            if slot is not None and len(self._pools) < CLASSES_MAX:
-                self._pools.setdefault(slot.device_class, Pool(self._fleet, slot.device_class))
+            device_class = slot.device_class if slot is not None else ""
+            is_new = device_class and device_class not in self._pools
+            if is_new and len(self._pools) < CLASSES_MAX:
+                self._pools[device_class] = Pool(self._fleet, device_class)
         self._types = len(types)
         for pool in self._pools.values():
             pool.refresh()
-        return tuple(self._pools.values())
+        return self._pools.values()
+
+    def all(self) -> Collection[Pool]:
+        """The same as of the last time that they were refreshed."""
+        return self._pools.values()
+
+    def get(self, device_class: str) -> Pool | None:
+        return self._pools.get(device_class)
 
     def mix(self, device_class: str, policy: SchedulerPolicy | None) -> Mix:
         """What is asked for typically: as the policy says, or else as was seen."""

@@ -48,10 +48,10 @@ class Usable:
             [typical.share for typical in mix if typical.demand.devices], np.float64
         )
         self.gpu_milli: Floats = np.array([kind.gpu_milli for kind in kinds], np.float64)
-        self._several: Floats = np.array([kind.devices for kind in kinds], np.float64)
-        self._cpu, self._any_cpu = _divisors([kind.cpu_milli for kind in kinds])
-        memory = [kind.memory if counts_memory else 0 for kind in kinds]
-        self._memory, self._any_memory = _divisors(memory)
+        several = np.array([kind.devices for kind in kinds], np.float64) > 1
+        self._together: Floats = np.array([max(1, kind.devices) for kind in kinds], np.float64)
+        self._cpu = _Enough([kind.cpu_milli for kind in kinds])
+        self._memory = _Enough([kind.memory for kind in kinds]) if counts_memory else None
         allowed = np.array([columns.allowed(kind) for kind in kinds], np.float64)
         self._allowed: Floats = allowed.reshape(self.kinds, -1).T if kinds else allowed
         # What one device with f free gives to each kind, for all f: sums over a node's devices
@@ -59,7 +59,6 @@ class Usable:
         free = np.arange(WHOLE_MILLI + 1, dtype=np.float64)[:, None]
         each = np.array([kind.device_milli for kind in kinds], np.float64)
         room = free >= each
-        several = self._several > 1
         copies = np.where(several, room, np.floor(free / np.where(each > 0, each, 1.0)))
         self._tables: Floats = np.concatenate([np.where(room, free, 0.0), copies], axis=1)
         self._sums: Floats = np.zeros((columns.rows, 2 * self.kinds), np.float64)
@@ -71,9 +70,12 @@ class Usable:
     def refresh(self) -> None:
         """Take in the rows that changed: `now` is per row, `total` over the fleet."""
         columns = self._columns
+        if self._tick == columns.tick:
+            return
         rows = np.flatnonzero(columns.changed_at > self._tick)
         self._tick = columns.tick
-        for part in np.array_split(rows, 1 + len(rows) // ROWS_AT_ONCE):
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            part = rows[start : start + ROWS_AT_ONCE]
             self._sums[part] = self._tables[columns.devices[part]].sum(axis=1)
             fresh = self._of(part, columns.cpu[part], columns.memory[part], self._sums[part])
             self.total += fresh.sum(axis=0) - self.now[part].sum(axis=0)
@@ -106,15 +108,31 @@ class Usable:
         free, copies = sums[:, : self.kinds], sums[:, self.kinds :]
         if len(rows) == 0 or self.kinds == 0:
             return np.zeros((len(rows), self.kinds), np.float64)
-        copies = np.floor(copies / np.where(self._several > 1, self._several, 1.0))
-        np.minimum(copies, np.floor(cpu[:, None] / self._cpu) + self._any_cpu, out=copies)
-        np.minimum(copies, np.floor(memory[:, None] / self._memory) + self._any_memory, out=copies)
+        copies = np.floor(copies / self._together)
+        self._cpu.bound(copies, cpu)
+        if self._memory is not None:
+            self._memory.bound(copies, memory)
         fits: Bools = copies >= 1
-        used = free * self._worth.one + copies * (self._worth.copies * self.gpu_milli)
-        return used * fits * self._allowed[self._columns.build[rows]]
+        used = free * self._worth.one
+        if self._worth.copies:
+            used += copies * (self._worth.copies * self.gpu_milli)
+        used *= fits
+        used *= self._allowed[self._columns.build[rows]]
+        return used
 
 
-def _divisors(amounts: list[int]) -> tuple[Floats, Floats]:
-    """What to divide a stock by, and what to add, so that a demand of nothing is always met."""
-    asked = np.array(amounts, np.float64)
-    return np.where(asked > 0, asked, 1.0), np.where(asked > 0, 0.0, np.inf)
+class _Enough:
+    """For how many copies of each kind an amount is enough; of what is not asked for, for any."""
+
+    def __init__(self, asked: list[int]) -> None:
+        self._asked: Floats = np.array(asked, np.float64)
+        self._is_any = self._asked == 0
+        self._has_any = bool(self._is_any.any())
+        self._asked[self._is_any] = 1.0
+
+    def bound(self, copies: Floats, amounts: Ints) -> None:
+        """Lower the copies to what these amounts, one for each row, are enough for."""
+        most = np.floor(amounts[:, None] / self._asked)
+        if self._has_any:
+            most[:, self._is_any] = np.inf
+        np.minimum(copies, most, out=copies)

@@ -33,16 +33,15 @@ class Packing:
         """
         scores = np.full(view.columns.count, SCORE_MAX)
         for pool in view.fleet.pools.all():
-            there = pool.rows >= 0
-            found = self._rank(pool, work, view).scores[there]
-            at = pool.rows[there]
+            found = self._rank(pool, work, view).scores[pool.there]
+            at = pool.rows[pool.there]
             scores[at] = np.minimum(scores[at], np.maximum(found, 0.0))
         return scores[rows]
 
     def stamp(self, work: Work, view: View) -> Hashable:
         return tuple(
             (pool.version, pool.columns.tick, self._mix_of(pool, view))
-            for pool in view.fleet.pools.all()
+            for pool in view.fleet.pools.refreshed()
         )
 
     def stirs(self, work: Work, view: View, row: int) -> bool:
@@ -50,14 +49,13 @@ class Packing:
         return any(pool.has(row) and bool(self._mix_of(pool, view)) for pool in pools)
 
     def devices(self, work: Work, view: View, row: int) -> tuple[DeviceShare, ...] | None:
-        pools = {pool.device_class: pool for pool in view.fleet.pools.all()}
         requests = work.demand.devices
         if len({request.device_class for request in requests}) < len(requests):
             # Who gets which is a search that the model does.
             return None
         found: list[DeviceShare] = []
         for request in requests:
-            pool = pools.get(request.device_class)
+            pool = view.fleet.pools.get(request.device_class)
             if pool is None or not pool.has(row) or request.same_numa:
                 return None
             demand = demand_for(work.demand, request.device_class)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -240,6 +241,8 @@ def test_what_is_kept_from_earlier_decisions_changes_no_score(
 ) -> None:
     """Ranks after many changes are those of a policy made anew, however little is kept. [F3]"""
     monkeypatch.setattr(policies, "CACHE_BYTES_MAX", cache_bytes)
+    # What is kept by intention has a test of its own.
+    monkeypatch.setattr(policies, "WEIGHT_DRIFT", 0.0)
     columns, mix, rng = _used_fleet(7)
     kept, kept_fgd = Sparing(columns, mix), Fgd(columns, mix)
     demands = [_random_demand(rng) for _ in range(6)]
@@ -252,6 +255,25 @@ def test_what_is_kept_from_earlier_decisions_changes_no_score(
             assert ours.scores == pytest.approx(fresh.scores, abs=1e-4)
         assert np.array_equal(kept_fgd.rank(demand).scores, Fgd(columns, mix).rank(demand).scores)
         _place_somewhere(columns, demand, rng)
+
+
+def test_stocks_are_weighed_anew_when_they_moved_enough() -> None:
+    """Until then only rows that changed are looked at again, and no score is far off. [F3]"""
+    columns, mix, rng = _used_fleet(3)
+    kept = Sparing(columns, mix)
+    kept.rank(Demand(1_000))
+    weighed = [kept._weights]
+    for _ in range(40):
+        demand = _random_demand(rng)
+        _place_somewhere(columns, demand, rng)
+        kept.rank(demand)
+        fresh = Sparing(columns, mix)
+        fresh.rank(demand)
+        moved = np.abs(kept._weights - fresh._weights).sum() * WORTH.unit
+        assert moved <= policies.WEIGHT_DRIFT
+        weighed.append(kept._weights)
+    anew = sum(one is not other for one, other in itertools.pairwise(weighed))
+    assert 0 < anew < 40
 
 
 def test_what_a_kind_does_not_ask_for_may_be_used_up() -> None:
