@@ -218,6 +218,11 @@ class NodesController(Controller):
             return None, wait_ms
         if any(it.status.state in _ON_NODE for it in view.found(BY_NODE, node.name)):
             return None, HELD_PAUSE_MS
+        silent_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS + WEIGH_EVERY_MS
+        if self._silence_ms(node, now_ms) < silent_ms:
+            # A server has begun anew, and all silence counts from then. How silent the zone is
+            # nobody knows before it has listened for that long, so the brake would not hold.
+            return None, HELD_PAUSE_MS
         return self._braked(view, node, NodeWord.FENCE, now_ms), HELD_PAUSE_MS
 
     def _braked(self, view: View, node: Node, word: NodeWord, now_ms: int) -> NodeWord | None:

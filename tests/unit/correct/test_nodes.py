@@ -199,6 +199,20 @@ def test_a_fence_waits_while_most_of_its_zone_is_silent() -> None:
     assert until(rig, "node-a", "Fenced") <= 25_000
 
 
+def test_a_server_that_begins_anew_does_not_lift_the_brake() -> None:
+    """All silence counts from then, so nobody knows how silent the zone is. [SC6, N3]"""
+    rig = world()
+    rig.silent = {"node-a"}
+    until(rig, "node-a", "Unknown")
+    rig.silent = {"node-a", "node-b", "node-c"}
+    rig.run(60_000)
+    rig.listening_ms["s1"] = rig.now_ms
+    rig.run(60_000)
+    assert rig.phase("node-a") == "Unknown"
+    rig.silent = {"node-a"}
+    assert until(rig, "node-a", "Fenced") <= 25_000
+
+
 def test_another_zone_is_not_held_back() -> None:
     """The share is that of the zone. [N3]"""
     rig = world()
