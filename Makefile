@@ -18,7 +18,7 @@ AGENTS  ?= 3
 SEEDS   ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page help install up system check format test test-quick crash-long failover-long slice-long sim-authority sim-slice bench requirements lock clean
+.PHONY: authority-page help install up system check format test test-quick crash-long failover-long slice-long run-long sim-authority sim-slice bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ failover-long: $(VENV)/.installed $(VENV)/.system ## Kill and stop etcd members 
 
 slice-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on the way of one replica, on SQLite and on etcd (some minutes)
 	HOLDFAST_SLICE_LONG=1 $(BIN)/pytest tests/live/test_slice.py tests/live/test_slice_trouble.py -s $(ARGS)
+
+run-long: $(VENV)/.installed $(VENV)/.system ## Cut nodes off, take servers away, kill parts under load, run 5,000 short pieces of work (some minutes)
+	HOLDFAST_RUN_LONG=1 $(BIN)/pytest tests/live/test_node_cut.py tests/live/test_rotation.py tests/live/test_run_kills.py \
+		tests/live/test_many_short.py -s $(ARGS)
 
 sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS of them (1,000 take about ten minutes of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO \

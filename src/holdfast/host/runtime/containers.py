@@ -167,6 +167,19 @@ def _script(chunks: int, name: str) -> str:
     )
 
 
+def has_begun(pid: int, folder: Path, name: str) -> bool:
+    """Whether runc, which is the process `pid`, has started what the container is for.
+
+    Before that no command can enter it. What is in the box is seen by whoever is in it alone.
+    """
+    seen = Path(f"/proc/{pid}/root{folder.absolute() / BOX}/state/{name}")
+    try:
+        # A container that is made and not started has a pipe on which its start waits.
+        return (seen / "state.json").exists() and not (seen / "exec.fifo").exists()
+    except OSError:
+        return False
+
+
 def inside(
     folder: Path,
     name: str,

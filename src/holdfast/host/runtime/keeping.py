@@ -12,12 +12,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.agent.words import Attempt, Exited, Inventory, Item, Launched, NotLaunched
-from holdfast.host.runtime import limits_closing, records
+from holdfast.host.runtime import cgroups, containers, limits_closing, records
 from holdfast.host.runtime.following import Following
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.starting import Place
 from holdfast.host.runtime.turns import Turns
 from holdfast.model.kinds.replica import Process
+
+# So long runc may take to make a container on a busy machine before it counts as running anyway.
+MADE_S, MADE_LOOK_S = 10.0, 0.02
 
 InThread = Callable[..., Awaitable[Any]]
 
@@ -52,6 +55,7 @@ class Keeping:
         line = held.line
         if line is not None and not held.is_known and await line.begun:
             await self._following.learn(held)
+            await self._until_entered(held)
             self._tell_launched(held)
         end = await self._closed(held.attempt, await self._following.until_end(held))
         failure = held.line.failure if held.line is not None else None
@@ -67,6 +71,18 @@ class Keeping:
             await self._following.learn(held)
             self._tell_launched(held)
         self._post(Exited(held.attempt, records.ended(end)))
+
+    async def _until_entered(self, held: Held) -> None:
+        """A container runs when what is in it does: nobody asks one that is still being made."""
+        line, state = held.line, held.state
+        if not held.choices.is_boxed or state is None or line is None:
+            return
+        folder = self._place.attempts.root / held.attempt.uid / str(held.attempt.number)
+        name, until_s = cgroups.name(held.attempt), asyncio.get_running_loop().time() + MADE_S
+        while not line.ended.done() and asyncio.get_running_loop().time() < until_s:
+            if await self._in_thread(containers.has_begun, state.work.pid, folder, name):
+                return
+            await asyncio.sleep(MADE_LOOK_S)
 
     async def take_over(self, attempt: Attempt) -> None:
         """To say that it does not run would be a lie on which a second copy could be started."""
