@@ -6,8 +6,9 @@ encodes it once. A reader that falls behind reads the history again from its pla
 compacted it gets Expired. So a slow reader costs no memory, and nothing can be lost between a
 buffer and the history.
 
-Under load changes are handed out at most every WAKE_EVERY_S: waking two hundred readers costs more
-than the changes themselves. The first change after a pause goes out at once.
+Where many read, changes are handed out at most every WAKE_EVERY_S: waking two hundred readers costs
+more than the changes themselves. The first change after a pause goes out at once, and so does every
+change where few read, such as a server's own hub.
 
 Everything here runs on one event loop.
 """
@@ -22,6 +23,7 @@ from holdfast.model.transaction import Change
 from holdfast.store.contract import BOOKMARK_EVERY_S, Batch
 
 WAKE_EVERY_S = 0.01
+FEW_READERS = 4
 
 # A batch read from the history ends with the revision that reaches so many changes, so that a
 # reader far behind is served in pieces.
@@ -81,10 +83,14 @@ class WatchHub:
         if self._timer is None:
             loop = asyncio.get_running_loop()
             wait_s = self._handed_out_at + self._wake_every_s - loop.time()
-            if wait_s <= 0:
+            if wait_s <= 0 or self._has_few_readers():
                 self._timer = loop.call_soon(self._hand_out)
             else:
                 self._timer = loop.call_later(wait_s, self._hand_out)
+
+    def _has_few_readers(self) -> bool:
+        groups = self._groups
+        return len(groups) <= FEW_READERS and sum(map(len, groups.values())) <= FEW_READERS
 
     def close(self) -> None:
         """End every watch."""

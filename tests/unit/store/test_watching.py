@@ -149,8 +149,39 @@ def test_a_failed_store_says_so_to_every_reader() -> None:
     asyncio.run(story())
 
 
-def test_changes_meant_for_readers_that_left_reach_no_other() -> None:
+@pytest.mark.parametrize("readers", [1, watching.FEW_READERS, watching.FEW_READERS + 1])
+def test_only_many_readers_wait_for_more_changes(readers: int) -> None:
+    """To wake a few costs less than what somebody loses who waits for an answer [C8]."""
+
+    async def story() -> None:
+        store = MemoryStore()
+        store._hub = WatchHub(store._hub._read_history, position=0, wake_every_s=3_600.0)
+        watches = [store.watch("", after=0) for _ in range(readers)]
+        for watch in watches:
+            await anext(watch)
+        for turn in range(3):
+            waiting = [asyncio.ensure_future(anext(watch)) for watch in watches]
+            await asyncio.sleep(0)
+            await put(store, "a")
+            done, pending = await asyncio.wait(waiting, timeout=0.05)
+            if turn == 0 or readers <= watching.FEW_READERS:
+                assert len(done) == readers
+                continue
+            assert len(pending) == readers
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            break
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_changes_meant_for_readers_that_left_reach_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A reader that joins later begins where it was told, not where others were [INV10]."""
+    monkeypatch.setattr(watching, "FEW_READERS", 0)
 
     async def story() -> None:
         store = MemoryStore()
