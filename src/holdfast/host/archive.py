@@ -106,7 +106,7 @@ class Archive:
 
     def _keep(self, rounds: Sequence[Round], now_ms: int) -> None:
         connection = self._opened()
-        with connection:
+        with _whole(connection):
             added = sum(self._put(connection, decided) for decided in rounds)
         self._bytes += added
         self._clean(now_ms)
@@ -160,7 +160,7 @@ class Archive:
             )
         )
         ids = [(row,) for row, _ in rows]
-        with connection:
+        with _whole(connection):
             connection.executemany("DELETE FROM cases WHERE round = ?", ids)
             connection.executemany("DELETE FROM rounds WHERE id = ?", ids)
         self._bytes -= sum(size for _, size in rows)
@@ -237,6 +237,19 @@ class Archive:
             with contextlib.suppress(OSError):
                 self._path.with_name(self._path.name + suffix).unlink()
         self._bytes = 0
+
+
+@contextlib.contextmanager
+def _whole(connection: apsw.Connection) -> Iterator[None]:
+    """All of it or nothing. A disk that is full has often undone everything by itself."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _cannot(path: Path, error: Exception) -> Unavailable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.model.ledger import NodeLedger
-from holdfast.model.quantity import demand, render
+from holdfast.model.quantity import Resource, demand, render
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.propose.report import Hope, Report, Verdict
 from holdfast.propose.view import Work
@@ -91,6 +91,8 @@ def _more_free(work: Work, node: str, ledger: NodeLedger) -> str:
         for resource, units in _sums(work)
         if units > ledger.free(resource)
     ]
+    if ledger.free(Resource.REPLICAS) < 1:
+        lacking.append("room for one replica")
     return f"{_and(lacking)} more free on node {node}" if lacking else ""
 
 
@@ -104,8 +106,8 @@ def a_node(work: Work) -> str:
 
 def _sums(work: Work) -> list[tuple[str, int]]:
     """What it takes, but for devices, which are given one by one."""
-    devices = {it.device_class for it in work.demand.devices}
-    return [it for it in sorted(work.demand.amounts.items()) if it[1] and it[0] not in devices]
+    left_out = [Resource.REPLICAS.value, *(it.device_class for it in work.demand.devices)]
+    return [it for it in sorted(work.demand.amounts.items()) if it[1] and it[0] not in left_out]
 
 
 def _devices(work: Work) -> str:

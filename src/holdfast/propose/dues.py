@@ -83,20 +83,19 @@ class Dues:
             return
         if isinstance(after, Reservation) or isinstance(before, Reservation):
             old, new = _of_reservation(before), _of_reservation(after)
-            for owner in old.keys() - new.keys():
-                self._put(owner, None)
+            for owner in old:
+                if owner not in new:
+                    self._put(owner, None)
             for owner, due in new.items():
                 self._put(owner, due)
             return
-        if isinstance(after, Replica):
-            found = _of_replica(after)
-            mine = self._dues.get(after.metadata.uid)
-            if found is None and mine is not None and mine.is_assumed:
-                # That it stands where it stood says nothing: the cache may be behind.
-                return
-            self._put(after.metadata.uid, found)
-        elif isinstance(before, Replica):
-            self._put(before.metadata.uid, None)
+        uid = (after if after is not None else before).metadata.uid
+        found = _of_replica(after) if isinstance(after, Replica) else None
+        mine = self._dues.get(uid)
+        if found is None and mine is not None and mine.is_assumed:
+            # The cache may be behind; whoever assumed it says when that is over.
+            return
+        self._put(uid, found)
 
     def assume(self, uid: str, tenant: str, of: CapacityClass, amounts: Amounts) -> None:
         """Count a bind of ours that is on its way."""

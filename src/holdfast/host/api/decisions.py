@@ -109,7 +109,7 @@ async def get(call: Call) -> web.StreamResponse:
         if decided is not None and 0 <= number < len(case.replicas):
             if case.namespace != call.namespace:
                 break
-            entry = _entry(Reader(), decided, case, number, first + number, 1)
+            entry = _entry(Reader(), decided, case, number, first + number)
             shape = call.shape
             data = entry.data
             return reply(200, presentation.one(call.route.facade, shape, _KIND, data))
@@ -117,11 +117,10 @@ async def get(call: Call) -> web.StreamResponse:
     raise Missing(f"decisions {call.name!r} not found")
 
 
-def _entry(
-    reader: Reader, decided: Round, case: Case, number: int, member: int, revision: int
-) -> Entry:
+def _entry(reader: Reader, decided: Round, case: Case, number: int, member: int) -> Entry:
     value = wire.encode(decision_of(decided, case, number, member))
-    return reader.read(_KIND, value, revision)
+    # What is never changed has one version for ever.
+    return reader.read(_KIND, value, max(1, decided.sequence))
 
 
 async def list_(call: Call) -> web.StreamResponse:
@@ -144,7 +143,7 @@ async def list_(call: Call) -> web.StreamResponse:
                 if len(entries) == limit:
                     at, more = (found.row, member), True
                     break
-                entry = _entry(reader, found.round, found.case, number, member, found.row)
+                entry = _entry(reader, found.round, found.case, number, member)
                 if chosen.matches(entry):
                     entries.append(entry)
             if more:

@@ -1,0 +1,142 @@
+"""What tenants use of their quotas, as a scheduler sees it: asked before anything is sent."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.model.kinds.quota import CapacityClass, Quota, QuotaSpec
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason
+from holdfast.propose.dues import Dues
+from tests.unit.propose.rig import Rig, Silence, refusal
+
+HARD = CapacityClass.HARD
+
+
+def quota(tenant: str = "acme", cohort: str = "", **hard: str) -> Quota:
+    meta = ObjectMeta(name="default", namespace=tenant)
+    return Quota(meta, spec=QuotaSpec(cohort=cohort, hard=dict(hard)))
+
+
+def started(cpu: str, **more: str) -> Rig:
+    rig = Rig()
+    rig.node("node-a", cpu="64")
+    rig.put(quota(cpu=cpu, **more))
+    rig.start()
+    return rig
+
+
+def test_a_plane_without_quotas_counts_nothing() -> None:
+    """[D2]"""
+    dues = Dues()
+    dues.assume("u", "acme", HARD, {"cpu": 1_000})
+    assert not dues.is_counting
+    assert dues.room("acme", HARD, {"cpu": 1_000}, 7) == (7, None)
+    assert dues.state("acme", HARD) == ""
+
+
+@pytest.mark.parametrize("most, allowed", [(1, 1), (3, 3), (4, 3), (1_000, 3)])
+def test_as_many_are_allowed_as_the_quota_has_room_for(most: int, allowed: int) -> None:
+    """[D2, F2]"""
+    dues = Dues()
+    dues.limit("acme", quota(cpu="4"))
+    dues.assume("u", "acme", HARD, {"cpu": 500})
+    assert dues.room("acme", HARD, {"cpu": 1_000}, most) == (allowed, None)
+    assert dues.state("acme", HARD) == "hard: cpu 500m of 4"
+
+
+def test_a_full_quota_says_what_is_used_of_what() -> None:
+    """[E3]"""
+    dues = Dues()
+    dues.limit("acme", quota(cpu="1"))
+    dues.assume("u", "acme", HARD, {"cpu": 1_000})
+    allowed, no = dues.room("acme", HARD, {"cpu": 1_000}, 5)
+    assert no is not None
+    assert (allowed, no.reason) == (0, Reason.QUOTA_EXCEEDED)
+    assert no.message == "tenant acme uses 1 of 1 cpu, 1 more is asked for"
+    assert dues.unassume("u") == "acme"
+    assert dues.room("acme", HARD, {"cpu": 1_000}, 5) == (1, None)
+
+
+def test_tenants_of_one_cohort_share_what_they_have() -> None:
+    """[D2]"""
+    dues = Dues()
+    lent = QuotaSpec(cohort="c", hard={"cpu": "2"}, borrowing={"cpu": "2"})
+    dues.limit("acme", msgspec.structs.replace(quota(), spec=lent))
+    dues.limit("other", msgspec.structs.replace(quota("other"), spec=lent))
+    assert dues.room("acme", HARD, {"cpu": 1_000}, 9) == (4, None)
+    dues.assume("u", "other", HARD, {"cpu": 3_000})
+    assert dues.room("acme", HARD, {"cpu": 1_000}, 9) == (1, None)
+
+
+def test_work_beyond_the_free_quota_is_not_even_sent() -> None:
+    """It waits with the reason, the change that would help, and who moves next.
+    [C7.1, D2, E3]"""
+    rig = started("2")
+    for number in range(5):
+        rig.replica(f"web-{number}-0")
+    assert len(rig.binds) == 2
+    pending = rig.get("web-4-0").status.pending
+    assert pending.reasons == {"QuotaExceeded": 1}
+    assert (pending.verdict, pending.owner) == ("BlockedBy", "operator")
+    assert pending.message == "tenant acme uses 2 of 2 cpu, 1 more is asked for"
+    assert pending.smallest_change == "1 more cpu in the quota of tenant acme"
+    writes = len(rig.reports)
+    rig.pass_time(600_000)
+    assert len(rig.binds) == 2
+    assert len(rig.reports) == writes, "an unchanged wait writes nothing"
+
+
+def test_quota_that_is_given_back_is_taken_by_whoever_waits() -> None:
+    """[C7.1, D2]"""
+    rig = started("2")
+    for number in range(4):
+        rig.replica(f"web-{number}-0")
+    rig.status(rig.get("web-0-0"), state=State.RELEASED)
+    assert len(rig.binds) == 3
+    rig.put(quota(cpu="10"))
+    assert len(rig.binds) == 4
+
+
+def test_a_bind_that_comes_to_nothing_gives_its_quota_back() -> None:
+    """[C7.1, C7.2]"""
+    rig = started("1")
+    rig.verdicts = [Silence()]
+    rig.replica("web-0-0")
+    rig.replica("web-1-0")
+    assert [bind.target.name for bind in rig.binds] == ["web-0-0"]
+    rig.remove(rig.get("web-0-0"))
+    assert [bind.target.name for bind in rig.binds] == ["web-0-0", "web-1-0"]
+
+
+def test_a_quota_that_the_commit_sees_otherwise_is_not_asked_again_and_again() -> None:
+    """Somebody else's charge is not seen yet: one refused bind, then news. [D2, E5]"""
+    rig = started("1")
+    rig.verdicts = [refusal(Reason.QUOTA_EXCEEDED, "no")] * 50
+    rig.replica()
+    rig.pass_time(30_000)
+    assert len(rig.binds) == 1
+
+
+def test_a_quota_that_comes_later_counts_what_is_there() -> None:
+    """[D2]"""
+    rig = Rig()
+    rig.node("node-a", cpu="64")
+    rig.start()
+    for number in range(3):
+        rig.replica(f"web-{number}-0")
+    rig.put(quota(cpu="4"))
+    for number in range(3, 6):
+        rig.replica(f"web-{number}-0")
+    assert len(rig.binds) == 4
+
+
+def test_more_than_the_whole_quota_is_never_had() -> None:
+    """[E3, F2]"""
+    rig = started("2")
+    rig.replica(cpu="3")
+    pending = rig.get("web-0-0").status.pending
+    assert (pending.verdict, pending.owner) == ("Never", "user")
+    assert pending.smallest_change == "1 more cpu in the quota of tenant acme"

@@ -1,0 +1,153 @@
+"""What is written down of each round, when it is handed over, and that it suffices."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.explain.again import decide_again
+from holdfast.model.errors import Invalid
+from holdfast.model.refusal import Reason
+from holdfast.propose.evidence import OPEN_MS
+from holdfast.propose.rounds import Left
+from tests.unit.propose.recorded import Recorded
+from tests.unit.propose.rig import Lost, Silence, refusal
+
+
+def started(nodes: int = 3) -> Recorded:
+    rig = Recorded()
+    for number in range(nodes):
+        rig.node(f"node-{number}", cpu="2")
+    rig.start()
+    return rig
+
+
+def many(rig: Recorded, count: int) -> None:
+    """So many replicas of one workload that are looked at in one round."""
+    rig.is_cut_off = True
+    for number in range(count):
+        rig.replica(f"web-{number}-0")
+    rig.is_cut_off = False
+    rig.pass_time(130_000)
+
+
+def test_a_placement_says_what_it_rested_on_and_what_came_of_it() -> None:
+    """[F8, M1, M4]"""
+    rig = started()
+    rig.replica()
+    (decided,) = rig.rounds.values()
+    (case,) = decided.cases
+    assert (decided.scheduler, decided.scope, decided.epoch) == (
+        "system:scheduler:one",
+        "scheduler:one",
+        1,
+    )
+    assert decided.seen["replicas"] >= decided.snapshot_revision > 0
+    assert (case.replicas, case.results, case.attempts) == (["web-0-0"], ["Accepted"], [1])
+    assert case.nodes == [rig.where("web-0-0")]
+    assert (case.candidates, case.looked_at, len(case.best)) == (3, 3, 3)
+    assert rig.handed_over == 1
+
+
+def test_many_that_are_alike_are_one_record() -> None:
+    """[M4]"""
+    rig = started()
+    many(rig, 5)
+    assert max(decided.size for decided in rig.rounds.values()) == 5
+    assert sum(decided.size for decided in rig.rounds.values()) == 5
+
+
+@pytest.mark.parametrize(
+    "verdicts, results",
+    [
+        ([refusal(Reason.NODE_FULL, "no room")], ["NodeFull", "Accepted"]),
+        ([refusal(Reason.STALE_REPLICA)], ["StaleReplica"]),
+        ([Lost(committed=True)], ["Accepted"]),
+        ([Lost(committed=False)], ["Accepted"]),
+    ],
+)
+def test_every_attempt_has_its_result(verdicts: list[object], results: list[str]) -> None:
+    """Refusals are kept like anything else. [F9, M1, M4]"""
+    rig = started()
+    rig.verdicts = verdicts
+    rig.replica()
+    rig.pass_time(5_000)
+    assert [it.cases[0].results[0] for it in rig.rounds.values()] == results
+    if results[0] == "NodeFull":
+        first, second = rig.rounds.values()
+        assert first.cases[0].messages == {0: "no room"}
+        assert second.shunned == {first.cases[0].nodes[0]: ("NodeFull", "no room")}
+
+
+def test_one_that_waits_is_kept_with_all_that_people_read() -> None:
+    """[E3, M4]"""
+    rig = started(1)
+    rig.replica(cpu="64")
+    (decided,) = rig.rounds.values()
+    (case,) = decided.cases
+    assert (case.results, case.filtered, case.looked_at) == (["Pending"], {"NodeFull": 1}, 1)
+    assert case.waits is not None
+    assert (case.waits.verdict, case.waits.owner) == ("NotWithThisFleet", "operator")
+    assert case.waits.smallest_change == "a node with 64 cpu and 1Gi memory free"
+
+
+def test_a_round_whose_answers_stay_away_is_handed_over_and_later_again() -> None:
+    """[M4, C7.6]"""
+    rig = started()
+    rig.verdicts = [Silence()]
+    rig.replica()
+    assert rig.handed_over == 0
+    rig.pass_time(OPEN_MS)
+    assert rig.rounds[1].cases[0].results == [""]
+    rig.answer(rig.commit(rig.binds[0]))
+    assert rig.handed_over == 2
+    assert rig.rounds[1].cases[0].results == ["Accepted"]
+
+
+def test_what_was_assumed_is_named_by_the_round_that_placed_it() -> None:
+    """[F4, M4]"""
+    rig = started()
+    rig.verdicts = [Silence(), Silence()]
+    rig.replica("web-0-0")
+    rig.replica("web-1-0")
+    rig.replica("web-2-0")
+    rig.pass_time(OPEN_MS)
+    assert rig.rounds[3].assumed == (Left(1, "1"), Left(2, "1"))
+    assert rig.again(rig.rounds[3]) == []
+
+
+def test_a_round_that_was_decided_otherwise_is_found_out() -> None:
+    """Or deciding again would prove nothing. [M4]"""
+    rig = started()
+    rig.verdicts = [Silence()]
+    rig.replica("web-0-0")
+    rig.replica("web-1-0", cpu="2")
+    rig.pass_time(OPEN_MS)
+    decided = rig.rounds[2]
+    forgot = msgspec.structs.replace(decided, assumed=())
+    other = msgspec.structs.replace(decided, cases=[moved(decided.cases[0])])
+    assert rig.again(decided) == []
+    assert [it.now for it in rig.again(other)] == [f"to {decided.cases[0].nodes[0]}"]
+    salts = [msgspec.structs.replace(forgot, salt=salt) for salt in range(40)]
+    assert any(rig.again(it) for it in salts), "what was assumed ruled a node out"
+
+
+def moved(case: object) -> object:
+    return msgspec.structs.replace(case, nodes=["node-9"])
+
+
+def test_a_record_that_does_not_suffice_is_not_guessed_at() -> None:
+    """[M4]"""
+    rig = started()
+    rig.verdicts = [Silence()]
+    rig.replica("web-0-0")
+    rig.replica("web-1-0")
+    rig.pass_time(OPEN_MS)
+    decided = rig.rounds[2]
+    objects = rig.objects_at(decided.seen)
+    with pytest.raises(Invalid, match="round 1, of which it assumed placements"):
+        decide_again(decided, objects, {})
+    with pytest.raises(Invalid, match="3 placements that it assumed"):
+        decide_again(msgspec.structs.replace(decided, left_out=3), objects, rig.rounds)
+    with pytest.raises(Invalid, match="was not there at that revision"):
+        decide_again(decided, {**objects, "replicas": []}, rig.rounds)
