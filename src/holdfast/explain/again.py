@@ -108,6 +108,7 @@ class _Again:
         for plural in _PLACES:
             for obj in objects.all(plural):
                 self._fleet.notice(Change(plural, None, obj))
+        self._fleet.pools.tell(decided.mixes)
         self._dues.recount(objects.all("replicas"), objects.all("reservations"))
         for node, (reason, message) in decided.shunned.items():
             self._fleet.shun(node, Refusal(Reason(reason), message), 0)

@@ -86,6 +86,7 @@ class Evidence:
             assumed=left[:LEFT_MAX],
             left_out=self._fleet.assumptions - named,
             shunned=self._fleet.left_alone(),
+            mixes=self._fleet.pools.begin_round(),
         )
         self._now = _Open(decided, now.monotonic_ms + OPEN_MS)
 

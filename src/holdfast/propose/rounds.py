@@ -16,6 +16,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.model.kinds.replica import DeviceShare
+from holdfast.propose.gpu import Mix
 from holdfast.propose.report import Ranked
 
 ACCEPTED = "Accepted"
@@ -86,7 +87,8 @@ class Round(msgspec.Struct, omit_defaults=True):
     `scope`, `epoch` and `sequence` name it: an epoch is held by one life of one scheduler only.
     `seen` is the revision that each kind was shown of. `assumed` are placements of earlier rounds
     of the same epoch; `left_out` says how many more there were than are written down. `shunned` are
-    the nodes that were left alone, with the reason and the words of their last refusal.
+    the nodes that were left alone, with the reason and the words of their last refusal. `mixes` is
+    what was learnt of each class of devices: which work asks for them typically.
     """
 
     scheduler: str
@@ -102,6 +104,7 @@ class Round(msgspec.Struct, omit_defaults=True):
     assumed: tuple[Left, ...] = ()
     left_out: int = 0
     shunned: dict[str, tuple[str, str]] = {}
+    mixes: dict[str, Mix] = {}
     cases: list[Case] = []
 
     @property

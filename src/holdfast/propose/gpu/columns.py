@@ -30,7 +30,7 @@ DEVICES_MAX = 64
 SUITING_MAX = 1024
 
 
-class Demand(msgspec.Struct, frozen=True, order=True):
+class Demand(msgspec.Struct, frozen=True, order=True, array_like=True):
     """What one replica asks of such a node; `models` empty means any model."""
 
     cpu_milli: int

@@ -27,7 +27,7 @@ DRIFT = 0.05
 LOOK_EVERY = 16
 
 
-class Typical(msgspec.Struct, frozen=True):
+class Typical(msgspec.Struct, frozen=True, array_like=True):
     """A kind of demand and its share of all that are counted."""
 
     demand: Demand

@@ -53,6 +53,10 @@ class Policy(Protocol):
 
     def rank(self, demand: Demand) -> Ranking: ...
 
+    def weigh_anew(self) -> None:
+        """Forget whatever depends on more than what is free now."""
+        ...
+
 
 # From what a demand would cost, by choice, to how good each choice is.
 _Judge = Callable[[Demand, Floats], Floats]
@@ -73,10 +77,13 @@ class _Costs:
 class _CostBook:
     """The costs of the demands asked about lately. Only rows that changed are computed again."""
 
-    def __init__(self, columns: Columns, usable: Usable, judge: _Judge) -> None:
+    def __init__(self, columns: Columns, usable: Usable, judge: _Judge, claims: Floats) -> None:
         self._columns = columns
         self._usable = usable
         self._judge = judge
+        # By these the device of a row is chosen. They do not change with what is taken elsewhere,
+        # so that the choice is the same however long ago it was made.
+        self._claims = claims
         self._of: OrderedDict[Demand, _Costs] = OrderedDict()
         size = max(1, columns.rows * max(1, usable.kinds) * 8)
         self._most = max(1, CACHE_BYTES_MAX // size)
@@ -105,18 +112,18 @@ class _CostBook:
     def _compute(self, costs: _Costs, demand: Demand, rows: Ints, weights: Floats) -> None:
         after, chosen, device = self._usable.after(demand, rows)
         lost = self._usable.now[chosen] - after
-        good = self._judge(demand, lost @ weights)
         if demand.is_fraction:
             # The best device of each row, the first of equals: sort by row, goodness, device.
+            good = self._judge(demand, lost @ self._claims)
             order = np.lexsort((device, -good, chosen))
             ordered = chosen[order]
             is_best = np.ones(len(order), np.bool_)
             is_best[1:] = ordered[1:] != ordered[:-1]
             best = order[is_best]
-            chosen, device, lost, good = chosen[best], device[best], lost[best], good[best]
+            chosen, device, lost = chosen[best], device[best], lost[best]
         costs.lost[chosen] = lost
         costs.devices[chosen] = device
-        costs.good[chosen] = good
+        costs.good[chosen] = self._judge(demand, lost @ weights)
 
 
 class Sparing:
@@ -124,11 +131,11 @@ class Sparing:
 
     def __init__(self, columns: Columns, mix: Mix) -> None:
         self._usable = Usable(columns, mix, WORTH)
-        self._book = _CostBook(columns, self._usable, self._good)
         size = self._usable.gpu_milli / 1000.0
         # How often a kind comes, but the larger ones less: with few places that do for them they
         # have the smaller stock, and so the stronger claim on it already.
         self._claims = self._usable.shares / np.sqrt(size)
+        self._book = _CostBook(columns, self._usable, self._good, self._claims)
         # Keeps a stock that has run out from outweighing everything: one demand's worth.
         self._last = self._usable.gpu_milli * WORTH.unit
         self._weights: Floats = np.zeros(self._usable.kinds, np.float64)
@@ -148,6 +155,9 @@ class Sparing:
         scores = SCORE_MAX / (1.0 + more / HALF_MILLI)
         return Ranking(np.where(costs.fits, scores, UNFIT), costs.devices)
 
+    def weigh_anew(self) -> None:
+        self._weights = np.zeros(self._usable.kinds, np.float64)
+
     def _weigh(self) -> None:
         """By how much each kind's loss counts; adds up to one thousandth of a device."""
         if not self._usable.kinds:
@@ -166,7 +176,7 @@ class Fgd:
 
     def __init__(self, columns: Columns, mix: Mix) -> None:
         self._usable = Usable(columns, mix, Worth(), counts_memory=False)
-        self._book = _CostBook(columns, self._usable, self._good)
+        self._book = _CostBook(columns, self._usable, self._good, self._usable.shares)
 
     def rank(self, demand: Demand) -> Ranking:
         self._usable.refresh()
@@ -177,6 +187,9 @@ class Fgd:
         # What is idle becomes less by the demand, and of that what was usable is no fragment.
         less: Floats = (demand.gpu_milli - _grained(cost)) / 1000.0
         return np.floor(SCORE_MAX / (1.0 + np.exp(-less)))
+
+    def weigh_anew(self) -> None:
+        """Its weights never change."""
 
 
 class BestFit:
@@ -200,6 +213,9 @@ class BestFit:
             room = columns.room(demand, self._rows)
             devices = np.where(room, columns.devices, 2 * 1000).argmin(axis=1)
         return Ranking(np.where(fits, scores, UNFIT), devices)
+
+    def weigh_anew(self) -> None:
+        """It remembers nothing."""
 
 
 def _grained(cost: Floats) -> Floats:

@@ -9,7 +9,7 @@ A picture that is old, or contradicts itself for a moment, only ranks wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -71,8 +71,9 @@ class Pool:
         self._spare: list[int] = []
         self._policies: dict[Make, tuple[Columns, Mix, Policy]] = {}
         self._ranked: tuple[Policy, Demand, int, Ranking] | None = None
-        # Grows whenever the columns are made anew, and their ticks begin again.
+        # Grow whenever the columns are made anew, and their ticks begin again; and by each round.
         self.version = 0
+        self.weighed = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -183,6 +184,13 @@ class Pool:
             ranked = self._ranked = policy, demand, tick, policy.rank(demand)
         return ranked[3]
 
+    def weigh_anew(self) -> None:
+        """Let nothing that is decided from here on rest on when something was asked before."""
+        for _, _, policy in self._policies.values():
+            policy.weigh_anew()
+        self._ranked = None
+        self.weighed += 1
+
     def has(self, row: int) -> bool:
         """Whether this row of the fleet is one of these nodes."""
         return row in self._own
@@ -206,6 +214,7 @@ class Pools:
         self._types = 0
         self._learned: dict[str, LearnedMix] = {}
         self._given: tuple[SchedulerPolicy | None, dict[str, Mix]] = (None, {})
+        self._told: Mapping[str, Mix] = {}
 
     def see(self, template: Template) -> None:
         """A replica arrived. What it asks for is part of what is asked for typically."""
@@ -240,6 +249,16 @@ class Pools:
     def get(self, device_class: str) -> Pool | None:
         return self._pools.get(device_class)
 
+    def begin_round(self) -> dict[str, Mix]:
+        """Weigh all stocks anew, and say what was learnt: by this a round can be decided again."""
+        for pool in self._pools.values():
+            pool.weigh_anew()
+        return {of: self._learned[of].mix for of in self._pools if of in self._learned}
+
+    def tell(self, mixes: Mapping[str, Mix]) -> None:
+        """What another had learnt, instead of what was seen here."""
+        self._told = mixes
+
     def mix(self, device_class: str, policy: SchedulerPolicy | None) -> Mix:
         """What is asked for typically: as the policy says, or else as was seen."""
         if self._given[0] is not policy:
@@ -247,6 +266,8 @@ class Pools:
         given = self._given[1].get(device_class)
         if given is not None:
             return given
+        if device_class in self._told:
+            return self._told[device_class]
         learned = self._learned.get(device_class)
         return learned.mix if learned is not None else ()
 

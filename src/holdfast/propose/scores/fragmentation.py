@@ -40,7 +40,7 @@ class Packing:
 
     def stamp(self, work: Work, view: View) -> Hashable:
         return tuple(
-            (pool.version, pool.columns.tick, self._mix_of(pool, view))
+            (pool.version, pool.weighed, pool.columns.tick, self._mix_of(pool, view))
             for pool in view.fleet.pools.refreshed()
         )
 
