@@ -24,7 +24,7 @@ from tests.live.witness import beats, overlaps, template
 
 SERVICES, REPLICAS = 6, 5
 KILLS = 40
-PAUSE_S = 0.7
+PAUSE_S = 1.5
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
