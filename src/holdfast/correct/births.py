@@ -64,17 +64,34 @@ class Births:
     def __init__(self) -> None:
         # The last incarnation that was seen at each place, by the workload's uid.
         self._reached: dict[str, dict[int, int]] = {}
+        # How often each name was made that was not seen yet, by the workload's uid. If all news of
+        # one are lost, only this says that it was there; it may be gone, and is made once more.
+        self._made: dict[str, dict[str, int]] = {}
+
+    def made(self, replica: Replica) -> None:
+        """A birth was accepted."""
+        names = self._made.setdefault(replica.spec.workload_uid, {})
+        names[replica.name] = names.get(replica.name, 0) + 1
 
     def see(self, replica: Replica) -> None:
         """Remember that it was there."""
         places = self._reached.setdefault(replica.spec.workload_uid, {})
         before = places.get(replica.spec.ordinal, -1)
         places[replica.spec.ordinal] = max(before, replica.spec.incarnation)
+        if self._made:
+            self._unmake(replica)
+
+    def _unmake(self, replica: Replica) -> None:
+        """It is seen; nobody asks for it once more."""
+        names = self._made.get(replica.spec.workload_uid)
+        if names is not None and names.pop(replica.name, 0) and not names:
+            del self._made[replica.spec.workload_uid]
 
     def forget_all_but(self, uids: Iterable[str]) -> None:
         """Forget workloads that are gone: the last news of a replica may come after that."""
         there = set(uids)
         self._reached = {uid: seen for uid, seen in self._reached.items() if uid in there}
+        self._made = {uid: names for uid, names in self._made.items() if uid in there}
 
     def birth(
         self,
@@ -96,13 +113,16 @@ class Births:
             gang=workload.name if workload.spec.gang is not None else "",
             template=template if template is not None else stated,
         )
+        uid, generation = workload.metadata.uid, workload.metadata.generation
+        name = replica_name(workload.name, ordinal, incarnation)
         metadata = ObjectMeta(
-            name=replica_name(workload.name, ordinal, incarnation),
+            name=name,
             namespace=workload.namespace,
             annotations={**stated.metadata.annotations, **notes},
         )
+        again = self._made.get(uid, {}).get(name, 0)
         intent = f"create-{ordinal}-{incarnation}-in-{term.epoch}"
-        uid, generation = workload.metadata.uid, workload.metadata.generation
+        intent = f"{intent}-again-{again}" if again else intent
         return Create(
             Replica(metadata, spec=spec), operation=operation(IDENTITY, uid, generation, intent)
         )

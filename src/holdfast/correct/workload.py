@@ -40,7 +40,7 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Create, Term, Update
+from holdfast.model.requests import Accepted, Create, Term, Update
 from holdfast.model.runs import cron_of
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Change, Key
@@ -132,12 +132,14 @@ class WorkloadController(Controller):
     def answered(
         self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
     ) -> Iterable[Key]:
-        """Take note of what was refused, where that changes what is asked for next."""
+        """Take note of what was made or refused, where that changes what is asked for next."""
         if not isinstance(request, Create):
             return ()
         obj = request.object
         if not isinstance(obj, Replica):
             return self._crons.answered(request, answer)
+        if isinstance(answer, Accepted) and not answer.replayed:
+            self._births.made(obj)
         if isinstance(answer, Refusal) and answer.reason is Reason.OBJECT_CAP:
             self._jobs.has_no_room(obj.spec.workload_uid)
         return ()

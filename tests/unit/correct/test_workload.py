@@ -16,7 +16,7 @@ from holdfast.model.kinds.template import EnvVar
 from holdfast.model.kinds.workload import Cron, Gang, Job, Workload, WorkloadType
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
-from holdfast.model.requests import Create, Evict, Move, Remove, Update
+from holdfast.model.requests import Accepted, Create, Evict, Move, Remove, Update
 from holdfast.observe.cache import Change
 from tests.plane import template
 from tests.unit.correct.pictures import (
@@ -288,6 +288,18 @@ def test_no_two_births_have_the_same_operation_id() -> None:
     births = [ask.body.operation for ask in rig.sent if isinstance(ask.body, Create)]
     assert len(births) == 3
     assert len(set(births)) == 3
+
+
+def test_a_birth_whose_news_were_all_lost_is_another_one_the_next_time() -> None:
+    """It was made, and is gone by now for all that is known: its id has done its work. [INV3]"""
+    controller, service = WorkloadController(), workload(1)
+    (first,) = looked(controller, view(service)).requests
+    assert looked(controller, view(service)).requests == (first,)
+    controller.answered(first, "servers", Accepted(7, ()), 0, NOW)
+    list(controller.all_keys(view(service)))
+    (second,) = looked(controller, view(service)).requests
+    assert second.object == first.object
+    assert second.operation != first.operation
 
 
 def test_a_job_is_deleted_while_it_waits() -> None:
