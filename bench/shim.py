@@ -115,7 +115,7 @@ async def _one_agent(folder: str) -> None:
     await agent.end()
 
 
-def _together(command: list[str]) -> float:
+def together(command: list[str]) -> float:
     """Starts a second of several processes that start work at the same time."""
     running = [
         subprocess.Popen(
@@ -142,8 +142,8 @@ def _starts(folder: Path) -> None:
     script = (
         f"import bench.shim as b, asyncio, sys; asyncio.run(b._one_agent('{folder}/'+sys.argv[1]))"
     )
-    ours = _together([sys.executable, "-c", script])
-    bare = _together([sys.executable, "-c", _BARE])
+    ours = together([sys.executable, "-c", script])
+    bare = together([sys.executable, "-c", BARE])
     figure(
         "shim.starts_per_s",
         ours,
@@ -155,7 +155,7 @@ def _starts(folder: Path) -> None:
     )
 
 
-_BARE = f"""
+BARE = f"""
 import subprocess, sys, time
 print("ready", flush=True)
 sys.stdin.readline()
