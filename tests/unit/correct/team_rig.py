@@ -249,7 +249,11 @@ class Rig:
         if self._bind_term is None:
             self._bind_term = self.plane.term(SCHEDULER)
         nodes = [it for it in self.all("nodes") if it.status.phase.value == "Ready"]
-        waiting = [it for it in self.all("replicas") if it.status.state is State.PENDING]
+        waiting = [
+            it
+            for it in self.all("replicas")
+            if it.status.state is State.PENDING and it.metadata.deletion_timestamp is None
+        ]
         for at, replica in enumerate(waiting):
             node = nodes[at % len(nodes)]
             accepted(self.plane.ask(SCHEDULER, bind(replica, node, self._bind_term)))
