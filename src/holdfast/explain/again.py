@@ -26,6 +26,7 @@ from holdfast.propose.decide import propose_run
 from holdfast.propose.dues import Dues
 from holdfast.propose.filters import Filter
 from holdfast.propose.fleet import Fleet
+from holdfast.propose.gpu import Mix
 from holdfast.propose.report import Proposal, Report
 from holdfast.propose.rounds import Case, Round
 from holdfast.propose.scores import Scorer
@@ -108,7 +109,7 @@ class _Again:
         for plural in _PLACES:
             for obj in objects.all(plural):
                 self._fleet.notice(Change(plural, None, obj))
-        self._fleet.pools.tell(decided.mixes)
+        self._fleet.pools.tell(msgspec.convert(decided.mixes, dict[str, Mix]))
         self._dues.recount(objects.all("replicas"), objects.all("reservations"))
         for node, (reason, message) in decided.shunned.items():
             self._fleet.shun(node, Refusal(Reason(reason), message), 0)

@@ -12,11 +12,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from holdfast.model.kinds.replica import DeviceShare
-from holdfast.propose.gpu import Mix
 from holdfast.propose.report import Ranked
 
 ACCEPTED = "Accepted"
@@ -104,7 +104,8 @@ class Round(msgspec.Struct, omit_defaults=True):
     assumed: tuple[Left, ...] = ()
     left_out: int = 0
     shunned: dict[str, tuple[str, str]] = {}
-    mixes: dict[str, Mix] = {}
+    # Each a `propose.gpu.Mix`, not named here: servers keep rounds and load no numbers.
+    mixes: dict[str, Any] = {}
     cases: list[Case] = []
 
     @property

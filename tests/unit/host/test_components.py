@@ -192,3 +192,11 @@ def test_an_agent_loads_neither_a_server_nor_a_scheduler() -> None:
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_server_loads_no_scheduler() -> None:
+    """It keeps what schedulers decided, and needs no numbers for that. [H1]"""
+    script = "import sys, holdfast.host.plane; print('numpy' in sys.modules)"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
