@@ -302,6 +302,7 @@ class Rig:
             node=request.node,
             node_uid=request.node_uid,
             charge=demand_of(found.spec.template).amounts,
+            devices=request.devices or (),
             ports=demand_of(found.spec.template).ports,
         )
         status = ReplicaStatus(

@@ -1,0 +1,99 @@
+"""Scores for many nodes at once against a plain reading of one node, on random fleets and work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.placement import TaintEffect
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.tenant import TenantSpec
+from holdfast.model.placing import tolerates
+from holdfast.model.selectors import holds
+from holdfast.propose.filters import first_refusal
+from holdfast.propose.nowhere import candidate_at
+from holdfast.propose.scores import SCORERS
+from holdfast.propose.site import Site
+from holdfast.propose.view import Work
+from tests.property.test_placing import MOVES, NODES, WORK, World, replica, viewed
+
+
+def _headroom(work: Work, site: Site, node: Node) -> float:
+    amounts = dict(work.demand.amounts)
+    for request in work.demand.devices:
+        amounts.pop(request.device_class, None)
+    shares = [
+        (site.ledger.free(resource) - units) / max(1, site.ledger.allocatable.get(resource, 0))
+        for resource, units in amounts.items()
+    ]
+    return 100 * sum(shares) / len(shares)
+
+
+def _preference(work: Work, site: Site, node: Node) -> float:
+    wishes = work.placement.prefer
+    met = 0
+    for wish in wishes:
+        fits = all(holds(each, node.metadata.labels) for each in wish.expressions)
+        met += wish.weight if fits != wish.avoid else 0
+    return 100 * met / sum(wish.weight for wish in wishes)
+
+
+def _welcome(work: Work, site: Site, node: Node) -> float:
+    mild = [it for it in node.spec.taints if it.effect is TaintEffect.PREFER_NO_SCHEDULE]
+    borne = [any(tolerates(one, it) for one in work.placement.tolerations) for it in mild]
+    return 100 if all(borne) else 0
+
+
+def _cost(work: Work, site: Site, node: Node) -> float:
+    return 100 / (1 + {0: 0, "1": 1, "2500m": 2.5}[node.spec.cost_per_hour])
+
+
+PLAIN: dict[str, Callable[[Work, Site, Node], float]] = {
+    "headroom": _headroom,
+    "packing": lambda *one: 100 - _headroom(*one),
+    "preference": _preference,
+    "taints": _welcome,
+    "scarce": lambda work, site, node: 0 if node.spec.devices else 100,
+    "locality": lambda work, site, node: 100 * (node.spec.region == work.replica.spec.region),
+    "image": lambda work, site, node: (
+        100 * (work.replica.spec.template.image in node.status.images)
+    ),
+    "cost": _cost,
+}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(NODES, min_size=1, max_size=4), MOVES, WORK)
+def test_a_score_for_many_nodes_is_what_a_plain_reading_of_each_gives(
+    nodes: list[Any], moves: list[Any], wanted: Template
+) -> None:
+    """From 0 to 100, wherever the work fits. [F3]"""
+    world = World(nodes)
+    for move in moves:
+        world.happen(*move)
+    view = viewed(world.fleet, TenantSpec())
+    one = replica("new", wanted)
+    work = view.work(
+        msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, region="eu"))
+    )
+    for scorer in SCORERS:
+        if scorer.name == "fragmentation" or not scorer.applies(work, view):
+            continue
+        found = scorer.score(work, view, view.columns.all, 0)
+        for site in world.fleet:
+            if site.node is None or first_refusal(work, candidate_at(view, site)) is not None:
+                continue
+            expected = PLAIN[scorer.name](work, site, site.node)
+            assert found[site.row] == pytest.approx(expected), scorer.name
+            assert 0 <= found[site.row] <= 100
+
+
+def test_every_scorer_has_a_plain_reading() -> None:
+    """What packs devices has its own, beside its policies. [F3]"""
+    assert {scorer.name for scorer in SCORERS} == {*PLAIN, "fragmentation"}
