@@ -39,6 +39,8 @@ NOISE_MAX = 3_000
 IDLE_PAUSE_S = 0.05
 CREATES = f"{GROUP}/requests?results=terse"
 WAYS = ("workloads", "births")
+# People who submit workloads at the same time, where there are many of them.
+USERS = 8
 _BOUND = re.compile(rb'"type":"ADDED","object":\{[^{]{0,120}"metadata":\{"name":"([^"]+)"')
 _TAIL_BYTES = 400
 
@@ -125,17 +127,22 @@ async def measure(rig: Rig, shape: Shape, way: str) -> Run:
 class _Submission:
     """Requests that were made before the clock starts, and the replicas that each brings about."""
 
-    def __init__(self, line: Connection, requests: list[tuple[list[str], bytes]]) -> None:
-        self._line, self._requests = line, requests
+    def __init__(self, lines: list[Connection], requests: list[tuple[list[str], bytes]]) -> None:
+        self._lines, self._requests = lines, requests
 
     async def send(self) -> dict[str, float]:
         """When each replica was asked for."""
         sent: dict[str, float] = {}
-        for names, body in self._requests:
-            sent |= dict.fromkeys(names, time.perf_counter())
-            code, answer = await self._line.ask(body)
-            invariant(code in (200, 201), f"{code}: {answer[:300]!r}")
-            invariant(b'"code":4' not in answer, f"a replica was refused: {answer[:600]!r}")
+        left = iter(self._requests)
+
+        async def work(line: Connection) -> None:
+            for names, body in left:
+                sent.update(dict.fromkeys(names, time.perf_counter()))
+                code, answer = await line.ask(body)
+                invariant(code in (200, 201), f"{code}: {answer[:300]!r}")
+                invariant(b'"code":4' not in answer, f"a replica was refused: {answer[:600]!r}")
+
+        await asyncio.gather(*(work(line) for line in self._lines))
         return sent
 
 
@@ -150,7 +157,7 @@ async def _prepared(rig: Rig, shape: Shape, way: str) -> _Submission:
             body = msgspec.json.encode(document("Workload", name, spec=spec))
             names = [f"{name}-{n}-0" for n in range(share)]
             requests.append((names, request("POST", f"{SPACE}/workloads", body)))
-        return _Submission(await rig.line(), requests)
+        return _Submission([await rig.line() for _ in range(USERS)], requests)
     births: list[Replica] = []
     for name, (template, share) in wanted.items():
         births += await rig.births(name, template, share)
@@ -158,7 +165,7 @@ async def _prepared(rig: Rig, shape: Shape, way: str) -> _Submission:
         some = births[at : at + BATCH]
         (body,) = chunks(_forms(some), CREATES)
         requests.append(([it.name for it in some], body))
-    return _Submission(await rig.line(WORKLOAD_CONTROLLER), requests)
+    return _Submission([await rig.line(WORKLOAD_CONTROLLER)], requests)
 
 
 def _forms(births: list[Replica]) -> list[CreateForm]:

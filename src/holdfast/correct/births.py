@@ -67,6 +67,13 @@ class Births:
         # How often each name was made that was not seen yet, by the workload's uid. If all news of
         # one are lost, only this says that it was there; it may be gone, and is made once more.
         self._made: dict[str, dict[str, int]] = {}
+        # The last template and its revision: thousands are born of one, one after the other.
+        self._revision: tuple[Template, str] | None = None
+
+    def _revision_of(self, template: Template) -> str:
+        if self._revision is None or self._revision[0] is not template:
+            self._revision = template, revision_of(template)
+        return self._revision[1]
 
     def made(self, replica: Replica) -> None:
         """A birth was accepted."""
@@ -109,7 +116,7 @@ class Births:
             workload_uid=workload.metadata.uid,
             ordinal=ordinal,
             incarnation=incarnation,
-            revision=revision_of(stated),
+            revision=self._revision_of(stated),
             gang=workload.name if workload.spec.gang is not None else "",
             template=template if template is not None else stated,
         )

@@ -29,6 +29,8 @@ from holdfast.model.requests import Create, Term
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
 
+_WELL = (State.PENDING, State.RESERVED, State.BOUND, State.RUNNING)
+
 
 class Services:
     """See the module's docstring."""
@@ -47,6 +49,9 @@ class Services:
             if len(requests) > REQUESTS_PER_PLAN_MAX:
                 break
             lives = self._lives(view, workload, ordinal)
+            if len(lives) == 1 and ordinal < wanted and _is_at_home(lives[0]):
+                del opened[ordinal]
+                continue
             asked = list(_stops(lives, ordinal < wanted, term)) if lives else []
             wait_ms = 0
             if ordinal < wanted and all(vacates(it) for it in lives):
@@ -80,12 +85,19 @@ class Services:
         lives = [it for it in named if is_of(it, workload)]
         for replica in lives:
             self._births.see(replica)
-        return sorted(lives, key=lambda it: it.spec.incarnation)
+        if len(lives) > 1:
+            lives.sort(key=lambda it: it.spec.incarnation)
+        return lives
 
     def _birth(self, workload: Workload, ordinal: int, lives: list[Replica], term: Term) -> Create:
         count = endings(lives[-1]) if lives else 0
         notes = {ENDINGS_ANNOTATION: str(count)} if count else {}
         return self._births.birth(workload, ordinal, term, notes)
+
+
+def _is_at_home(replica: Replica) -> bool:
+    """Whether nothing is to be done where it is the only one. So it is at most places."""
+    return replica.status.state in _WELL and replica.metadata.deletion_timestamp is None
 
 
 def _stops(lives: list[Replica], is_wanted: bool, term: Term) -> Iterator[Any]:

@@ -132,7 +132,7 @@ class Cache:
 
     def found(self, plural: str, index: str, value: str) -> list[Any]:
         """The objects that an index has under a value, by namespace and name."""
-        return list(self._followed[plural].story.shelf.found(index, value))
+        return self._followed[plural].story.shelf.found(index, value)
 
     def has(self, plural: str, index: str, value: str, is_meant: Callable[[Any], bool]) -> bool:
         """Whether an index has an object under a value that is meant."""

@@ -35,7 +35,11 @@ class Shelf:
 
     def found(self, index: str, value: str) -> list[Object]:
         """The objects that an index has under a value, by namespace and name."""
-        return [self.objects[key] for key in sorted(self._indexes[index].keys.get(value, ()))]
+        keys = self._indexes[index].keys.get(value)
+        if keys is None:
+            return []
+        # Mostly there is one, as at a place, and nothing to be put in order.
+        return [self.objects[key] for key in (keys if len(keys) == 1 else sorted(keys))]
 
     def has(self, index: str, value: str, is_meant: Callable[[Any], bool]) -> bool:
         """Whether an index has an object under a value that is meant; the order means nothing."""
