@@ -190,6 +190,40 @@ def test_a_full_disk_is_told_and_work_starts_when_there_is_room(
     play(story())
 
 
+@only_long
+@pytest.mark.root
+def test_work_that_ends_on_a_full_disk_is_started_again_when_there_is_room(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    """Its end cannot be written down, and is known all the same; meanwhile its replica says why it
+    does not run. [A7, E3, H2, INV2]"""
+
+    async def story() -> None:
+        async with SlicePlane(tmp_path, ("n1",)) as plane:
+            await plane.apply(1)
+            (old,) = await plane.ready(1)
+            fill(small_disk / "ballast")
+            plane.kill(old, "work")
+
+            async def says_why() -> bool:
+                (seen,) = await plane.replicas()
+                return "no space left on device" in seen.status.process.reason
+
+            await plane.until(says_why)
+            # Neither is it given up, nor does an agent that finds it so lose it.
+            plane.kill(old, "agent")
+            await asyncio.sleep(SILENCE_S)
+            (seen,) = await plane.replicas()
+            assert seen.name == old.name
+            (small_disk / "ballast").unlink()
+            (new,) = await plane.ready(1)
+            assert (new.name, new.status.process.id == old.status.process.id) == (old.name, False)
+            assert new.status.process.restarts > 0
+            plane.check_witness()
+
+    play(story())
+
+
 def second(plane: SlicePlane) -> Workload:
     """Another service."""
     spec = template(plane.witness) | {"resources": {"cpu": "100m", "memory": "16Mi"}}
