@@ -84,8 +84,10 @@ STEPS: tuple[Step, ...] = (
         "user, controller:workload",
         Guard.SERIALISED,
         "what the caller believes to be missing",
-        "somebody else creates it, or its owner goes",
-        "the first commit; the other gets AlreadyExists",
+        "somebody else creates it, its owner goes, or what it is for was done: a job's index, "
+        "a moment of a cron job",
+        "the first commit; the other gets AlreadyExists. The owner says what was done, and is "
+        "compared",
         request=ask.Create,
         compares=(Compared.OBJECT, Compared.TENANT, Compared.OBJECTS_LEDGER),
     ),

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.jobs import completions, finished
 from holdfast.model.kinds.commitment import Commitment
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.endpoints import Endpoints
@@ -26,7 +27,7 @@ from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.token import Token
-from holdfast.model.kinds.workload import Workload
+from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.kinds.workloadrevision import WorkloadRevision
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
@@ -92,14 +93,34 @@ def _waits_for(replica: Replica) -> str:
     return replica.status.process.reason.partition(":")[0] if is_on else ""
 
 
+def _ready(workload: Workload) -> str:
+    """How much there is of what is wanted, in the terms of its type."""
+    spec, progress = workload.spec, workload.status.progress
+    match spec.type:
+        case WorkloadType.SERVICE:
+            return f"{progress.ready}/{spec.replicas}"
+        case WorkloadType.JOB:
+            return f"{progress.succeeded}/{completions(spec)}"
+        case WorkloadType.PER_NODE:
+            return f"{progress.ready}/{progress.desired}"
+        case WorkloadType.CRON:
+            return f"{len(workload.status.cron.active)} active"
+
+
+def _outcome(workload: Workload) -> str:
+    over, cron = finished(workload), workload.status.cron
+    if over is not None:
+        return f"{over.type}: {over.reason}"
+    if cron.trouble:
+        return cron.trouble
+    coming = cron.next_schedule
+    return coming.isoformat(timespec="minutes") if coming is not None else "-"
+
+
 COLUMNS: dict[type[Object], tuple[Column, ...]] = {
     Workload: (
         _of("Type", lambda o: o.spec.type.value, "Service, Job, Cron or PerNode"),
-        _of(
-            "Ready",
-            lambda o: f"{o.status.progress.ready}/{o.spec.replicas}",
-            "replicas that are ready, of those wanted",
-        ),
+        _of("Ready", _ready, "replicas that are ready, of those wanted; of a job, those complete"),
         _count("Serving", lambda o: o.status.progress.serving, "replicas that get traffic"),
         _count("Pending", lambda o: o.status.progress.queued, "replicas that wait for a place"),
         _of(
@@ -109,6 +130,7 @@ COLUMNS: dict[type[Object], tuple[Column, ...]] = {
             wide=True,
         ),
         _of("Priority", lambda o: o.spec.template.priority_class or "-", "its class", wide=True),
+        _of("Outcome", _outcome, "how a job has ended, or when a cron job runs next", wide=True),
         _of("Last error", lambda o: o.status.progress.last_error, "what went wrong", wide=True),
     ),
     Replica: (

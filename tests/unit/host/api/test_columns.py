@@ -1,14 +1,24 @@
-"""What `kubectl get` shows of a replica that gets nowhere."""
+"""What `kubectl get` shows of a replica that gets nowhere, and of workloads of each type."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from holdfast.host.api.columns import _waits_for
+from holdfast.host.api.columns import _outcome, _ready, _waits_for
 from holdfast.model.kinds.replica import Pending, Process, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.workload import (
+    CronStatus,
+    Progress,
+    Workload,
+    WorkloadSpec,
+    WorkloadStatus,
+    WorkloadType,
+)
 from holdfast.model.lifecycle import State
-from holdfast.model.meta import ObjectMeta
+from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 
 
 @pytest.mark.parametrize(
@@ -35,3 +45,29 @@ def test_what_the_scheduler_says_comes_first() -> None:
     status = ReplicaStatus(pending=Pending(reasons={"NodeFull": 3}))
     meta = ObjectMeta(name="web-0-0", namespace="acme")
     assert _waits_for(Replica(meta, spec=spec, status=status)) == "NodeFull"
+
+
+@pytest.mark.parametrize(
+    "kind, ready, outcome",
+    [
+        (WorkloadType.SERVICE, "2/7", "-"),
+        (WorkloadType.JOB, "3/7", "Complete: AllSucceeded"),
+        (WorkloadType.PER_NODE, "2/5", "-"),
+        (WorkloadType.CRON, "1 active", "2026-03-01T12:05+00:00"),
+    ],
+)
+def test_each_type_of_workload_says_how_far_it_is_in_its_own_terms(
+    kind: WorkloadType, ready: str, outcome: str
+) -> None:
+    """[A6, A11]"""
+    over = Condition("Complete", ConditionStatus.TRUE, reason="AllSucceeded")
+    coming = datetime(2026, 3, 1, 12, 5, tzinfo=UTC)
+    cron = CronStatus(active=("a-1",), next_schedule=coming if kind is WorkloadType.CRON else None)
+    status = WorkloadStatus(
+        progress=Progress(ready=2, succeeded=3, desired=5),
+        cron=cron,
+        conditions=(over,) if kind is WorkloadType.JOB else (),
+    )
+    spec = WorkloadSpec(template=Template(command=("x",)), type=kind, replicas=7)
+    shown = Workload(ObjectMeta(name="web", namespace="acme"), spec=spec, status=status)
+    assert (_ready(shown), _outcome(shown)) == (ready, outcome)
