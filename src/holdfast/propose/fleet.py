@@ -18,14 +18,15 @@ import msgspec
 
 from holdfast.model.fit import Held
 from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.replica import Binding, Replica
-from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
-from holdfast.model.lifecycle import CHARGED, Cause
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.lifecycle import CHARGED
 from holdfast.model.refusal import Refusal
 from holdfast.observe.cache import Change, Key
 from holdfast.observe.columns import Columns
 from holdfast.propose.census import Census, Kin, kin_of
 from holdfast.propose.gpu import Pools
+from holdfast.propose.holdings import Where, node_of, of_replica, of_reservation
 from holdfast.propose.site import Site
 
 # Longer than a resync of the cache takes to bring a lost event to light. An assumption that is
@@ -34,8 +35,6 @@ ASSUMED_MS = 90_000
 # A node whose ledger said no to what looked possible is known to be seen wrongly. News of it end
 # this at once.
 SHUNNED_MS = 3_000
-
-_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
 
 class Assumption(msgspec.Struct, frozen=True, gc=False):
@@ -87,10 +86,10 @@ class Fleet:
                     self.pools.see(after.spec.template)
                 # Counted first: a site on which nothing is left is forgotten, and its row with it.
                 self._count(before, after)
-                freed = self._moved(_of_replica(before), _of_replica(after))
+                freed = self._moved(of_replica(before), of_replica(after))
                 return [*freed, *self._seen(metadata.uid, after)]
             case Reservation():
-                return self._moved(_of_reservation(before), _of_reservation(after))
+                return self._moved(of_reservation(before), of_reservation(after))
         return []
 
     def _node(self, name: str, node: Node | None) -> list[str]:
@@ -127,7 +126,7 @@ class Fleet:
         promised = site.ledger if site.promised and site.node is not None else None
         self.columns.restate(site.row, site.held.values(), site.assumed.values(), promised)
 
-    def _moved(self, before: dict[_Where, Held], after: dict[_Where, Held]) -> list[str]:
+    def _moved(self, before: dict[Where, Held], after: dict[Where, Held]) -> list[str]:
         freed: dict[str, None] = {}
         for where, held in before.items():
             if after.get(where) != held:
@@ -142,7 +141,7 @@ class Fleet:
             self._tidy(self._site(name))
         return list(freed)
 
-    def _put(self, where: _Where, old: Held | None, new: Held | None) -> None:
+    def _put(self, where: Where, old: Held | None, new: Held | None) -> None:
         """Put something on a shelf of a site, or take it away, and count that in its row."""
         site = self._site(where.node)
         was_promised = bool(site.promised)
@@ -162,10 +161,10 @@ class Fleet:
 
     def _count(self, before: Any, after: Any) -> None:
         """Who is where, for the rules about company."""
-        node = _node_of(after)
+        node = node_of(after)
         if node:
             self.census.put(after.metadata.uid, kin_of(after), self._site(node).row)
-        elif before_node := _node_of(before):
+        elif before_node := node_of(before):
             site = self._sites.get(before_node)
             if site is not None:
                 self.census.remove(before.metadata.uid, before.namespace, site.row)
@@ -295,14 +294,6 @@ class Fleet:
             self.columns.shun(site.row, shunned=False)
 
 
-class _Where(msgspec.Struct, frozen=True, gc=False):
-    """Where something is written down: on which node, on which shelf, for whom."""
-
-    node: str
-    shelf: str
-    owner: str
-
-
 def _looks_alike(old: Node, new: Node) -> bool:
     return (
         old.metadata.uid == new.metadata.uid
@@ -312,46 +303,3 @@ def _looks_alike(old: Node, new: Node) -> bool:
         and old.status.mark == new.status.mark
         and old.status.incarnation == new.status.incarnation
     )
-
-
-def _node_of(replica: Any) -> str:
-    """Where a replica is, or an empty string."""
-    if not isinstance(replica, Replica) or replica.status.state not in CHARGED:
-        return ""
-    binding = replica.status.binding
-    return binding.node if binding is not None else ""
-
-
-def _held(source: Binding | Claim) -> Held:
-    return Held(charge=source.charge, devices=source.devices, ports=source.ports)
-
-
-def _of_replica(replica: Any) -> dict[_Where, Held]:
-    """What a replica holds. A released one keeps its binding as history only."""
-    if not isinstance(replica, Replica):
-        return {}
-    binding = replica.status.binding
-    if binding is None or replica.status.state not in CHARGED:
-        return {}
-    uid, held = replica.metadata.uid, _held(binding)
-    found = {_Where(binding.node, "held", uid): held}
-    if replica.status.cause is Cause.PREEMPTION:
-        found[_Where(binding.node, "leaving", uid)] = held
-    return found
-
-
-def _of_reservation(reservation: Any) -> dict[_Where, Held]:
-    """What a reservation holds: its open claims, or for a preemption what it was promised."""
-    if not isinstance(reservation, Reservation) or reservation.status.phase not in _ACTIVE:
-        return {}
-    is_promise = reservation.spec.intent is Intent.PREEMPTION
-    shelf = "promised" if is_promise else "held"
-    found: dict[_Where, Held] = {}
-    for index, claim in enumerate(reservation.status.claims):
-        if claim.consumed or not claim.node:
-            continue
-        # A gang may have several claims on one node. A promise has one, and its holder's name.
-        uid = reservation.metadata.uid
-        owner = uid if is_promise else f"{uid}/{index}"
-        found[_Where(claim.node, shelf, owner)] = _held(claim)
-    return found
