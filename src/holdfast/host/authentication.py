@@ -60,7 +60,8 @@ def demand_current(until_s: float) -> None:
 
 def shown(transport: Any) -> Identity | None:
     """Who is at the other end of a connection by its certificate. Raises CertificateEnded."""
-    peer = transport.get_extra_info("peercert") if transport is not None else None
+    given = transport.get_extra_info("peercert") if transport is not None else None
+    peer: dict[str, Any] = given or {}
     found = from_certificate(peer)
     if found is not None:
         demand_current(ends_s(peer))

@@ -13,10 +13,10 @@ import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from holdfast.host.certificates import RENEW_FROM, moment
+from holdfast.host.certificates import RENEW_FROM, Authority, moment
 from holdfast.host.settings import Settings
 from holdfast.host.trust import Trust, establish
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, Invalid
 
 # A clock may be set, and a suspended computer counts no sleep: so often is looked at the time.
 LOOK_S = 60.0
@@ -40,7 +40,7 @@ async def renew_for_ever(
         if datetime.now(UTC) < due:
             continue
         try:
-            due = await asyncio.to_thread(_renew, settings, server, peer, taken)
+            due = await asyncio.to_thread(_renew, settings, trust, server, peer, taken)
         except (HoldfastError, OSError) as error:
             # There is time left until the end, and a full disk may have room by then.
             _log.warning("the certificates of this server cannot be renewed: %s", error)
@@ -49,15 +49,20 @@ async def renew_for_ever(
 
 def _renew(
     settings: Settings,
+    trust: Trust,
     server: ssl.SSLContext,
     peer: ssl.SSLContext,
     taken: Callable[[Trust], object],
 ) -> datetime:
-    trust = establish(settings)
-    server.load_cert_chain(*trust.server)
-    peer.load_cert_chain(*trust.peer)
-    taken(trust)
-    return _due(trust)
+    kept = settings.pki_directory
+    # Only looked at: who is not there is not made anew under a plane that runs.
+    if Authority.load(kept / "ca.crt", kept / "ca.key").pem != trust.authority.pem:
+        raise Invalid("there is another authority in its place; it counts from the next start on")
+    fresh = establish(settings)
+    server.load_cert_chain(*fresh.server)
+    peer.load_cert_chain(*fresh.peer)
+    taken(fresh)
+    return _due(fresh)
 
 
 def _due(trust: Trust) -> datetime:
