@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.correct.controller import Controller, View
 from holdfast.correct.flight import Expected, Flight, after_reading, after_writing, subject
+from holdfast.correct.vitals import Vitals
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.machine import Rng
 from holdfast.model.refusal import Reason, Refusal
@@ -37,6 +38,7 @@ class Member:
         self.queue: Queue[Key] = Queue(rng)
         self.flights: dict[Key, Flight] = {}
         self.asked = 0
+        self.vitals = Vitals()
         # Whether the tenure waits for an answer, and which servers have yet to answer a question.
         self.is_leasing = False
         self.questioned: set[str] = set()
@@ -83,6 +85,7 @@ class Member:
     def written(self, key: Key, request: Any, answer: Any, now: Instant) -> Get | None:
         """Take in the answer to a request; what to read first, when it leaves us in the dark."""
         flight = self.flights[key]
+        self.vitals.answered(answer)
         match answer:
             case Accepted(replayed=False):
                 flight.expected += after_writing(request, answer)

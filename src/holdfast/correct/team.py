@@ -22,6 +22,7 @@ import msgspec
 
 from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Controller, View, sooner
 from holdfast.correct.member import Member
+from holdfast.correct.vitals import Vitals
 from holdfast.model.errors import invariant
 from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
 from holdfast.model.requests import Accepted, AcquireLease, Term
@@ -116,6 +117,10 @@ class Team:
         """The leases that are held as far as is known, by the controller's name."""
         held = {it.controller.name: it.tenure.term for it in self._members}
         return {name: term for name, term in held.items() if term is not None}
+
+    def vitals(self) -> dict[str, Vitals]:
+        """How each controller is doing, by its name."""
+        return {it.controller.name: it.vitals for it in self._members}
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         """Take in a stimulus; what to do, in order."""
@@ -213,6 +218,7 @@ class Team:
             self.withheld += 1
             requests, again_ms = (), now_ms + BEHIND_PAUSE_MS
         if not requests:
+            member.vitals.looked(0, now)
             member.queue.done(key)
             if again_ms is not None:
                 member.queue.add(key, again_ms)
@@ -222,6 +228,7 @@ class Team:
         if len(sent) < len(requests):
             again_ms = now_ms
         member.takes_off(key, len(sent), again_ms)
+        member.vitals.looked(len(sent), now)
         about = _Write(member, key)
         return [
             *asked,
