@@ -12,19 +12,23 @@ the way of a bind.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from holdfast.model.kinds.node import Node, NodePhase, Protection
 from holdfast.model.kinds.placement import Taint
 from holdfast.model.kinds.quota import CapacityClass, Quota
 from holdfast.model.lifecycle import Cause
-from holdfast.model.meta import Part, Timestamp
+from holdfast.model.meta import Part, Quantity, Timestamp
 from holdfast.model.quantity import MILLI, Resource, capacity, demand
 
 # A node's slots for replicas when it does not state them itself; Kubernetes' own default.
 REPLICAS_PER_NODE = 110
 
 Amounts = dict[str, int]
+# Limits as a quota states them.
+_Stated = tuple[tuple[str, Quantity], ...]
 
 
 class Gate(Part, frozen=True):
@@ -230,11 +234,17 @@ def mirrored(node: Node, ledger: NodeLedger | None) -> NodeLedger:
 def limits_of(quota: Quota) -> TenantLimits:
     """The limits that mirror this quota."""
     spec = quota.spec
-    hard, reclaimable, borrowing = (
-        {resource: capacity(resource, value) for resource, value in table.items()}
-        for table in (spec.hard, spec.reclaimable, spec.borrowing)
+    return _limits(
+        tuple(spec.hard.items()), tuple(spec.reclaimable.items()), tuple(spec.borrowing.items())
     )
-    return TenantLimits(hard=hard, reclaimable=reclaimable, borrowing=borrowing)
+
+
+# Every birth asks, and a tenant has one quota.
+@lru_cache(maxsize=4096)
+def _limits(hard: _Stated, reclaimable: _Stated, borrowing: _Stated) -> TenantLimits:
+    read = [{name: capacity(name, value) for name, value in it} for it in (hard, reclaimable)]
+    lent = {name: capacity(name, value) for name, value in borrowing}
+    return TenantLimits(hard=read[0], reclaimable=read[1], borrowing=lent)
 
 
 def use_of(use: TenantUse, of: CapacityClass) -> Amounts:
