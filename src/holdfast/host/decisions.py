@@ -33,6 +33,8 @@ class Decisions:
         self._archive = Archive(folder / FILE)
         self._thread = ThreadPoolExecutor(1, "decisions")
         self._waiting = 0
+        # Deciding again takes a core for a while: one at a time.
+        self.again = asyncio.Lock()
         self._kept = metrics.counter("decisions_kept_total", "Decisions that were kept.")
         self._lost = metrics.counter(
             "decisions_lost_total", "Decisions that could not be kept, here or on the way."

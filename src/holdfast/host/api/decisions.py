@@ -20,6 +20,7 @@ from holdfast.host.api.negotiation import TABLE
 from holdfast.host.api.presentation import Listing
 from holdfast.host.api.scope import selection
 from holdfast.host.decisions import Decisions
+from holdfast.host.recalling import decided_again
 from holdfast.model import wire
 from holdfast.model.errors import Forbidden, Missing, Unavailable
 from holdfast.model.identity import acts_as
@@ -115,6 +116,23 @@ async def get(call: Call) -> web.StreamResponse:
             return reply(200, presentation.one(call.route.facade, shape, _KIND, data))
         first += len(case.replicas)
     raise Missing(f"decisions {call.name!r} not found")
+
+
+async def again(call: Call) -> web.StreamResponse:
+    """Decide the round of a decision again: what comes out otherwise now."""
+    call.demand("get")
+    if not call.identity.is_admin:
+        # It reads everything and takes a while: what one tenant asks must not cost all others.
+        raise Forbidden(
+            "only an administrator lets decisions be made again", code=Reason.NOT_ALLOWED
+        )
+    meant = round_of_name(call.name)
+    if meant is None:
+        raise Missing(f"decisions {call.name!r} not found")
+    kept = _kept(call)
+    async with kept.again:
+        found = await decided_again(call.services.store, kept, meant[0])
+    return reply(200, msgspec.json.encode({"round": meant[0], "differences": found}))
 
 
 def _entry(reader: Reader, decided: Round, case: Case, number: int, member: int) -> Entry:

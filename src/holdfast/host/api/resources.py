@@ -62,6 +62,8 @@ def _subresources(kind: Kind) -> tuple[Subresource, ...]:
     if kind.scale:
         scale = Subresource("scale", "Scale", ("get", "patch", "update"), "autoscaling", "v1")
         found.append(scale)
+    if kind.plural == DECISIONS:
+        found.append(Subresource("again", kind.name, ("get",)))
     if kind.plural == "replicas":
         found.append(Subresource("binding", "Binding", ("create",)))
         found.append(Subresource("exec", "PodExecOptions", ("create", "get"), "", "v1"))

@@ -62,6 +62,7 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
         yield Route(f"{GROUP_PATH}/{kind.plural}", "GET", "list", decisions.list_, kind)
         yield Route(collection, "GET", "list", decisions.list_, kind)
         yield Route(f"{collection}/{{name}}", "GET", "get", decisions.get, kind)
+        yield Route(f"{collection}/{{name}}/again", "GET", "get", decisions.again, kind, "again")
         return
     if kind.namespaced:
         everywhere = f"{GROUP_PATH}/{kind.plural}"

@@ -166,3 +166,18 @@ def test_what_is_lost_is_counted_and_schedulers_go_on(run: Any, tmp_path: Path) 
         assert "holdfast_decisions_kept_total 1" in metrics.text()
 
     run(story)
+
+
+def test_only_an_administrator_lets_it_be_decided_again(run: Any) -> None:
+    """It costs a core for a while. [J2, M4]"""
+
+    async def story(rig: ApiRig, metrics: Metrics) -> None:
+        await handed_in(rig, decided(1, case("acme", "a-0")))
+        name = f"{decided(1).name}-0"
+        assert (await rig.send("GET", f"{OF_ACME}/{name}/again", user="ada")).code == 403
+        missing = await rig.send("GET", f"{OF_ACME}/{name}/again")
+        assert missing.code == 422
+        assert "was not there at that revision" in missing.body["message"]
+        assert (await rig.send("GET", f"{OF_ACME}/d-0-1-1-0/again")).code == 404
+
+    run(story)
