@@ -156,7 +156,7 @@ class SlicePlane:
             trust = ("--token-file", str(self._token(node))) if joins else ("--pki", str(pki))
             data = ("--data", str(folder / node), "--node", node, *trust)
             self._add(node, "agent", *reach, *data, *place)
-        self.servers, self._urls = names, tuple(urls)
+        self.servers, self.access_urls = names, tuple(urls)
         self._client: Client | None = None
         self._session: aiohttp.ClientSession | None = None
         self._care: asyncio.Task[None] | None = None
@@ -230,7 +230,7 @@ class SlicePlane:
     def access(self) -> Access:
         """The administrator's, to all servers."""
         found = from_kubeconfig(self.folder / self.servers[0] / "kubeconfig")
-        return msgspec.structs.replace(found, servers=self._urls)
+        return msgspec.structs.replace(found, servers=self.access_urls)
 
     @property
     def client(self) -> Client:

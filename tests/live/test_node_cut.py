@@ -81,7 +81,10 @@ def test_a_node_that_is_cut_off_stops_in_time_and_is_replaced_after_the_fence(
     tmp_path: Path,
 ) -> None:
     """Only its network: its agent, its work and its machine live on. What is to be kept runs on
-    until the node is back; nothing of the old life outlives that. [H4, H5, H6, H7, H8, INV2]"""
+    until the node is back; nothing of the old life outlives that.
+
+    [SC6, H4, H5, H6, H7, H8, INV2]
+    """
 
     async def story() -> None:
         with Wire() as wire:

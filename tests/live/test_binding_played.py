@@ -1,0 +1,155 @@
+"""Two worked examples with real processes: a late node with one GPU, and answers that get lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import State
+from tests.live.plane_process import workload
+from tests.live.relay import Relay
+from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.witness import beats, overlaps, processes, template
+
+pytestmark = pytest.mark.timeout(240)
+# Doubted after seconds of silence, and fenced long after they are over.
+TIMING = ("--self-stop-after", "9", "--fence-after", "60", "--stop-grace", "1", "--ack-window", "1")
+GPU = ("--gpus", "none", "--device", "class=gpu,id=gpu-7,model=a100", "--capacity", "cpu=4")
+SERVICES = 8
+# Says so when another one has the same device at the same time.
+OWNS = """
+import fcntl, os, sys, time
+device = os.environ["HOLDFAST_DEVICES"]
+with open(sys.argv[1], "a") as book:
+    try:
+        fcntl.flock(book, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        print("twice", device, file=open(sys.argv[1] + ".twice", "a"))
+        sys.exit(1)
+    print(device, os.environ["HOLDFAST_REPLICA"], file=book, flush=True)
+    time.sleep(0.4)
+"""
+
+
+def play(story: Any) -> None:
+    asyncio.run(asyncio.wait_for(story, 200.0))
+
+
+def test_one_gpu_of_a_node_that_is_late_has_one_owner_at_a_time(tmp_path: Path) -> None:
+    """While the node is doubted nothing is bound to it, and each replica says why it waits and when
+    it is tried again; then they get the device one after the other. [SC1, C3, C4, D1, F5, H4]"""
+
+    async def story() -> None:
+        async with SlicePlane(tmp_path, ("node-gpu-7",), fence=TIMING, agent=GPU) as plane:
+            agent = plane.parts["node-gpu-7"]
+            agent.signal(signal.SIGSTOP)
+            try:
+                await plane.until(lambda: is_doubted(plane))
+                book = tmp_path / "book"
+                wanted = {
+                    "command": [sys.executable, "-I", "-S", "-c", OWNS, str(book)],
+                    "devices": [{"deviceClass": "gpu", "count": 1, "models": ["a100"]}],
+                    "resources": {"cpu": "100m", "memory": "16Mi"},
+                    "restart": "OnFailure",
+                }
+                job = workload("fraud-batch", type="Job", replicas=3, template=wanted)
+                await plane.client.create(job)
+                waiting = await plane.until(lambda: all_wait(plane))
+                for replica in waiting:
+                    pending = replica.status.pending
+                    assert pending is not None
+                    assert pending.next_wake is not None
+            finally:
+                agent.signal(signal.SIGCONT)
+            await plane.until(lambda: is_done(plane))
+            owners = [line.split() for line in book.read_text().splitlines()]
+            assert [device for device, _ in owners] == ["gpu-7"] * 3
+            assert len({replica for _, replica in owners}) == 3
+            assert not book.with_suffix(".twice").exists()
+
+    play(story())
+
+
+async def is_doubted(plane: SlicePlane) -> bool:
+    phase = (await plane.client.get(Node, "node-gpu-7")).status.phase
+    return phase is not NodePhase.READY
+
+
+async def batch(plane: SlicePlane) -> list[Replica]:
+    found = (await plane.client.list(Replica, "default")).objects
+    return [it for it in found if it.spec.workload == "fraud-batch"]
+
+
+async def all_wait(plane: SlicePlane) -> list[Replica]:
+    found = [it for it in await batch(plane) if it.status.pending and it.status.pending.reasons]
+    assert all(it.status.state is State.PENDING for it in found)
+    return found if len(found) == 3 else []
+
+
+async def is_done(plane: SlicePlane) -> bool:
+    found = await plane.client.get(Workload, "fraud-batch", "default")
+    return found.status.progress.succeeded == 3
+
+
+@asynccontextmanager
+async def lossy(plane: SlicePlane, *names: str) -> AsyncIterator[list[Relay]]:
+    """Put a wire that can lose answers between these parts and their server."""
+    async with AsyncExitStack() as laid:
+        relays = []
+        (url,) = plane.access_urls
+        for name in names:
+            relay = await laid.enter_async_context(Relay(int(url.rpartition(":")[2])))
+            part = plane.parts[name]
+            part.arguments = tuple(relay.url if it == url else it for it in part.arguments)
+            relays.append(relay)
+        yield relays
+
+
+def test_answers_that_get_lost_bind_and_start_nothing_twice(tmp_path: Path) -> None:
+    """The scheduler's binds and the agent's reports are committed, and their answers never come:
+    each is looked for by its operation, and there is one binding, one process and no more replicas
+    than were asked for. [SC3, F6, E5, N1.1, H2]"""
+
+    async def story() -> None:
+        agent = ("--capacity", "cpu=8", "--capacity", "memory=4Gi", "--gpus", "none")
+        plane = SlicePlane(tmp_path, ("node-b7",), fence=LONG_FENCE, agent=agent)
+        async with lossy(plane, "scheduler", "node-b7") as relays, plane:
+            spec = template(plane.witness) | {"resources": {"cpu": "100m", "memory": "16Mi"}}
+            for number in range(SERVICES):
+                for relay in relays:
+                    relay.losing += 2
+                await plane.client.create(workload(f"svc{number}", replicas=1, template=spec))
+                await asyncio.sleep(0.3)
+            found: list[Replica] = await plane.until(lambda: all_run(plane))
+            assert len(found) == SERVICES
+            for replica in found:
+                steps = [it.to for it in replica.status.transitions]
+                assert steps.count(State.BOUND) == 1, steps
+                assert steps.count(State.RUNNING) == 1, steps
+                assert replica.status.process.restarts == 0
+            seen = beats(plane.witness)
+            assert overlaps(seen) == []
+            for number in range(SERVICES):
+                assert len(processes(seen, f"svc{number}-0")) == 1
+            lost = [relay.lost for relay in relays]
+            print(f"answers lost: scheduler {lost[0]}, agent {lost[1]}")
+            assert all(count >= SERVICES for count in lost), lost
+
+    play(story())
+
+
+async def all_run(plane: SlicePlane) -> list[Replica]:
+    found = (await plane.client.list(Replica, "default")).objects
+    is_so = all(it.status.state is State.RUNNING for it in found)
+    begun = {it.place for it in beats(plane.witness)}
+    return list(found) if is_so and len(begun) == SERVICES else []
