@@ -5,7 +5,8 @@ deletion and a job's deadline, the runs of cron jobs, and the parts `job` and `c
 status with the conditions Complete and Failed. The scheduler places what is born here, agents run
 it and restart it in place; what ends for good is followed up here.
 
-Each type of workload has a file of its own: `services.py`, `jobs.py`, `crons.py`, `each_node.py`.
+Each type of workload has a file of its own: `services.py`, `jobs.py` with `accounts.py`,
+`crons.py`, `each_node.py`.
 Here is what they share: their keys, and the end of a workload.
 
 The keys are the workload, for its end and its account, and stretches of its places, `NAME/0` and so
@@ -21,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.correct.accounts import Accounts
 from holdfast.correct.births import IDENTITY, Births, ended, is_of
 from holdfast.correct.controller import (
     BY_WORKLOAD,
@@ -71,6 +73,7 @@ class WorkloadController(Controller):
         self._births = Births()
         self._services = Services(self._births)
         self._jobs = Jobs(self._births)
+        self._accounts = Accounts()
         self._crons = Crons(zones)
         self._each_node = EachNode(self._births)
 
@@ -125,6 +128,7 @@ class WorkloadController(Controller):
         self._births.forget_all_but(uids)
         self._services.places.open_everything()
         self._jobs.forget_all_but(uids)
+        self._accounts.forget_all_but(uids)
         self._crons.forget_refusals()
         self._each_node.look_at_all()
         return [key for it in workloads for key in (key_of(it), *stretches(view, it))]
@@ -162,7 +166,7 @@ class WorkloadController(Controller):
             case WorkloadType.JOB if stretch:
                 return self._jobs.run(view, workload, key, term, now)
             case WorkloadType.JOB:
-                return self._jobs.settled(view, workload, now)
+                return self._accounts.settled(view, workload, now)
             case WorkloadType.CRON if not stretch:
                 return self._crons.kept(view, workload, now)
             case WorkloadType.PER_NODE if stretch:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.jobs import ACCOUNT_PAUSE_MS, RELEASED_KEPT_MAX
+from holdfast.correct.accounts import ACCOUNT_PAUSE_MS
+from holdfast.correct.jobs import RELEASED_KEPT_MAX
 from holdfast.correct.tally import FAILURES_ANNOTATION, tally
 from holdfast.correct.workload import WorkloadController
 from holdfast.model import identity as who

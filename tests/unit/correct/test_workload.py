@@ -12,6 +12,7 @@ from holdfast.correct.controller import Plan, View, sooner
 from holdfast.correct.endings import ENDINGS_ANNOTATION
 from holdfast.correct.places import PLACES_PER_STRETCH
 from holdfast.correct.workload import WorkloadController
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import EnvVar
 from holdfast.model.kinds.workload import Cron, Gang, Job, Workload, WorkloadType
 from holdfast.model.lifecycle import Cause, State
@@ -285,7 +286,8 @@ def test_no_two_births_have_the_same_operation_id() -> None:
         assert rig.states() == {}
         rig.turn()
         assert rig.states() == {"web-0-0": "Running"}
-    births = [ask.body.operation for ask in rig.sent if isinstance(ask.body, Create)]
+    made = [ask.body for ask in rig.sent if isinstance(ask.body, Create)]
+    births = [it.operation for it in made if isinstance(it.object, Replica)]
     assert len(births) == 3
     assert len(set(births)) == 3
 
