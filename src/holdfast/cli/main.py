@@ -27,6 +27,8 @@ COMMANDS = {
     "apply": "holdfast.cli.objects",
     "scale": "holdfast.cli.objects",
     "delete": "holdfast.cli.objects",
+    "logs": "holdfast.cli.inside",
+    "exec": "holdfast.cli.inside",
     "token": "holdfast.cli.tokens",
     "server": "holdfast.cli.parts",
     "scheduler": "holdfast.cli.parts",
@@ -47,7 +49,9 @@ class Commands(click.Group):
         module = COMMANDS.get(cmd_name)
         if module is None:
             return None
-        found: click.Command = getattr(importlib.import_module(module), cmd_name)
+        # `exec` is a word of Python's own.
+        name = cmd_name if cmd_name != "exec" else "exec_"
+        found: click.Command = getattr(importlib.import_module(module), name)
         return found
 
 

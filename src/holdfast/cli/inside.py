@@ -1,0 +1,118 @@
+"""The commands that look into a replica's work: logs, exec.
+
+They speak to the API as kubectl does, so that both show the same. `entering` is the terminal of
+`exec`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import click
+
+from holdfast.cli import entering
+from holdfast.cli.ending import Code, Misused, run
+from holdfast.cli.objects import namespace_option
+from holdfast.cli.reaching import access, client, kubeconfig_option
+from holdfast.host.client import paths
+from holdfast.host.client.answers import REASON_HEADER, Answer
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.registry import kind_of_struct
+
+_REPLICA = kind_of_struct(Replica)
+# Work may say nothing for long; a connection that broke is noticed by the system.
+SILENCE_S = 30 * 86_400.0
+PIECE_BYTES = 64 << 10
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_SINCE = re.compile(r"([0-9]{1,9})([smhd]?)", re.ASCII)
+
+
+@click.command(epilog="Example: holdfast logs hello-0-0 --follow --since 10m")
+@click.argument("replica")
+@namespace_option
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is said, until it ends.")
+@click.option("--tail", type=click.IntRange(0), help="Only so many lines at the end.")
+@click.option("--since", default="", help="Only what is not older: 30s, 10m, 2h.")
+@click.option("--since-time", default="", help="Only what was said since, as 2026-11-16T08:00:00Z.")
+@click.option("--limit-bytes", type=click.IntRange(1), help="Not more than this.")
+@click.option("--timestamps", is_flag=True, help="Show when each line was said.")
+@click.option("-p", "--previous", is_flag=True, help="Of the run before its last restart.")
+@kubeconfig_option
+def logs(
+    replica: str,
+    namespace: str,
+    follow: bool,
+    tail: int | None,
+    since: str,
+    since_time: str,
+    limit_bytes: int | None,
+    timestamps: bool,
+    previous: bool,
+    kubeconfig: Path | None,
+) -> int:
+    """Show what a replica's work has said."""
+    flags = {"follow": follow, "timestamps": timestamps, "previous": previous}
+    query = {name: "true" for name, is_set in flags.items() if is_set}
+    values = {"tailLines": tail, "limitBytes": limit_bytes, "sinceTime": since_time or None}
+    query |= {name: str(value) for name, value in values.items() if value is not None}
+
+    async def command() -> int:
+        if since:
+            query["sinceSeconds"] = str(_seconds(since))
+        async with client(kubeconfig) as to:
+            where = paths.one(_REPLICA, namespace or to.access.namespace, replica, "log")
+            response, server = await to.transport.stream(where, query, silence_s=SILENCE_S)
+            async with response:
+                if response.status != 200:
+                    reason = response.headers.get(REASON_HEADER, "")
+                    answer = Answer(response.status, await response.read(), reason, 0, server)
+                    raise answer.error(may_have_happened=False)
+                async for piece in response.content.iter_chunked(PIECE_BYTES):
+                    sys.stdout.buffer.write(piece)
+                    sys.stdout.buffer.flush()
+        return Code.DONE
+
+    return run(command())
+
+
+def _seconds(text: str) -> int:
+    """A duration in seconds. Raises Misused."""
+    found = _SINCE.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise Misused(f"--since: {text[:40]!r} must read like 30s, 10m or 2h")
+    return int(found[1]) * _UNITS[found[2] or "s"]
+
+
+@click.command(
+    name="exec",
+    context_settings={"ignore_unknown_options": True},
+    epilog="Example: holdfast exec -it hello-0-0 -- sh",
+)
+@click.option("-i", "--stdin", "has_input", is_flag=True, help="Give it what is typed or piped.")
+@click.option("-t", "--tty", "has_terminal", is_flag=True, help="Give it a terminal.")
+@namespace_option
+@kubeconfig_option
+@click.argument("replica")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_(
+    replica: str,
+    command: tuple[str, ...],
+    namespace: str,
+    has_input: bool,
+    has_terminal: bool,
+    kubeconfig: Path | None,
+) -> int:
+    """Run a command beside a replica's work. It ends with the code that the command ends with."""
+
+    async def enter() -> int:
+        if has_terminal and not (has_input and os.isatty(0)):
+            raise Misused("--tty: needs --stdin, and a terminal to type on")
+        given = access(kubeconfig)
+        where = paths.one(_REPLICA, namespace or given.namespace, replica, "exec")
+        wish = entering.Wish(where, command, has_input=has_input, has_terminal=has_terminal)
+        return await entering.enter(given, wish)
+
+    return run(enter())
