@@ -98,7 +98,7 @@ class Component:
             await self.shell.start()
             self._tasks.append(asyncio.create_task(self._tell()))
             if self._rotation is not None:
-                self._tasks.append(asyncio.create_task(self._rotation.run()))
+                self._tasks.append(asyncio.create_task(self._rotate(self._rotation)))
             if self._attending is not None:
                 self._attending.start()
             if self._outbox is not None:
@@ -106,6 +106,13 @@ class Component:
         except BaseException:
             await self._let_go()
             raise
+
+    async def _rotate(self, rotation: Rotation) -> None:
+        """Without this the process would end months later, and nobody would know of what."""
+        try:
+            await rotation.run()
+        except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the process
+            self.shell.fail(bug)
 
     async def _tell(self) -> None:
         """Say what trouble there is whenever it is another one."""

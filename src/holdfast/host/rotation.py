@@ -55,19 +55,19 @@ class Rotation:
     async def turn(self, name: str) -> None:
         """Renew one certificate now, and ask with it from now on."""
         before = self._accesses[name]
-        trouble = "nobody has put a new one there"
         try:
             after = await self._renew(name, before)
+            if after.certificate == before.certificate:
+                self._fail(name, "nobody has put a new one there")
+                return
+            await self._take(name, after)
         except HoldfastError as error:
-            after, trouble = before, error.message
+            self._fail(name, error.message)
         except OSError as error:
-            after, trouble = before, error.strerror or str(error)
-        if after.certificate == before.certificate:
-            self._fail(name, trouble)
-            return
-        self._accesses[name], self.due_s[name] = after, self._first(after)
-        self.trouble = ""
-        await self._take(name, after)
+            self._fail(name, error.strerror or str(error))
+        else:
+            self._accesses[name], self.due_s[name] = after, self._first(after)
+            self.trouble = ""
 
     def _first(self, access: Access) -> float:
         share = RENEW_FROM + (RENEW_BY - RENEW_FROM) * self._rng.random()

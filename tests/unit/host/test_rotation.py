@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ from holdfast.host.certificates import BACKDATE, RENEW_BY, RENEW_FROM, Authority
 from holdfast.host.client.access import Access
 from holdfast.host.credentials import access_of, issue
 from holdfast.host.rotation import Rotation
-from holdfast.model.errors import Unavailable
+from holdfast.model.errors import Invalid, Unavailable
 from tests.puppet import play
 
 NAME = "system:node:n1"
@@ -23,9 +24,7 @@ LIFE = timedelta(days=90)
 
 def access(authority: Authority, age: timedelta = timedelta(), life: timedelta = LIFE) -> Access:
     issued = authority.issue(NAME, life=life, now=datetime.now(UTC) - age)
-    return Access(
-        servers=SERVERS, ca=authority.pem, certificate=issued.certificate, key=issued.key
-    )
+    return Access(servers=SERVERS, ca=authority.pem, certificate=issued.certificate, key=issued.key)
 
 
 class Taken:
@@ -98,6 +97,33 @@ def test_what_cannot_be_renewed_is_said_and_tried_again_before_the_end(
         now_s = datetime.now(UTC).timestamp()
         left_s = moment(old.certificate, 1).timestamp() - now_s
         assert now_s < rotation.due_s[NAME] < now_s + (left_s if left_s > 0 else 61)
+
+    play(story())
+
+
+def test_what_cannot_be_used_leaves_the_old_one_in_use(tmp_path: Path) -> None:
+    """A disk that is full, or a certificate that is broken. [A7, I1]"""
+    authority = Authority.open(tmp_path)
+    old, new = access(authority, age=LIFE * 0.6), access(authority)
+
+    async def renew(name: str, before: Access) -> Access:
+        assert before == old
+        return new
+
+    async def refuse(name: str, access: Access) -> None:
+        raise Invalid("the certificates cannot be used")
+
+    async def full(name: str, before: Access) -> Access:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def story() -> None:
+        one = Rotation({NAME: old}, renew, refuse)
+        for _ in range(2):
+            await one.turn(NAME)
+            assert one.trouble.endswith(": the certificates cannot be used")
+        other = Rotation({NAME: old}, full, Taken().take)
+        await other.turn(NAME)
+        assert other.trouble.endswith(": No space left on device")
 
     play(story())
 
