@@ -22,6 +22,7 @@ from holdfast.model.requests import (
     Move,
     Patch,
     Remove,
+    ReportStage,
     Unreserve,
     Update,
 )
@@ -66,7 +67,12 @@ class Flight:
 def subject(request: Any) -> Get:
     """The question for the one object that a request changes."""
     match request:
-        case Move(target=target) | Evict(target=target) | Unreserve(target=target):
+        case (
+            Move(target=target)
+            | Evict(target=target)
+            | ReportStage(target=target)
+            | Unreserve(target=target)
+        ):
             return Get("replicas", target.name, target.namespace)
         case JudgeNode(node=node):
             return Get("nodes", node)

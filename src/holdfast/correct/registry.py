@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from holdfast.correct.controller import Controller
 from holdfast.correct.crons import Zones, only_utc
+from holdfast.correct.endpoints import EndpointsController
 from holdfast.correct.nodes import NodesController
 from holdfast.correct.repair import RepairController
 from holdfast.correct.status import StatusController
 from holdfast.correct.workload import WorkloadController
 
 
-def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
-    """New controllers, since each remembers what it has seen.
+def core_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
+    """Those without which no replica comes from its birth to its release.
 
-    `zones` is what is known of time zones.
+    Worlds of the simulator that are about one replica run these alone, so that what they have found
+    under a seed does not change with every controller that is added.
     """
     return (
         WorkloadController(zones),
@@ -21,3 +23,11 @@ def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
         RepairController(),
         StatusController(),
     )
+
+
+def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
+    """New controllers, since each remembers what it has seen.
+
+    `zones` is what is known of time zones.
+    """
+    return (*core_controllers(zones), EndpointsController())

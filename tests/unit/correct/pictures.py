@@ -36,7 +36,7 @@ WALL_MS = 1_800_000_000_000
 NOW = Instant(1_000_000, WALL_MS)
 TERM = Term("controller:test", 3)
 AGENT = "system:node:node-a"
-PLURALS = ("workloads", "replicas", "nodes", "reservations", "tenants", "regions")
+PLURALS = ("workloads", "replicas", "nodes", "reservations", "tenants", "regions", "endpoints")
 TEMPLATE = Template(command=("sleep", "60"), resources=Resources(cpu="1"))
 
 

@@ -1,0 +1,145 @@
+"""controller:endpoints: what is ready is listed, what is listed serves, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.correct.endpoints import EndpointsController
+from holdfast.model.kinds.endpoints import Endpoint, Endpoints
+from holdfast.model.kinds.replica import Process, Replica
+from holdfast.model.kinds.workload import WorkloadType
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.meta import API_VERSION, OwnerReference
+from holdfast.model.requests import Create, Remove, ReportStage, Update
+from holdfast.observe.cache import Change
+from tests.unit.correct.pictures import NOW, TERM, later, meta, node, replica, view, workload
+
+KEY = ("acme", "web")
+
+
+def serving(ordinal: int = 0, **more: Any) -> Replica:
+    process = Process(addresses={"http": f"127.0.0.1:{8080 + ordinal}"})
+    return replica(ordinal=ordinal, process=process, **more)
+
+
+def entry(ordinal: int = 0) -> Endpoint:
+    return Endpoint(f"web-{ordinal}-0", "node-a", "a", {"http": f"127.0.0.1:{8080 + ordinal}"})
+
+
+def listed(*entries: Endpoint, uid: str = "uid-web", revision: int = 7) -> Endpoints:
+    owner = OwnerReference(API_VERSION, "Workload", "web", uid, controller=True)
+    metadata = meta("web", "acme", revision, owner_references=(owner,))
+    return Endpoints(metadata=metadata, endpoints=entries)
+
+
+def asked(*objects: Any) -> tuple[Any, ...]:
+    return EndpointsController().reconcile(view(*objects), KEY, TERM, NOW).requests
+
+
+def test_what_is_ready_is_listed_with_its_addresses_before_it_serves() -> None:
+    """Node and zone come with it; the stage waits until the list is there. [A6, I6]"""
+    (made,) = asked(workload(2), node(), serving(), replica(State.BOUND, 1))
+    assert isinstance(made, Create)
+    assert made.object.endpoints == (entry(),)
+    assert made.object.metadata.owner_references[0].uid == "uid-web"
+
+
+def test_what_is_listed_and_ready_serves() -> None:
+    """Nobody else is spoken of, and nothing is written twice. [A6]"""
+    there = (workload(2), node(), listed(entry(), entry(1)))
+    (told,) = asked(*there, serving(), serving(1, stage=Stage.SERVING))
+    assert isinstance(told, ReportStage)
+    assert (told.target.name, told.stage) == ("web-0-0", Stage.SERVING)
+    assert asked(*there, serving(stage=Stage.SERVING), serving(1, stage=Stage.SERVING)) == ()
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        serving(1, stage=Stage.STARTING),
+        serving(1, dying=True),
+        replica(State.STOPPING, 1),
+        replica(State.UNKNOWN, 1),
+        replica(State.RELEASED, 1),
+    ],
+    ids=["unready", "deleted", "stopping", "out-of-contact", "released"],
+)
+def test_what_is_not_ready_any_more_leaves_the_list(left: Replica) -> None:
+    """Whatever the reason, at once. [A6, H4]"""
+    there = (workload(2), node(), listed(entry(), entry(1)))
+    (written,) = asked(*there, serving(stage=Stage.SERVING), left)
+    assert isinstance(written, Update)
+    assert written.object.endpoints == (entry(),)
+    assert written.object.metadata.resource_version == "14"
+
+
+def test_a_new_address_is_published_before_it_serves_again() -> None:
+    """A list that names an old port must not be taken for the new one. [A6]"""
+    old = Endpoint("web-0-0", "node-a", "a", {"http": "127.0.0.1:1"})
+    (written,) = asked(workload(), node(), listed(old), serving())
+    assert isinstance(written, Update)
+    assert written.object.endpoints == (entry(),)
+
+
+def test_an_empty_list_stays_for_those_who_watch_it_but_is_not_begun() -> None:
+    """[I1]"""
+    (written,) = asked(workload(), listed(entry()))
+    assert isinstance(written, Update)
+    assert written.object.endpoints == ()
+    assert asked(workload()) == ()
+
+
+@pytest.mark.parametrize("spec", [{"type": WorkloadType.JOB}, {"type": WorkloadType.CRON}])
+def test_work_that_ends_has_no_list(spec: dict[str, Any]) -> None:
+    """[A6]"""
+    assert asked(workload(**spec), serving()) == ()
+
+
+def test_a_list_goes_with_its_workload() -> None:
+    """Also the list of an earlier workload of the same name. [I5]"""
+    for gone in ((listed(entry()),), (workload(), listed(entry(), uid="another"), serving())):
+        (removed,) = asked(*gone)
+        assert isinstance(removed, Remove)
+        assert (removed.plural, removed.name, removed.uid) == ("endpoints", "web", "uid-web")
+
+
+def test_a_list_whose_workload_may_not_have_been_told_of_yet_stays() -> None:
+    """Kinds arrive on streams of their own. [C7.7]"""
+    plan = EndpointsController().reconcile(view(listed(revision=50), told=49), KEY, TERM, NOW)
+    assert plan.requests == ()
+    assert plan.wake_after_ms
+
+
+def test_replicas_of_an_earlier_workload_are_not_listed() -> None:
+    """[C6.7]"""
+    other = serving()
+    spec = msgspec.structs.replace(other.spec, workload_uid="another")
+    assert asked(workload(), msgspec.structs.replace(other, spec=spec)) == ()
+
+
+def test_large_services_rest_between_two_lists() -> None:
+    """The list of a thousand is not written for each of them. [I1]"""
+    controller = EndpointsController()
+    many = [serving(ordinal) for ordinal in range(200)]
+    picture = view(workload(200), *many)
+    assert controller.reconcile(picture, KEY, TERM, NOW).requests
+    again = controller.reconcile(picture, KEY, TERM, NOW)
+    assert (again.requests, again.wake_after_ms) == ((), 20)
+    assert controller.reconcile(picture, KEY, TERM, later(20)).requests
+
+
+def test_only_those_who_come_or_go_wake_anybody() -> None:
+    """[I1]"""
+    controller, picture = EndpointsController(), view()
+    bound = replica(State.BOUND)
+    for before, after, keys in (
+        (None, bound, ()),
+        (bound, serving(), (KEY,)),
+        (serving(), replica(State.STOPPING), (KEY,)),
+        (serving(), None, (KEY,)),
+    ):
+        change = Change("replicas", before, after)
+        assert tuple(controller.keys_of(change, picture)) == keys
