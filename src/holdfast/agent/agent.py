@@ -221,7 +221,7 @@ class Agent:
             self._enter(now_ms, out)
         if self._life is not None:
             self._renew(now_ms, out)
-        if self._may_tend:
+        if self._may_tend and self._crew.is_due(now_ms):
             self._crew.tend(self._view(now_ms), out)
         if self._life is not None and self._crew.doubts_node and not self._is_looking:
             self._crew.doubts_node, self._is_looking = False, True
@@ -250,7 +250,7 @@ class Agent:
         at_ms = self._renewing.next_ms
         if self._may_tend:
             at_ms = _sooner(at_ms, self._crew.next_ms)
-        if self._life is None and self._knows and self._entry.is_idle:
+        if self._life is None and self._entry.is_idle and self._knows:
             is_held = self._entry.is_after_fence and self._crew.has_strays
             at_ms = at_ms if is_held else _sooner(at_ms, self._entry.next_ms)
         if at_ms is not None:

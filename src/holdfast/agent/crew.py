@@ -65,6 +65,11 @@ class Crew:
         """When `tend` has something to do next. Without room for requests, their answers call."""
         return self._queue.next_ms if self._asks.room > ASKS_KEPT else None
 
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `tend` has something to do now."""
+        next_ms = self.next_ms
+        return next_ms is not None and next_ms <= now_ms
+
     @property
     def running(self) -> tuple[str, ...]:
         """The replicas of which something runs or may come to run."""

@@ -17,13 +17,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.records import decode
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
 from holdfast.model.identity import Identity, acts_as
-from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import Answer, Answered, Asked, Range, Started
 from holdfast.model.refusal import Reason, Refusal
@@ -37,6 +36,33 @@ WAITING_MAX = 10_000
 READS_MAX = 3
 # Long after any fence has passed, nobody asks any more when a node was last heard.
 FORGET_AFTER_MS = 3_600_000
+
+
+class _Uid(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+
+
+class _Number(msgspec.Struct, frozen=True, gc=False):
+    number: int
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False):
+    phase: NodePhase = NodePhase.READY
+    mark: _Number | None = None
+    incarnation: int = 0
+
+
+class _Standing(msgspec.Struct, frozen=True, gc=False):
+    """What a renewal asks of a stored node, which is read in a fraction of the time of the whole.
+
+    Absent fields are at their defaults, as in the node itself.
+    """
+
+    metadata: _Uid
+    status: _Status = _Status()
+
+
+_STANDING = msgspec.json.Decoder(_Standing)
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -77,6 +103,8 @@ class Renewals:
         if self._since_ms is None:
             self._since_ms = now.monotonic_ms
         match stimulus:
+            case Answered(call=call) if call in self._reads:
+                return self._read(self._reads.pop(call), stimulus.body, now)
             case Asked(body=Renew()):
                 return self._renewed(stimulus, now)
             case Asked(body=HeardOf()):
@@ -84,8 +112,6 @@ class Renewals:
             case Asked():
                 no = Refusal(Reason.INVALID, "only Renew and HeardOf are answered here")
                 return [Answer(stimulus.call, no)]
-            case Answered(call=call) if call in self._reads:
-                return self._read(self._reads.pop(call), stimulus.body, now)
             case Started():
                 self._since_ms = now.monotonic_ms
         return []
@@ -132,7 +158,7 @@ class Renewals:
             return [self._answer(it, lost) for it in read.waiting]
         if now.monotonic_ms - read.sent_ms > self._timing.ack_window_ms:
             return self._again(read.node, read.waiting, now)
-        node = decode(body.records[0].key, body.records[0].value) if body.records else None
+        node = _STANDING.decode(body.records[0].value) if body.records else None
         effects: list[Any] = []
         left: list[_Waiting] = []
         for waiting in read.waiting:
@@ -161,7 +187,7 @@ class Renewals:
                 effects.append(self._answer(it, Unavailable(slow)))
         return [*effects, self._send(node, left, now)] if left else effects
 
-    def _verdict(self, node: Node | None, renew: Renew) -> Renewed | Refusal:
+    def _verdict(self, node: _Standing | None, renew: Renew) -> Renewed | Refusal:
         """Where the node stands, whichever life of it asks."""
         name = renew.node
         if node is None:

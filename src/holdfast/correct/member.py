@@ -53,6 +53,13 @@ class Member:
         """Whether its team has to look after it now."""
         return self.due_ms is not None and self.due_ms <= now.monotonic_ms
 
+    def is_waiting(self, view: View, now: Instant) -> bool:
+        """Whether it holds its lease and has yet to begin its term, or may not act at present."""
+        term = self.tenure.term
+        if term is None:
+            return False
+        return term.epoch != self.listed_epoch or self.term(view, now) is None
+
     def took_office(self, revision: int, now: Instant) -> None:
         """The lease was acquired at this revision."""
         self._office_ms, self._office_revision = now.monotonic_ms, revision

@@ -130,7 +130,6 @@ class Team:
             # The streams told nothing new. What is due at a time has a wake-up of its own.
             return told.effects
         effects, view = told.effects, View(self._cache, now)
-        self._notice(told.changes, view, now)
         concerned: Sequence[Member] = self._members
         match stimulus:
             case Answered():
@@ -143,6 +142,16 @@ class Team:
                 self._wake_ms = None
                 effects += self._lease_together(now)
                 concerned = [it for it in self._members if it.is_due(now)]
+            case _ if knew:
+                # News concern whom they give something to look at, and whoever waits for them.
+                noticed = self._notice(told.changes, view, now)
+                concerned = [
+                    it
+                    for it in self._members
+                    if it in noticed or it.is_due(now) or it.is_waiting(view, now)
+                ]
+            case _:
+                self._notice(told.changes, view, now)
         for member in concerned:
             effects += self._tend(member, view, now)
             member.due_ms = self._due_ms(member, view, now)
@@ -150,15 +159,20 @@ class Team:
 
     # Looking -------------------------------------------------------------------------------------
 
-    def _notice(self, changes: Sequence[Change], view: View, now: Instant) -> None:
-        """Have the keys looked at that news concern. Who holds no lease lists all keys later."""
+    def _notice(self, changes: Sequence[Change], view: View, now: Instant) -> list[Member]:
+        """Have the keys looked at that news concern; by whom. Who holds no lease lists all keys
+        later."""
+        noticed: list[Member] = []
         for member in self._members:
             if member.tenure.term is None:
                 continue
             follows = member.controller.follows
-            for change in changes:
-                if change.plural in follows:
-                    self._add(member, member.controller.keys_of(change, view), now)
+            concerning = [change for change in changes if change.plural in follows]
+            for change in concerning:
+                self._add(member, member.controller.keys_of(change, view), now)
+            if concerning:
+                noticed.append(member)
+        return noticed
 
     @staticmethod
     def _add(member: Member, keys: Iterable[Key], now: Instant) -> None:

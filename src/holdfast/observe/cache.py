@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.errors import Expired, invariant
-from holdfast.model.machine import Answered, Ended, Leave, Open, Pushed, Rng, Started, Wake, Woken
+from holdfast.model.machine import Ended, Leave, Open, Pushed, Rng, Started, Wake, Woken
 from holdfast.model.time import Instant
 from holdfast.observe.followed import SILENCE_MS, Channel, Followed
 from holdfast.observe.news import SERVERS, Follow
@@ -37,14 +37,15 @@ _DOUBLINGS_MAX = 20
 STEADY_MS = 10_000
 
 _WAKE = "cache"
-_STREAMS = (Pushed, Ended)
 
 
 def is_streams(stimulus: Any) -> bool:
     """Whether a stimulus concerns the cache alone, whose owner hears of it by the changes."""
-    if isinstance(stimulus, _STREAMS):
-        return True
-    return isinstance(stimulus, Woken) and stimulus.name == _WAKE
+    kind = type(stimulus)
+    if kind is Woken:
+        is_mine: bool = stimulus.name == _WAKE
+        return is_mine
+    return kind is Pushed or kind is Ended
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -144,25 +145,27 @@ class Cache:
         """Take in a stimulus; those that are not the cache's own change nothing."""
         effects: list[Any] = []
         changes: list[Change] = []
-        if isinstance(stimulus, Answered):
-            return Told(effects, changes)
-        match stimulus:
-            case Pushed(stream=stream, body=body) if stream in self._by_stream:
-                channel = self._by_stream[stream]
+        # Every stimulus of every component comes by here, and most of them are not for the cache.
+        kind = type(stimulus)
+        if kind is Pushed:
+            channel = self._by_stream.get(stimulus.stream)
+            if channel is not None:
                 channel.heard_ms = now.monotonic_ms
-                if channel is channel.followed.audit:
-                    effects = self._audited(channel.followed, body, changes, now)
-                else:
-                    effects = self._told(channel.followed, body, changes, now)
-            case Ended(stream=stream, body=body) if stream in self._by_stream:
-                effects = self._ended(self._by_stream.pop(stream), body, now)
-            case Woken(name=name) if name == _WAKE:
+                followed = channel.followed
+                take = self._audited if channel is followed.audit else self._told
+                effects = take(followed, stimulus.body, changes, now)
+        elif kind is Woken:
+            if stimulus.name == _WAKE:
                 effects = self._woken(now)
-            case Started():
-                for followed in self._followed.values():
-                    followed.told_ms = now.monotonic_ms
-                    effects.append(self._open(followed.main, now))
-                effects.append(self._tick(now))
+        elif kind is Ended:
+            channel = self._by_stream.pop(stimulus.stream, None)
+            if channel is not None:
+                effects = self._ended(channel, stimulus.body, now)
+        elif kind is Started:
+            for followed in self._followed.values():
+                followed.told_ms = now.monotonic_ms
+                effects.append(self._open(followed.main, now))
+            effects.append(self._tick(now))
         return Told(effects, changes)
 
     def _told(
@@ -266,7 +269,7 @@ class Cache:
         return now.monotonic_ms + int(self._resync_ms * (0.5 + self._rng.random() / 2))
 
     def _tick(self, now: Instant) -> Wake:
-        due = min((it.due_ms for it in self._followed.values()), default=0)
+        due = min([it.due_ms for it in self._followed.values()], default=0)
         return Wake(_WAKE, max(now.monotonic_ms + 1, due))
 
     def _woken(self, now: Instant) -> list[Any]:

@@ -122,10 +122,10 @@ class Hub:
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         match stimulus:
-            case Changed():
-                return self._changed(stimulus, now)
             case Taken(stream=stream):
                 return self._taken(stream)
+            case Changed():
+                return self._changed(stimulus, now)
             case Woken(name=name):
                 return self._woken(name, now)
             case Opened():
@@ -249,10 +249,12 @@ class Hub:
         happening = Happening(kind, change.revision, before, after)
         self._window.append(happening)
         effects: list[Any] = []
-        for watcher in list(self._audiences[kind.plural].concerned(happening)):
-            if watcher.tell(happening, self._presentation):
-                effects += self._queued(watcher)
-        happening.forget_lines()
+        audience = self._audiences[kind.plural]
+        if audience:
+            for watcher in list(audience.concerned(happening)):
+                if watcher.tell(happening, self._presentation):
+                    effects += self._queued(watcher)
+            happening.forget_lines()
         return effects
 
     # Watchers ------------------------------------------------------------------------------------
@@ -326,6 +328,8 @@ class Hub:
 
     def _bookmark(self, now: Instant) -> list[Any]:
         effects: list[Any] = [Wake(_BOOKMARK, now.monotonic_ms + BOOKMARK_EVERY_MS)]
+        # All who watch a kind in one form are told the same.
+        lines: dict[tuple[str, str], bytes] = {}
         for watcher in self._watchers.values():
             # A reader that knows more than this server must not be led back. One that has something
             # to take learns the revision from that.
@@ -333,7 +337,12 @@ class Hub:
                 continue
             if watcher.request.bookmarks and watcher.is_live and not watcher.is_waiting:
                 if not watcher.has_lines:
-                    watcher.bookmark(self._revision, self._presentation, None)
+                    about = watcher.request.form, watcher.kind.plural
+                    text = lines.get(about)
+                    if text is None:
+                        text = watcher.bookmark(self._revision, self._presentation, None)
+                        lines[about] = text
+                    watcher.add(text)
                 effects.append(self._push(watcher))
         return effects
 

@@ -49,6 +49,8 @@ class Queue(Generic[K]):
     @property
     def next_ms(self) -> int | None:
         """When the next key is due, if one waits."""
+        if not self._heap:
+            return None
         self._prune()
         return self._heap[0][0] if self._heap else None
 
@@ -72,6 +74,9 @@ class Queue(Generic[K]):
 
     def take(self, now_ms: int) -> K | None:
         """The next key that is due; `done` or `failed` gives it back."""
+        # Nothing lies before the top, whether that still counts or not.
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
         self._prune()
         if not self._heap or self._heap[0][0] > now_ms:
             return None

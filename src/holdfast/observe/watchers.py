@@ -103,8 +103,9 @@ class Watcher:
 
     def take(self) -> bytes:
         """All that is queued, as one piece."""
-        piece = b"".join(self._lines)
-        self._lines.clear()
+        lines = self._lines
+        piece = lines[0] if len(lines) == 1 else b"".join(lines)
+        lines.clear()
         self._bytes = 0
         return piece
 
@@ -117,9 +118,10 @@ class Watcher:
             self.add(happening.line(self.request.form, kind, presentation))
         return bool(kind)
 
-    def bookmark(self, revision: int, presentation: Presentation, listed: int | None) -> None:
+    def bookmark(self, revision: int, presentation: Presentation, listed: int | None) -> bytes:
+        """The line that says how far this watcher has been told."""
         form = self.request.form
-        self.add(line("BOOKMARK", presentation.bookmark(form, self.kind, revision, listed)))
+        return line("BOOKMARK", presentation.bookmark(form, self.kind, revision, listed))
 
     def catch_up(self, window: Window, presentation: Presentation) -> bool:
         """Queue the next piece on the way to the present. False when the way is gone."""
@@ -149,7 +151,7 @@ class Watcher:
             return
         self._listed = None
         if self.request.marks_list_end:
-            self.bookmark(self._list_revision, presentation, len(listed))
+            self.add(self.bookmark(self._list_revision, presentation, len(listed)))
 
 
 def resumed(
@@ -197,11 +199,13 @@ class Audience:
             if not self._positions[place[0]]:
                 del self._positions[place[0]]
 
+    def __bool__(self) -> bool:
+        """Whether anybody follows the kind at all; many kinds are followed by nobody."""
+        return bool(self._by_place)
+
     def concerned(self, happening: Happening) -> Iterator[Watcher]:
         """Whoever may be concerned, each once: a watcher stands at one place only."""
         by_place = self._by_place
-        if not by_place:
-            return
         if None in by_place:
             yield from by_place[None].values()
         before, after = happening.before, happening.after

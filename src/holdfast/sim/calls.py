@@ -52,10 +52,11 @@ class Calls:
 
     def open(self, cell: Cell, effect: Any) -> Call:
         """Begin a call of any kind."""
-        if effect.call in cell.calls:
-            unreachable(f"{cell.name} reuses call {effect.call} in flight")
+        number = effect.call
+        if number in cell.calls:
+            unreachable(f"{cell.name} reuses call {number} in flight")
         call = Call(cell, effect, self.world.now_us + effect.timeout_ms * 1000)
-        cell.calls[effect.call] = call
+        cell.calls[number] = call
         return call
 
     def _ask(self, cell: Cell, ask: Ask) -> None:
@@ -118,25 +119,26 @@ class Calls:
         world = self.world
         path = world.network.path(source, call.asker.host)
         if path.trouble is None:
-            arrivals: tuple[int, ...] = (world.now_us + path.delay_us(),)
+            at_us = world.now_us + path.delay_us()
         else:
             # Of an answer that arrives twice the second finds the call settled.
-            arrivals = world.network.arrivals(path, path.trouble, world.now_us)[:1]
-        if arrivals and arrivals[0] < call.deadline_us:
+            arrivals = world.network.arrivals(path, path.trouble, world.now_us)
+            at_us = arrivals[0] if arrivals else call.deadline_us
+        if at_us < call.deadline_us:
             call.source = source
-            world.post(arrivals[0], self._settle_handler, call, body)
+            world.post(at_us, self._settle_handler, call, body)
         else:
             self.arm(call)
 
     def _settle(self, _number: int, call: Call, body: Any) -> None:
-        asker = call.asker
-        if asker.calls.get(call.number) is not call:
+        asker, number = call.asker, call.number
+        if asker.calls.get(number) is not call:
             return
         if self.lost_on_the_way(call.source, asker.host):
             self.arm(call)
             return
-        del asker.calls[call.number]
-        self.world.hand(asker, Answered(call.number, body))
+        del asker.calls[number]
+        self.world.hand(asker, Answered(number, body))
 
     def arm(self, call: Call) -> None:
         """See to it that the asker is told at the latest when its time is up."""

@@ -66,6 +66,7 @@ class Engine:
                 handler(number, a, b)
                 for hook in after_event:
                     hook(self)
+            self.trace.flush()
             if self.now_us - began_us < _CHUNK_LEAST_US:
                 raise Violation(LIVELOCK, f"{_CHUNK_EVENTS} events within a millisecond")
 

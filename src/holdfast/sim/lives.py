@@ -132,12 +132,10 @@ class Lives(Engine):
 
     def hand(self, cell: Cell, stimulus: Any) -> None:
         """Give a machine a stimulus now; a paused one finds it when it wakes."""
-        if cell.ready:
-            self._step(cell, stimulus)
-        elif cell.machine is not None:
-            cell.inbox.append(stimulus)
-
-    def _step(self, cell: Cell, stimulus: Any) -> None:
+        if not cell.ready:
+            if cell.machine is not None:
+                cell.inbox.append(stimulus)
+            return
         now_us = self.now_us
         try:
             effects = cell.machine.step(stimulus, cell.host.clock.instant(now_us))  # type: ignore[union-attr]
@@ -149,7 +147,8 @@ class Lives(Engine):
         if trace.full:
             trace.detail(now_us, f"{cell.name} <- {stimulus!r}")
         else:
-            trace.line(f"{now_us} {cell.name} {type(stimulus).__name__} {count}")
+            # The loop of events sees to it that they are hashed.
+            trace.lines.append(f"{now_us} {cell.name} {type(stimulus).__name__} {count}")
         if not count:
             return
         performed = cell.performed + count

@@ -150,6 +150,10 @@ class VersionIndex(Generic[E]):
         return twin
 
     def _range_now(self, start: str, end: str, limit: int) -> Found[E]:
+        if end == f"{start}\0":
+            # One key, as in every look at a single object.
+            entry = self.current.get(start)
+            return Found(self.revision, [entry] if entry is not None else [], None)
         keys = list(islice(self._keys.between(start, end), limit + 1))
         more_from = keys.pop() if len(keys) > limit else None
         current = self.current

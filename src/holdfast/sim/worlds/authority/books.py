@@ -50,8 +50,12 @@ class Books(Checker):
             self._put(record.key, decode(record.key, record.value))
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        self.before = {}
-        if all(change.key.startswith(LEASES) for change in commit.changes):
+        if self.before:
+            self.before = {}
+        for change in commit.changes:
+            if not change.key.startswith(LEASES):
+                break
+        else:
             # A holder keeps its lease; who holds it has not changed, or its epoch had, too.
             return
         self.version += 1
@@ -73,9 +77,13 @@ class Books(Checker):
 
     def changed(self, prefix: str) -> Iterable[tuple[str, Any, Any]]:
         """Keys under the prefix that the last commit changed: before, and now."""
-        for key, old in self.before.items():
-            if key.startswith(prefix):
-                yield key, old, self.now.get(key)
+        # Most commits keep a lease, and a dozen checkers ask after each.
+        if not self.before:
+            return ()
+        now = self.now
+        return [
+            (key, old, now.get(key)) for key, old in self.before.items() if key.startswith(prefix)
+        ]
 
     def all(self, prefix: str) -> list[Any]:
         """Everything of a kind, such as `objects/nodes/`."""

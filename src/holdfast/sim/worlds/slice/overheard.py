@@ -41,23 +41,25 @@ class Overheard:
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         effects: Sequence[Any] = self.machine.step(stimulus, now)
-        if isinstance(stimulus, Answered):
+        kind = type(stimulus)
+        if kind is Answered:
             ask = self._asked.pop(stimulus.call, None)
             fact = self._heard(ask, stimulus.body, effects) if ask is not None else None
             if fact is not None:
                 effects = [Tell(fact), *effects]
-        elif isinstance(stimulus, Ended) and isinstance(stimulus.body, Expired):
+        elif kind is Ended and isinstance(stimulus.body, Expired):
             effects = [Tell(Seen("list begun anew after Expired")), *effects]
         for effect in effects:
-            if isinstance(effect, Ask):
+            if type(effect) is Ask:
                 self._asked[effect.call] = effect
         return effects
 
     def _heard(self, ask: Ask, answer: Any, effects: Sequence[Any]) -> Any:
         """What an answer tells the checkers, if anything."""
         match answer:
-            case Accepted() if not isinstance(ask.body, RenewLease):
-                return Acknowledged(ask.sender or self._identity, ask.body, answer)
+            case Accepted():
+                if type(ask.body) is not RenewLease:
+                    return Acknowledged(ask.sender or self._identity, ask.body, answer)
             case Refusal():
                 return Seen(f"{type(ask.body).__name__} refused")
             case OutcomeUnknown() if isinstance(ask.body, _WRITES):

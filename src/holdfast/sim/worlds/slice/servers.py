@@ -1,12 +1,14 @@
 """A server process in the simulator: authority, watch hub and renewals in one life.
 
 In `host/plane` each of the three machines has a shell of its own; here they share a cell, so that
-they live and die together as in one process. Their calls and wake-ups are kept apart by renaming.
+they live and die together as in one process. Whose call it is that was answered, its number says;
+whose wake-up it is, its name.
 Watch lines are turned into news by the same function that a real client uses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,10 +25,8 @@ from holdfast.model.heartbeat import HeardOf, Renew
 from holdfast.model.machine import (
     Answer,
     Answered,
-    Ask,
     Asked,
     Changed,
-    FateOf,
     Left,
     Machine,
     Opened,
@@ -34,7 +34,6 @@ from holdfast.model.machine import (
     Range,
     Started,
     Taken,
-    Txn,
     Wake,
     Woken,
 )
@@ -48,10 +47,10 @@ from holdfast.observe.selection import Selection
 from holdfast.observe.watchers import WatchRequest
 from holdfast.sim.cell import Seat
 
-# Whose number it is, by the remainder.
-_PARTS = 4
-_AUTHORITY, _HUB, _RENEWALS, _READS = range(_PARTS)
-_CALLS = (Ask, Txn, FateOf)
+# The authority's own numbers are negative, those of the renewals small. The hub's are moved beyond
+# these, and the reads of single objects have numbers beyond all others.
+_HUB_FROM = 1 << 40
+_READS_FROM = 1 << 41
 _HEARTBEATS = (Renew, HeardOf)
 
 
@@ -95,6 +94,12 @@ def _news(plural: str, line: bytes) -> News:
     return news  # type: ignore[return-value]
 
 
+@lru_cache(maxsize=256)
+def _piece(plural: str, piece: bytes) -> tuple[News, ...]:
+    """All lines of a piece; those who are told nothing but a revision are told the same."""
+    return tuple([_news(plural, line) for line in piece.split(b"\n") if line])
+
+
 @lru_cache(maxsize=1024)
 def _selection(plural: str, namespace: str, fields: str) -> Selection:
     kind = kind_of_plural(plural)
@@ -109,51 +114,57 @@ class SimServer:
         self.authority = Server(seat.name, seat.rng, seat.tokens, settings)
         self.hub = Hub(Plain(), _READER)
         self.renewals = Renewals(seat.name, settings.fence)
-        self._machines: tuple[Machine, ...] = (self.authority, self.hub, self.renewals)
         self._plurals: dict[int, str] = {}
-        self._reads = 0
+        self._reads = _READS_FROM
         self._reading: dict[int, tuple[int, str]] = {}
+        self._wakes: dict[str, Machine] = {}
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        # In the order of how often they come.
         match stimulus:
+            case Answered(call=call):
+                if call < 0:
+                    return self._of(self.authority, stimulus, now)
+                if call < _HUB_FROM:
+                    return self.renewals.step(stimulus, now)
+                if call < _READS_FROM:
+                    return self._of_hub(Answered(call - _HUB_FROM, stimulus.body), now)
+                return self._read(stimulus)
             case Asked():
                 return self._asked(stimulus, now)
-            case Answered(call=call):
-                part = call % _PARTS
-                if part == _READS:
-                    return self._read(stimulus)
-                return self._pass(part, Answered(call // _PARTS, stimulus.body), now)
             case Changed():
-                return self._pass(_HUB, stimulus, now)
+                return self._of_hub(stimulus, now)
             case Woken(name=name):
-                whose, _, inner = name.partition("/")
-                return self._pass(int(whose), Woken(inner), now)
+                if self._wakes[name] is self.hub:
+                    return self._of_hub(stimulus, now)
+                return self._of(self._wakes[name], stimulus, now)
             case Opened():
                 return self._opened(stimulus, now)
             case Left(stream=stream):
                 self._plurals.pop(stream, None)
-                return self._pass(_HUB, stimulus, now)
+                return self._of_hub(stimulus, now)
             case Started():
                 return [
-                    effect
-                    for part in range(len(self._machines))
-                    for effect in self._pass(part, stimulus, now)
+                    *self._of(self.authority, stimulus, now),
+                    *self._of_hub(stimulus, now),
+                    *self.renewals.step(stimulus, now),
                 ]
         return []
 
-    def _asked(self, asked: Asked, now: Instant) -> list[Any]:
-        if isinstance(asked.body, _HEARTBEATS):
-            return self._pass(_RENEWALS, asked, now)
-        if not isinstance(asked.body, Get):
-            return self._pass(_AUTHORITY, asked, now)
+    def _asked(self, asked: Asked, now: Instant) -> Sequence[Any]:
+        kind = type(asked.body)
+        if kind in _HEARTBEATS:
+            return self.renewals.step(asked, now)
+        if kind is not Get:
+            return self._of(self.authority, asked, now)
         get = asked.body
         key = keys.object_key(kind_of_plural(get.plural), get.namespace, get.name)
         self._reads += 1
         self._reading[self._reads] = (asked.call, key)
-        return [Range(self._reads * _PARTS + _READS, key, key + "\0", 1)]
+        return [Range(self._reads, key, key + "\0", 1)]
 
     def _read(self, answered: Answered) -> list[Any]:
-        call, key = self._reading.pop(answered.call // _PARTS)
+        call, key = self._reading.pop(answered.call)
         page = answered.body
         if isinstance(page, HoldfastError):
             return [Answer(call, page)]
@@ -169,36 +180,39 @@ class SimServer:
         request = WatchRequest(
             selection, follow.since, bookmarks=True, marks_list_end=follow.since is None
         )
-        return self._pass(_HUB, Opened(opened.stream, opened.sender, request), now)
+        return self._of_hub(Opened(opened.stream, opened.sender, request), now)
 
-    def _pass(self, part: int, stimulus: Any, now: Instant) -> list[Any]:
-        """Let one of the machines step; what it asks for is renamed to be its own."""
+    def _of(self, machine: Machine, stimulus: Any, now: Instant) -> Sequence[Any]:
+        """What the authority or the renewals ask for, which is theirs by its numbers already."""
+        effects = machine.step(stimulus, now)
+        for effect in effects:
+            if type(effect) is Wake:
+                self._owns(machine, effect.name)
+        return effects
+
+    def _of_hub(self, stimulus: Any, now: Instant) -> list[Any]:
+        """What the hub asks for; its calls are moved to numbers that nobody else has."""
         effects: list[Any] = []
-        for effect in self._machines[part].step(stimulus, now):
+        for effect in self.hub.step(stimulus, now):
             kind = type(effect)
             if kind is Push:
                 effects += self._pushed(effect)
                 # A simulated reader takes what it is sent; how slow the way is, the network says.
-                effects += self._pass(_HUB, Taken(effect.stream), now)
+                effects += self._of_hub(Taken(effect.stream), now)
+                continue
+            if kind is Range:
+                effect = msgspec.structs.replace(effect, call=effect.call + _HUB_FROM)
             elif kind is Wake:
-                effects.append(Wake(f"{part}/{effect.name}", effect.at_ms))
-            elif kind is Range:
-                call = effect.call * _PARTS + part
-                effects.append(
-                    Range(
-                        call, effect.start, effect.end, effect.limit, effect.at, effect.timeout_ms
-                    )
-                )
-            elif kind in _CALLS:
-                call = effect.call * _PARTS + part
-                effects.append(msgspec.structs.replace(effect, call=call))
-            else:
-                effects.append(effect)
+                self._owns(self.hub, effect.name)
+            effects.append(effect)
         return effects
+
+    def _owns(self, machine: Machine, wake: str) -> None:
+        owner = self._wakes.setdefault(wake, machine)
+        invariant(owner is machine, f"two parts of a server have a wake-up named {wake}")
 
     def _pushed(self, push: Push) -> list[Any]:
         plural = self._plurals.get(push.stream)
         if plural is None or not push.body:
             return []
-        lines = push.body.split(b"\n")
-        return [Push(push.stream, tuple(_news(plural, line) for line in lines if line))]
+        return [Push(push.stream, _piece(plural, push.body))]
