@@ -23,7 +23,9 @@ import asyncio
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -70,10 +72,15 @@ async def brains(rig: Rig, way: str, scheduler: tuple[str, ...] = REAL) -> None:
 
 
 async def run(
-    folder: Path, shape: Shape, way: str, *options: str, scheduler: tuple[str, ...] = REAL
+    folder: Path,
+    shape: Shape,
+    way: str,
+    *options: str,
+    scheduler: tuple[str, ...] = REAL,
+    beside: Mapping[str, int] = MappingProxyType({}),
 ) -> Run:
-    """One shape on a new plane."""
-    async with Rig(folder, *options) as rig:
+    """One shape on a new plane. `beside` are processes whose time counts too."""
+    async with Rig(folder, *options, beside=beside) as rig:
         await rig.fill(shape)
         await brains(rig, way, scheduler)
         return await measure(rig, shape, way)
@@ -139,7 +146,7 @@ async def idle(folder: Path, book_: Book) -> None:
     async with Rig(folder / "idle") as rig:
         await rig.fill(shape)
         await brains(rig, "births")
-        ran = await idle_delays(rig, shape)
+        ran, undisturbed_ms = await idle_delays(rig, shape)
     figure(
         "scheduler.idle.p99_ms",
         ran.p99_ms,
@@ -149,6 +156,7 @@ async def idle(folder: Path, book_: Book) -> None:
         goal=f"<= {IDLE_GOAL_MS}",
         durability="power",
         nodes=shape.nodes,
+        p99_without_queueing_ms=round(undisturbed_ms, 1),
         cpu_us_each=ran.cpu_us,
         queued=ran.queued,
         load=ran.load,
@@ -160,7 +168,9 @@ async def on_etcd(folder: Path, book_: Book) -> None:
     shape = book_.shape("basic-5000")
     with EtcdCluster(folder / "etcd") as cluster:
         store = "etcd://" + ",".join(cluster.endpoints)
-        ran = await run(folder / "on-etcd", shape, WAYS[0], "--store", store)
+        members = [it.process for it in cluster.members if it.process is not None]
+        pids = {f"etcd-{number}": process.pid for number, process in enumerate(members)}
+        ran = await run(folder / "on-etcd", shape, WAYS[0], "--store", store, beside=pids)
     show("scheduler.etcd.basic-5000.rate", ran, shape, book_, ETCD_GOAL, WAYS[0])
 
 

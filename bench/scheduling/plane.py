@@ -14,8 +14,9 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -84,8 +85,12 @@ class Part:
 class Rig:
     """One plane. Use as an async context manager; `fill` comes first, then `run`."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, beside: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        """`beside` are processes that the plane needs and does not start."""
         folder.mkdir(parents=True, exist_ok=True)
+        self._beside = dict(beside)
         self._folder = folder
         self.plane = PlaneProcess(folder / "data", *options)
         self.parts: dict[str, Part] = {}
@@ -154,7 +159,8 @@ class Rig:
         """Every process of the plane."""
         server = self.plane._process
         invariant(server is not None, "the server runs")
-        return {"server": server.pid} | {name: part.pid for name, part in self.parts.items()}  # type: ignore[union-attr]
+        parts = {name: part.pid for name, part in self.parts.items()}
+        return {"server": server.pid} | parts | self._beside  # type: ignore[union-attr]
 
     # What is there before ------------------------------------------------------------------------
 

@@ -41,19 +41,20 @@ class Spending:
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = dict(pids)
         self._before = self._now()
-        self._queued_s = self._queued()
+        self._queued_s = self.queued_s()
         self._began_s = time.perf_counter()
 
     def _now(self) -> dict[str, float]:
         used = {name: cpu_s(pid) for name, pid in self._pids.items()}
         return used | {GENERATOR: time.process_time()}
 
-    def _queued(self) -> float:
+    def queued_s(self) -> float:
+        """Seconds for which all of them together waited for a core, since they began."""
         return sum(queued_s(pid) for pid in (*self._pids.values(), os.getpid()))
 
     def queued_share(self) -> float:
         """How much of the time some of them waited for a core, added up; 0 on an idle machine."""
-        return (self._queued() - self._queued_s) / (time.perf_counter() - self._began_s)
+        return (self.queued_s() - self._queued_s) / (time.perf_counter() - self._began_s)
 
     def us_each(self, count: int) -> dict[str, int]:
         """Microseconds for each of so many, by process."""
