@@ -26,7 +26,8 @@ from holdfast.model.versions import Version, parse_version
 from holdfast.observe.hub import Hub
 from holdfast.store.contract import Store
 
-QUERY_FIELDS_MAX = 64
+# A command has one for each of its words. The line itself is bounded by the server.
+QUERY_FIELDS_MAX = 1_100
 TIMEOUT_S = 10.0
 OPERATION_HEADER = "X-Holdfast-Operation"
 _TRUE = ("1", "true", "True", "t", "T", "TRUE")
@@ -112,6 +113,11 @@ class Call:
             self._query = parsed_query(self._text)
         return self._query
 
+    def every(self, name: str) -> tuple[str, ...]:
+        """A parameter as often as it was given, in that order."""
+        pairs = _pairs(self._text) if self._text else []
+        return tuple(value for key, value in pairs if key == name)
+
     def flag(self, name: str) -> bool:
         """A parameter that is true or false."""
         text = self.query.get(name, "")
@@ -195,12 +201,14 @@ class Call:
 
 
 def parsed_query(text: str) -> dict[str, str]:
-    if not text:
-        return {}
+    return dict(_pairs(text)) if text else {}
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
     try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX))
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
     except ValueError:
-        bad("the query cannot be read")
+        bad(f"the query cannot be read, or has more than {QUERY_FIELDS_MAX} parameters")
 
 
 def bad(message: str) -> NoReturn:

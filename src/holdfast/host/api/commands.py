@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from urllib.parse import parse_qsl
 
 from aiohttp import WSMsgType, web
 
@@ -22,7 +21,6 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 
 CLOSE_S = 3.0
-QUERY_FIELDS_MAX = channels.COMMAND_WORDS_MAX + 16
 _ALIVE = (State.RUNNING, State.STOPPING, State.UNKNOWN)
 
 
@@ -84,12 +82,7 @@ async def _to_client(client: web.WebSocketResponse, visit: Visit) -> None:
 
 
 def _wanted(call: Call, replica: Replica) -> Run:
-    text = call.request.raw_path.partition("?")[2]
-    try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
-    except ValueError:
-        bad(f"command: must have at most {channels.COMMAND_WORDS_MAX} words")
-    command = tuple(value for key, value in pairs if key == "command")
+    command = call.every("command")
     if not command or not command[0]:
         bad("command: must name a program")
     if len(command) > channels.COMMAND_WORDS_MAX or any("\x00" in it for it in command):
