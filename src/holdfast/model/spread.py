@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from holdfast.model.kinds.placement import Affinity, Spread
+from holdfast.model.kinds.placement import Affinity, Spread, Topology
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.selectors import selects
+from holdfast.model.selectors import LabelSelector, selects
 
 
 def skew_after(counts: Mapping[str, int], eligible: Iterable[str], place: str) -> int:
@@ -60,6 +60,24 @@ def affinity_refusal(
         return Refusal(
             Reason.AFFINITY_UNMET, f"the same {rule.within.value} has no replica to be near"
         )
+    return None
+
+
+def repulsion_refusal(
+    rules: Iterable[tuple[LabelSelector, Topology]], labels: Mapping[str, str]
+) -> Refusal | None:
+    """Whether a replica that is there already has to stay away from one with these labels.
+
+    `rules` are the required anti-affinities of the replicas that are in the same place, each with
+    what counts as the same place. Who wants to be away from others keeps them away as well, or it
+    would depend on who came first.
+    """
+    for selector, within in rules:
+        if selects(selector, labels):
+            return Refusal(
+                Reason.ANTI_AFFINITY_VIOLATED,
+                f"the same {within.value} has a replica that stays away from such as this one",
+            )
     return None
 
 

@@ -20,22 +20,25 @@ from holdfast.propose.standing import Standing
 from holdfast.propose.view import Work
 
 
-def key_of(replica: Replica) -> Hashable:
-    """All that rules and scorers look at. Equal keys mean alike; alike ones may differ in key."""
+def key_of(replica: Replica) -> tuple[Hashable, Hashable]:
+    """All that rules and scorers look at. Equal keys mean alike; alike ones may differ in key.
+
+    First what is asked of nodes, then what rules about other replicas look at besides: any work may
+    meet somebody who has to stay away from its labels.
+    """
     template = replica.spec.template
     placement = template.placement
-    by_labels = placement.affinity or placement.anti_affinity
     by_workload = placement.spread or placement.max_per_node
     what = (template.resources, template.devices, template.ports, placement, template.image)
-    return (
+    of_nodes = (
         replica.namespace,
         template.priority_class,
         replica.spec.region,
         replica.spec.gang,
-        replica.spec.workload_uid if by_workload else "",
-        tuple(replica.metadata.labels.items()) if by_labels else (),
         msgspec.msgpack.encode(what),
     )
+    workload = replica.spec.workload_uid if by_workload else ""
+    return of_nodes, (workload, tuple(replica.metadata.labels.items()))
 
 
 class Alike:

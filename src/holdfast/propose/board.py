@@ -6,7 +6,8 @@ could not be computed anew, and forgets what was not asked for the longest when 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from weakref import WeakValueDictionary
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Template
@@ -25,7 +26,8 @@ SORTS_MIN = 16
 # Workloads of which it is remembered to which sort their replicas belong.
 WORKLOADS_MAX = 65_536
 
-_Recent = tuple[Template, dict[str, str], tuple[str, str], Hashable]
+_Key = tuple[Hashable, Hashable]
+_Recent = tuple[Template, dict[str, str], tuple[str, str], _Key]
 
 
 class Board:
@@ -35,6 +37,8 @@ class Board:
         self._added = {each.name: each for each in filters}
         self._scorers = (*SCORERS, *scorers)
         self._alikes: dict[Hashable, Alike] = {}
+        # What is asked of nodes is the same for many workloads; kept as long as one is known.
+        self._standings: WeakValueDictionary[Hashable, Standing] = WeakValueDictionary()
         self._recent: dict[tuple[str, str, str], _Recent] = {}
 
     def alike(self, replica: Replica, view: View) -> Alike | Report:
@@ -50,13 +54,16 @@ class Board:
         # At the end again, as the last to be forgotten.
         self._alikes[key] = alike
         alike.standing.refresh(view)
+        if alike.company is None and view.fleet.census.repelling(alike.kin):
+            # It asks nothing of others, but somebody is there who has to stay away from it.
+            alike.company = Company(alike.work, alike.kin, self._weights(view))
         return alike
 
     def known(self, key: Hashable) -> Alike | None:
         """What is kept of a sort of work, perhaps under rules that have changed since."""
         return self._alikes.get(key)
 
-    def key(self, replica: Replica) -> Hashable:
+    def key(self, replica: Replica) -> _Key:
         """What is equal for replicas that are alike."""
         spec = replica.spec
         whose = replica.namespace, spec.workload_uid, spec.revision
@@ -77,11 +84,17 @@ class Board:
         filters = self._filters(view)
         if isinstance(filters, Report):
             return filters
-        work = view.work(replica)
-        weights = weights_of(view.policy, self._scorers)
-        standing = Standing(work, view, filters, self._scorers, weights)
+        work, of_nodes = view.work(replica), self.key(replica)[0]
+        weights = self._weights(view)
+        standing = self._standings.get(of_nodes)
+        if standing is None or not standing.is_of(view):
+            standing = Standing(work, view, filters, self._scorers, weights)
+            self._standings[of_nodes] = standing
         company = Company(work, kin_of(replica), weights) if has_company(work) else None
         return Alike(work, standing, company, view.rules, view.policy)
+
+    def _weights(self, view: View) -> Mapping[str, int]:
+        return weights_of(view.policy, self._scorers)
 
     def _filters(self, view: View) -> tuple[Filter, ...] | Report:
         """The hard rules, and what the policy adds to them by name."""

@@ -11,6 +11,7 @@ away from.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -21,6 +22,12 @@ from holdfast.observe.columns import Columns
 
 # Terms that are counted at once. The one that was asked for first is counted anew when needed.
 TERMS_MAX = 4_096
+# Sorts of replicas of which it is remembered who has to stay away from them.
+SORTS_MAX = 16_384
+
+
+# A required anti-affinity: whom to stay away from, and what counts as near.
+Apart = tuple[bytes, Topology]
 
 
 class Kin(msgspec.Struct, frozen=True, gc=False):
@@ -29,21 +36,41 @@ class Kin(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     workload_uid: str
     labels: tuple[tuple[str, str], ...] = ()
+    # Whom it has to stay away from, and how far: selectors as they are written.
+    apart: tuple[Apart, ...] = ()
 
 
 def kin_of(replica: Replica) -> Kin:
     """The same of a replica, whether it has a place or needs one."""
     labels = tuple(replica.metadata.labels.items())
-    return Kin(replica.namespace, replica.spec.workload_uid, labels)
+    spec = replica.spec
+    rules = spec.template.placement.anti_affinity
+    if not rules:
+        return Kin(replica.namespace, spec.workload_uid, labels)
+    apart = tuple((_written(it.selector), it.within) for it in rules if it.required)
+    return Kin(replica.namespace, spec.workload_uid, labels, apart)
+
+
+def _written(selector: LabelSelector) -> bytes:
+    return msgspec.json.encode(selector, order="deterministic")
 
 
 class Term:
-    """Whom to count: replicas of one workload, or those of a tenant that a selector takes."""
+    """Whom to count: replicas of one workload, those of a tenant that a selector takes, or those
+    that have to stay away from whom a selector takes.
+    """
 
-    __slots__ = ("counts", "namespace", "selector", "total", "workload_uid")
+    __slots__ = ("apart", "counts", "namespace", "selector", "total", "workload_uid")
 
-    def __init__(self, namespace: str, workload_uid: str, selector: LabelSelector | None) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        workload_uid: str,
+        selector: LabelSelector | None,
+        apart: Apart | None = None,
+    ) -> None:
         self.namespace, self.workload_uid, self.selector = namespace, workload_uid, selector
+        self.apart = apart
         # By row, by zone and by region, each by its number in the columns.
         self.counts: dict[Topology, dict[int, int]] = {topology: {} for topology in Topology}
         self.total = 0
@@ -52,6 +79,8 @@ class Term:
         """Whether a replica counts."""
         if kin.namespace != self.namespace:
             return False
+        if self.apart is not None:
+            return self.apart in kin.apart
         if self.selector is None:
             return kin.workload_uid == self.workload_uid
         return selects(self.selector, dict(kin.labels))
@@ -93,7 +122,11 @@ class Census:
         # By tenant: where each replica is, and the sorts of replicas that are anywhere.
         self._where: dict[str, dict[str, tuple[_Sort, int]]] = {}
         self._sorts: dict[str, dict[Kin, _Sort]] = {}
-        self._terms: dict[tuple[str, str, bytes], Term] = {}
+        self._terms: dict[tuple[str, str, bytes | Apart], Term] = {}
+        # By tenant, the anti-affinities of replicas that are somewhere, with how many have each.
+        self._aparts: dict[str, dict[Apart, int]] = {}
+        # Which of them are about a sort of replicas; made anew when there are others.
+        self._repelling: dict[Kin, list[Apart]] = {}
         # The tenants of whose replicas some came or went since somebody last asked.
         self.stirred: dict[str, None] = {}
         # Whether a node changed: the places that a spread compares with may be others now.
@@ -126,16 +159,44 @@ class Census:
     def term(self, namespace: str, workload_uid: str, selector: LabelSelector | None) -> Term:
         """The counts of a workload, or of what a selector takes in this tenant."""
         key = namespace, workload_uid, msgspec.json.encode(selector) if selector else b""
-        term = self._terms.get(key)
-        if term is None:
-            if len(self._terms) >= TERMS_MAX:
-                self._forget(self._terms.pop(next(iter(self._terms))))
-            term = self._terms[key] = Term(namespace, workload_uid, selector)
-            for sort in self._sorts.get(namespace, {}).values():
-                if term.takes(sort.kin):
-                    sort.terms.append(term)
-                    for row, count in sort.rows.items():
-                        term.add(row, self._columns, count)
+        return self._terms.get(key) or self._term(key, Term(namespace, workload_uid, selector))
+
+    def repelling(self, kin: Kin) -> list[tuple[Term, Topology]]:
+        """Those who have to stay away from such a replica, and how far, in a fixed order."""
+        aparts = self._aparts.get(kin.namespace)
+        if not aparts:
+            return []
+        found = self._repelling.get(kin)
+        if found is None:
+            if len(self._repelling) >= SORTS_MAX:
+                self._repelling.clear()
+            labels = dict(kin.labels)
+            found = [it for it in sorted(aparts) if selects(_selector(it[0]), labels)]
+            self._repelling[kin] = found
+        return [(self._bearers(kin.namespace, apart), apart[1]) for apart in found]
+
+    def _bearers(self, namespace: str, apart: Apart) -> Term:
+        key = namespace, "", apart
+        return self._terms.get(key) or self._term(key, Term(namespace, "", None, apart))
+
+    def aparts_in(
+        self, namespace: str, topology: Topology, number: int
+    ) -> Iterator[tuple[LabelSelector, Topology]]:
+        """The anti-affinities within such a place of all replicas in one, to say why in words."""
+        for sort, row in self._where.get(namespace, {}).values():
+            for written, within in sort.kin.apart:
+                if within is topology and (topology, number) in domains_of(row, self._columns):
+                    yield _selector(written), within
+
+    def _term(self, key: tuple[str, str, bytes | Apart], term: Term) -> Term:
+        if len(self._terms) >= TERMS_MAX:
+            self._forget(self._terms.pop(next(iter(self._terms))))
+        self._terms[key] = term
+        for sort in self._sorts.get(term.namespace, {}).values():
+            if term.takes(sort.kin):
+                sort.terms.append(term)
+                for row, count in sort.rows.items():
+                    term.add(row, self._columns, count)
         return term
 
     def _forget(self, term: Term) -> None:
@@ -183,3 +244,26 @@ class Census:
                     del self._sorts[kin.namespace]
         for term in sort.terms:
             term.add(row, self._columns, more)
+        if kin.apart:
+            self._keep_apart(kin, more)
+
+    def _keep_apart(self, kin: Kin, more: int) -> None:
+        aparts = self._aparts.setdefault(kin.namespace, {})
+        for apart in kin.apart:
+            before = aparts.get(apart, 0)
+            if before and before + more:
+                aparts[apart] = before + more
+                continue
+            self._repelling.clear()
+            if before:
+                del aparts[apart]
+            else:
+                aparts[apart] = more
+        if not aparts:
+            del self._aparts[kin.namespace]
+
+
+# A selector is asked for each sort of work whenever somebody with an anti-affinity is there.
+@lru_cache(maxsize=1024)
+def _selector(written: bytes) -> LabelSelector:
+    return msgspec.json.decode(written, type=LabelSelector)

@@ -1,7 +1,8 @@
 """Company: rules about where other replicas are. Spread, affinity, and the limit per node.
 
 They are proposal rules (`model/spread.py`): kept on what this scheduler sees, its own assumptions
-included, and not promised across concurrent schedulers. Each is judged for whole places at once,
+included, and not promised across concurrent schedulers. An anti-affinity holds both ways: whoever
+has one keeps those away that it has to stay away from. Each is judged for whole places at once,
 from the counts of the census; the model's functions say the same of one place, in words.
 
 A spread compares with the emptiest place that could take such work at all: where some node is of
@@ -18,7 +19,12 @@ import numpy as np
 from holdfast.model.kinds.placement import Spread, Topology
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selectors import LabelSelector
-from holdfast.model.spread import affinity_refusal, crowd_refusal, spread_refusal
+from holdfast.model.spread import (
+    affinity_refusal,
+    crowd_refusal,
+    repulsion_refusal,
+    spread_refusal,
+)
 from holdfast.observe.columns import Bools, Codes, Columns, Floats, Ints
 from holdfast.propose.census import Census, Kin, Term
 from holdfast.propose.scores import AFFINITY, SPREAD
@@ -35,7 +41,7 @@ _CROWD, _SPREAD, _AFFINITY, _ANTI = range(1, 5)
 
 
 def has_company(work: Work) -> bool:
-    """Whether work has any rule about other replicas."""
+    """Whether work has any rule about other replicas. Others may have one about it."""
     placement = work.placement
     rules = placement.spread, placement.affinity, placement.anti_affinity
     return any(rules) or placement.max_per_node > 0
@@ -80,6 +86,10 @@ class Company:
     def term(self, census: Census, selector: LabelSelector) -> Term:
         return census.term(self._kin.namespace, "", selector)
 
+    def repelling(self, census: Census) -> list[tuple[Term, Topology]]:
+        """Those who have to stay away from such work."""
+        return census.repelling(self._kin)
+
     def grows(self, term: Term) -> bool:
         """Whether such work counts by this term itself."""
         return term.takes(self._kin)
@@ -120,6 +130,9 @@ class Company:
             found = counted(term, affinity.within, columns) > 0
             bad = found if anti else ~found
             _refuse(codes, bad[numbers(affinity.within, columns)], _ANTI if anti else _AFFINITY)
+        for term, within in self.repelling(census):
+            bad = counted(term, within, columns) > 0
+            _refuse(codes, bad[numbers(within, columns)], _ANTI)
         return codes
 
     def uneven(self, rule: Spread, term: Term, standing: Standing, columns: Columns) -> Bools:
@@ -142,6 +155,11 @@ class Company:
                 here = census.labels_in(self._kin.namespace, affinity.within, place)
                 first = self.is_first(self.term(census, affinity.selector))
                 refusal = affinity_refusal(affinity, here, anti=anti, first=first)
+        for topology in Topology:
+            if refusal is None:
+                place = int(numbers(topology, columns)[row])
+                rules = census.aparts_in(self._kin.namespace, topology, place)
+                refusal = repulsion_refusal(rules, dict(self._kin.labels))
         return refusal
 
     def _spread_refusal(

@@ -107,6 +107,8 @@ class Crowd:
             term = company.term(census, affinity.selector)
             grows = company.grows(term)
             self._near.append(_Near(term, affinity.within, anti=anti, grows=grows))
+        for term, within in company.repelling(census):
+            self._near.append(_Near(term, within, anti=True, grows=company.grows(term)))
         by_row = Topology.NODE
         self._even_rows = [rule for rule in self._even if rule.over is by_row]
         self._near_rows = [rule for rule in self._near if rule.within is by_row]

@@ -42,6 +42,7 @@ class Standing:
         weights: Mapping[str, int],
     ) -> None:
         self.work, self.filters = work, filters
+        self._rules, self._policy = view.rules, view.policy
         self._weighed = [(each, weights[each.name]) for each in scorers if each.name in weights]
         self.scorers = self._applying(view)
         loads = [place for place, each in enumerate(filters) if each.by_load]
@@ -56,6 +57,10 @@ class Standing:
         # Grows whenever something about nodes themselves was looked at again.
         self.version = 0
         self._begin(view.columns)
+
+    def is_of(self, view: View) -> bool:
+        """Whether it was made under the rules and the policy that are in force now."""
+        return self._rules == view.rules and self._policy is view.policy
 
     def _applying(self, view: View) -> list[tuple[Scorer, int]]:
         """The scorers that have something to say of this work on this fleet."""

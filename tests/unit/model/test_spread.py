@@ -7,7 +7,12 @@ import pytest
 from holdfast.model.kinds.placement import Affinity, Spread, Topology
 from holdfast.model.refusal import Reason
 from holdfast.model.selectors import LabelSelector
-from holdfast.model.spread import affinity_refusal, skew_after, spread_refusal
+from holdfast.model.spread import (
+    affinity_refusal,
+    repulsion_refusal,
+    skew_after,
+    spread_refusal,
+)
 
 WEB = LabelSelector(match_labels={"app": "web"})
 
@@ -70,3 +75,20 @@ def test_affinity_looks_at_who_is_there(
 def test_nobody_is_the_first_unless_somebody_said_so() -> None:
     """A caller that did not look at the whole cluster cannot excuse a replica. [F2]"""
     assert affinity_refusal(Affinity(WEB), [], anti=False) is not None
+
+
+@pytest.mark.parametrize("labels", [{"app": "web"}, {"app": "db"}, {}, {"app": "web", "tier": "1"}])
+@pytest.mark.parametrize("within", list(Topology))
+def test_whoever_would_stay_away_from_one_that_is_there_keeps_it_away_when_it_comes(
+    labels: dict[str, str], within: Topology
+) -> None:
+    """Who came first makes no difference to who is near whom. [F2]"""
+    rule = Affinity(selector=WEB, within=within)
+    coming_second = affinity_refusal(rule, [labels], anti=True)
+    coming_first = repulsion_refusal([(LabelSelector(match_labels={"x": "y"}), within)], labels)
+    assert coming_first is None
+    coming_first = repulsion_refusal([(rule.selector, within)], labels)
+    assert (coming_first is None) == (coming_second is None)
+    if coming_first is not None:
+        assert coming_first.reason is Reason.ANTI_AFFINITY_VIOLATED
+        assert within.value in coming_first.message

@@ -111,6 +111,33 @@ def test_a_zone_that_is_lost_wakes_those_whom_it_held_back() -> None:
     assert zones(rig, 3) == {"a": 3}
 
 
+@pytest.mark.parametrize("within", [Topology.NODE, Topology.ZONE])
+def test_who_stays_away_from_others_keeps_them_away_as_well(within: Topology) -> None:
+    """Newcomers that ask for nothing, until it is gone; whom it does not mean come near. [F2]"""
+    rig = zoned("a", "a", "b", cpu="2")
+    rule = Affinity(selector=WEB, within=within)
+    put(rig, "db-0-0", template(placement=Placement(anti_affinity=(rule,))), "db")
+    rig.pass_time(1_000)
+    assert rig.where("db-0-0")
+    others = [name for name in ("node-0", "node-1", "node-2") if name != rig.where("db-0-0")]
+    if within is Topology.ZONE:
+        zone = rig.objects["nodes"]["", rig.where("db-0-0")].spec.zone
+        others = [n for n in others if rig.objects["nodes"]["", n].spec.zone != zone]
+    for index in range(6):
+        put(rig, f"web-{index}-0", asked())
+    rig.pass_time(5_000)
+    found = [rig.where(f"web-{index}-0") for index in range(6)]
+    assert sorted(set(found) - {""}) == sorted(others)
+    waits = found.index("")
+    assert "AntiAffinityViolated" in rig.get(f"web-{waits}-0").status.pending.reasons
+    put(rig, "job-0-0", template(), "job")
+    rig.pass_time(1_000)
+    assert rig.where("job-0-0") not in ("", *others)
+    rig.remove(rig.get("db-0-0"))
+    rig.pass_time(1_000)
+    assert rig.where(f"web-{waits}-0")
+
+
 def test_replicas_that_stay_apart_get_a_node_each_and_the_next_waits() -> None:
     """[F2, E3]"""
     rig = zoned("a", "a", "b")

@@ -120,7 +120,7 @@ class Placement(Part, frozen=True):
     tolerations: taints that the work puts up with.
     spread: how to keep replicas even over places.
     affinity: replicas to be near.
-    anti_affinity: replicas to be away from.
+    anti_affinity: replicas to be away from, whoever came first.
     prefer: nodes to rank higher or lower.
     max_per_node: at most so many replicas of this workload on one node; 0 means no limit.
     """
