@@ -37,7 +37,9 @@ from holdfast.observe.asks import Asks, Pending
 from holdfast.observe.cache import Cache, Change, is_streams
 from holdfast.observe.news import Follow, Found, Get
 
-RESYNC_MS = 300_000
+# News of a stop or a bind that was lost is found by this. All has to be well 120 s after the last
+# fault, so the resync and a stop that it brings to light fit into that.
+RESYNC_MS = 80_000
 ASKS_MAX = 64
 
 # What a request on its way is about: one of these, or the uid of a replica.
