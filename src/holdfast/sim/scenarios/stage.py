@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.agent.agent import Agent
 from holdfast.agent.facts import Facts
 from holdfast.commit.context import Settings
-from holdfast.correct.registry import all_controllers
+from holdfast.correct.registry import core_controllers
 from holdfast.correct.team import Team
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
@@ -94,7 +94,7 @@ class Stage:
         world.add_store(keyspace=self.keyspace)
         world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
         world.perform(Stall, self._stall)
-        self.processes = Processes(world)
+        self.processes = Processes(world, TIMING)
         settings = Settings(fence=TIMING)
         for name in SERVER_NAMES:
             identity = f"system:server:{name}"
@@ -201,4 +201,4 @@ class Stage:
 
 
 def _team(seat: Seat) -> Team:
-    return Team(all_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+    return Team(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)

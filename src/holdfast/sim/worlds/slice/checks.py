@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.agent.words import Attempt
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect
@@ -41,10 +42,15 @@ class OneCopy(Checker):
         if replica is not None:
             self._places[fact.uid] = (replica.spec.workload_uid, replica.spec.ordinal)
         place = self._places.get(fact.uid)
+        if self._is_dated(world, fact):
+            self.overlaps_after_freeze += replica is None
+            return
         if place is None:
             self.violated("INV2", f"{fact.name} started on {fact.host}, and is no replica")
         if not fact.exclusive:
             return
+        if replica is None or replica.status.state is State.RELEASED:
+            self.violated("INV2", f"{fact.name} started on {fact.host} after its release")
         for host, held in self._processes.running():
             attempt = held.launch.attempt
             same = (attempt.uid, attempt.number) == (fact.uid, fact.number)
@@ -56,6 +62,11 @@ class OneCopy(Checker):
             what = f"{fact.name} attempt {fact.number} started on {fact.host}"
             other = f"{held.launch.name} attempt {attempt.number} runs on {host.name}"
             self.violated("INV2", f"{what} while {other}")
+
+    def _is_dated(self, world: World, fact: ProcessStarted) -> bool:
+        """Whether it was started by a clock that had stood still in between."""
+        table = self._processes.table(world.hosts[fact.host])
+        return table[Attempt(fact.uid, fact.number)].was_frozen
 
     def _replica(self, fact: ProcessStarted) -> Replica | None:
         found = self._books.now.get(f"objects/replicas/{fact.namespace}/{fact.name}")

@@ -6,12 +6,15 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.kinds.template import ExecAction, Probe, Probes
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.requests import Create
 from holdfast.model.time import Instant
 from holdfast.sim.plan import Prompted
 from holdfast.sim.worlds.authority.looks import Look
 from holdfast.sim.worlds.authority.people import Operator
+
+_PROBE = Probe(exec=ExecAction(("alive",)), period_seconds=2, failure_threshold=1)
 
 
 class Customer(Operator):
@@ -28,7 +31,8 @@ class Customer(Operator):
     def _request(self, look: Look, act: dict[str, Any]) -> Any:
         request = super()._request(look, act)
         if isinstance(request, Create) and isinstance(request.object, Workload):
-            request = Create(_graced(request.object, act["grace"]))
+            probed = bool(act.get("probed"))
+            request = Create(_with(request.object, grace_s=act["grace"], is_probed=probed))
         return request
 
     def _round(self, now: Instant) -> list[Any]:
@@ -36,7 +40,10 @@ class Customer(Operator):
         return super()._round(now) if self._is_up else []
 
 
-def _graced(workload: Workload, grace_s: int) -> Workload:
-    template = msgspec.structs.replace(workload.spec.template, grace_seconds=grace_s)
+def _with(workload: Workload, *, grace_s: int, is_probed: bool) -> Workload:
+    """The workload with a grace, and perhaps with somebody who looks whether it lives."""
+    template = workload.spec.template
+    probes = Probes(liveness=_PROBE) if is_probed else template.probes
+    template = msgspec.structs.replace(template, grace_seconds=grace_s, probes=probes)
     spec = msgspec.structs.replace(workload.spec, template=template)
     return msgspec.structs.replace(workload, spec=spec)

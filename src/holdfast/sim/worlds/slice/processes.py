@@ -28,6 +28,7 @@ from holdfast.agent.words import (
     Probe,
     Probed,
 )
+from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.time import timestamp
@@ -38,6 +39,7 @@ from holdfast.sim.randomness import between
 from holdfast.sim.world import World
 
 THING = "processes"
+STALL, DATED, ILL = "stall", "dated", "ill"
 SIGTERM, SIGKILL = 15, 9
 # How long the system takes to start, kill or look up something.
 START_MS = (2, 60)
@@ -93,7 +95,7 @@ class Held:
         "was_frozen",
     )
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, *, was_frozen: bool = False) -> None:
         self.launch = launch
         self.deadline_ms = launch.deadline_ms
         self.process = Process()
@@ -101,14 +103,14 @@ class Held:
         # The alarms of the deadline and of the end that a stop leads to, and when that is at last.
         self.alarm = self.death = self.stop_by_ms = 0
         # Whoever was frozen with his computer may wake after his deadline: the honest limit.
-        self.was_frozen = False
+        self.was_frozen = was_frozen
 
 
 class Processes:
     """All tables of a world. Give it to the world once, before its agents."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, timing: FenceTiming) -> None:
+        self._world, self._self_stop_ms = world, timing.self_stop_after_ms
         self._rng: Random = world.rng("processes")
         self._pids = 0
         # How often a process has started or ended.
@@ -123,6 +125,8 @@ class Processes:
         world.faults.add("work_exit", Kind(HOST, self._work_exit))
         world.faults.add("shim_kill", Kind(HOST, self._shim_kill))
         world.faults.add("machine_freeze", Kind(HOST, self._freeze))
+        world.faults.add("start_stall", Kind(HOST, self._stall))
+        world.faults.add("work_ill", Kind(HOST, self._ill))
 
     def table(self, host: Host) -> dict[Attempt, Held]:
         """What is or was on a computer and has not been cleared."""
@@ -146,10 +150,20 @@ class Processes:
             # The directory is there already, so the system refuses to make it.
             self._refuse(cell, launch, "AlreadyLaunched")
             return
-        held = table[launch.attempt] = Held(launch)
+        held = table[launch.attempt] = Held(launch, was_frozen=self._is_dated(cell.host, launch))
         slow = self._rng.random() * SLOW_START_ONE_IN < 1
         delay_ms = between(self._rng, *(SLOW_START_MS if slow else START_MS))
+        stall_ms = cell.host.things.pop(STALL, 0)
+        if stall_ms:
+            self._world.pause_for(cell, stall_ms)
+            delay_ms += stall_ms
         held.alarm = self._after(cell.host, delay_ms, self._exec, cell, held)
+
+    @staticmethod
+    def _is_dated(host: Host, launch: Launch) -> bool:
+        """Whether its deadline was counted by a clock that has stood still since."""
+        deadline_ms = launch.deadline_ms
+        return deadline_ms is not None and deadline_ms <= host.things.get(DATED, 0)
 
     def _refuse(self, cell: Cell, launch: Launch, why: str) -> None:
         process = Process(reason=why)
@@ -265,9 +279,9 @@ class Processes:
             self._tell(host, cell, Exited(attempt, held.process))
 
     def _probe(self, cell: Cell, probe: Probe) -> None:
-        """Work that runs is well; nothing else answers."""
+        """Work that runs is well unless a fault says otherwise; nothing else answers."""
         held = self.table(cell.host).get(probe.attempt)
-        is_well = held is not None and held.is_running
+        is_well = held is not None and held.is_running and not cell.host.things.get(ILL, 0)
         self._tell(cell.host, cell, Probed(probe.attempt, probe.kind, is_well))
 
     # Looking and clearing --------------------------------------------------------------------
@@ -318,6 +332,7 @@ class Processes:
 
     def _power(self, host: Host) -> None:
         """Without power nothing runs, and nobody writes down how it ended."""
+        host.things.pop(DATED, None)
         if host.up:
             return
         for attempt, held in self.table(host).items():
@@ -349,8 +364,25 @@ class Processes:
         host = world.hosts[fault.target]
         for held in self.table(host).values():
             held.was_frozen = True
+        if fault.amount == 1:
+            # What was acknowledged until now lets work run for so long by the clock that stops.
+            host.things[DATED] = self._now_ms(host) + self._self_stop_ms
         world.freeze(host, clock_stops=fault.amount == 1)
         return lambda: world.thaw(host)
+
+    def _ill(self, world: World, fault: Fault) -> Heal:
+        """Whoever asks the work of a node how it is gets no good answer."""
+        things = world.hosts[fault.target].things
+        things[ILL] = things.get(ILL, 0) + 1
+
+        def heal() -> None:
+            things[ILL] -= 1
+
+        return heal
+
+    def _stall(self, world: World, fault: Fault) -> None:
+        """The next start on a node: its agent, and the shim that it has just begun, are held."""
+        world.hosts[fault.target].things[STALL] = fault.amount
 
     # Time ------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.agent.agent import Agent
 from holdfast.agent.facts import Facts
 from holdfast.commit.context import Settings
-from holdfast.correct.registry import all_controllers
+from holdfast.correct.registry import core_controllers
 from holdfast.correct.team import Team
 from holdfast.model import keys
 from holdfast.observe.news import SERVERS
@@ -26,6 +26,7 @@ from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import Books, Held
+from holdfast.sim.worlds.authority.claims import Claimed
 from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
 from holdfast.sim.worlds.authority.hands import Tell
 from holdfast.sim.worlds.authority.laws import Lawful, Owned
@@ -41,17 +42,27 @@ from holdfast.sim.worlds.authority.witness import (
     Once,
     Ordered,
 )
+from holdfast.sim.worlds.placing.checks import InTurn
 from holdfast.sim.worlds.slice.census import Census
 from holdfast.sim.worlds.slice.checks import Desired, OneCopy, Proven
+from holdfast.sim.worlds.slice.hearing import Hearing
+from holdfast.sim.worlds.slice.keeper import NAME as KEEPER
+from holdfast.sim.worlds.slice.keeper import SCOPE as KEEPER_SCOPE
+from holdfast.sim.worlds.slice.keeper import Keeper
 from holdfast.sim.worlds.slice.overheard import overheard
 from holdfast.sim.worlds.slice.people import Customer
 from holdfast.sim.worlds.slice.processes import Processes
 from holdfast.sim.worlds.slice.servers import SimServer
+from holdfast.sim.worlds.slice.verdicts import Judged, Reborn
 from holdfast.store.memory import Keyspace
 
 NODES = 20
-# In one world of so many there are two schedulers that know nothing of each other.
+ZONES = "abc"
+# In one world of so many there are two schedulers that know nothing of each other, and in one of so
+# many somebody reserves places.
 RIVAL_EVERY = 5
+KEEPER_EVERY = 4
+MAIN_AWAY_MS = 12_000
 SERVER_NAMES = ("server-1", "server-2")
 FAULTS_MS = 600_000
 # V1 demands that all is well within 120 s and stays so for 600.
@@ -102,57 +113,83 @@ def build(world: World) -> None:
     build_with(world, NODES)
 
 
-def build_with(world: World, nodes: int) -> None:
-    """The same with any number of nodes."""
+def build_with(
+    world: World,
+    nodes: int,
+    *,
+    settings: Settings = SETTINGS,
+    zones: str = ZONES,
+    faults_ms: int = FAULTS_MS,
+) -> None:
+    """The same with any number of nodes in any zones, and with other settings and times."""
     keyspace = Keyspace()
     furnish(keyspace, world.seed, cpu=str(nodes * 2))
     world.add_store(keyspace=keyspace)
     world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
-    processes = Processes(world)
+    processes = Processes(world, settings.fence)
+    where = {f"agent-{number}": f"eu-{zones[number % len(zones)]}" for number in range(nodes)}
+    hearing = Hearing(world, where, settings.fence)
     for name in SERVER_NAMES:
         identity = f"system:server:{name}"
-        world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
+        world.add(name, lambda seat: SimServer(seat, settings), store="store", identity=identity)
     world.balance(SERVERS, SERVER_NAMES)
     world.balance(HANDS_SERVERS, SERVER_NAMES)
-    _add_components(world)
-    for number in range(nodes):
-        _add_agent(world, number)
+    _add_components(world, hearing)
+    _add_guests(world, faults_ms)
+    for node, zone in where.items():
+        _add_agent(world, node, zone)
     world.add("operator", lambda seat: Customer(seat, ADMIN.name), store="store", identity=ADMIN)
     world.add(FOLLOWER, lambda seat: Follower(seat, FOLLOWED), store="store")
-    _add_checkers(world, keyspace, processes)
+    books = _add_checkers(world, keyspace, processes)
+    world.check(Judged(books, hearing, settings.fence), Reborn(books, processes), InTurn(books))
 
 
-def _add_components(world: World) -> None:
+def _add_components(world: World, hearing: Hearing) -> None:
     def scheduler(seat: Seat) -> Scheduler:
         return Scheduler("main", seat.rng)
 
     def team(seat: Seat) -> Team:
-        return Team(all_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+        return Team(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+
+    name = "system:scheduler:main"
+    world.add("scheduler", overheard(name, scheduler), identity=name)
+    heard = overheard("", hearing.around(team))
+    for number in (1, 2):
+        world.add(f"controllers-{number}", heard, identity="system:controllers")
+
+
+def _add_guests(world: World, faults_ms: int) -> None:
+    """Who is there while faults last, and ended with them."""
 
     def rival(seat: Seat) -> Scheduler:
         return Scheduler("rival", seat.rng)
 
-    name = "system:scheduler:main"
-    world.add("scheduler", overheard(name, scheduler), identity=name)
+    def keeper(seat: Seat) -> Keeper:
+        return Keeper(seat, KEEPER, KEEPER_SCOPE)
+
+    guests = []
     if world.seed % RIVAL_EVERY == 1:
-        # Somebody has started a second one under another name: both place all that waits. It is
-        # ended with the faults, for two that explain the same wait never stop rewriting it.
+        # Somebody has started a second one under another name: both place all that waits. Two that
+        # explain the same wait would never stop rewriting it.
         other = "system:scheduler:rival"
-        cell = world.add("scheduler-2", overheard(other, rival), identity=other)
-        world.post(FAULTS_MS * 1000 + 1, lambda *_: world.remove(cell), None, None)
-    for number in (1, 2):
-        world.add(f"controllers-{number}", overheard("", team), identity="system:controllers")
+        guests.append(world.add("scheduler-2", overheard(other, rival), identity=other))
+    if world.seed % KEEPER_EVERY == 2:
+        guests.append(world.add("keeper", keeper, store="store", identity=KEEPER))
+        # Its moment is when nobody else places anything.
+        main = world.cells["scheduler"]
+        world.post(1_000, lambda *_: world.pause_for(main, MAIN_AWAY_MS), None, None)
+    for cell in guests:
+        world.post(faults_ms * 1000 + 1, lambda _number, it, _: world.remove(it), cell, None)
 
 
-def _add_agent(world: World, number: int) -> None:
-    node, zone = f"agent-{number}", f"eu-{'abc'[number % 3]}"
+def _add_agent(world: World, node: str, zone: str) -> None:
     facts = Facts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
     name = f"system:node:{node}"
     make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
     world.add(node, overheard(name, make), identity=name)
 
 
-def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> None:
+def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> Books:
     records = tuple(keyspace.range("", keys.END).records)
     books = Books()
     books.learn(records)
@@ -162,7 +199,7 @@ def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> Non
     world.check(OneCopy(books, processes), Proven(books, processes))
     census = Census(books)
     census.begin(world)
-    world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED))
+    world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED), Claimed(books))
     world.check(Audited(), Quiet(books), census)
     world.check(
         Settles("V1", desired.missing, within_ms=WELL_WITHIN_MS),
@@ -171,6 +208,7 @@ def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> Non
         Settles("V3", desired.silent, within_ms=WELL_WITHIN_MS),
         Settles("INV12", lambda w: overdue(books, w), within_ms=60_000),
     )
+    return books
 
 
 def script(rng: Random) -> Sequence[Act]:
