@@ -28,6 +28,7 @@ from holdfast.model.kinds.template import (
     Runtime,
     Template,
 )
+from tests.live.test_entering import Screen, beside, said
 from tests.workshop import (
     NODE,
     Workshop,
@@ -392,3 +393,43 @@ def test_an_image_that_podman_has_is_run_with_its_own_command_and_variables(
             assert "cannot be pulled" in reason
 
     play(story())
+
+
+def test_a_person_enters_a_container_as_its_work_sees_it(image: Path) -> None:
+    """With pipes and with a terminal; nothing of it stays when the person goes. [H1]"""
+    look = "echo $GREETING; id; ls /; cat; exit 4"
+
+    async def story() -> None:
+        async with _workshop(image) as one:
+            greeting = (EnvVar("GREETING", "hello"),)
+            attempt = await one.launched(_box(image, "echo up; sleep 600", env=greeting, user="12"))
+            await one.prints(attempt)
+            async with beside(one, attempt, "/bin/sh", "-c", look, has_input=True) as it:
+                await it.write(b"typed")
+                it.close_input()
+                output, end = (await said(it.output)).decode(), await it.ended()
+            assert end.code == 4
+            lines = output.splitlines()
+            assert (lines[0], lines[-1]) == ("hello", "typed")
+            assert "uid=12 gid=12" in output
+            assert "holdfast" in lines
+            wishes = {"has_terminal": True, "has_input": True}
+            async with beside(one, attempt, "/bin/sh", **wishes) as it:
+                screen = Screen(it)
+                await it.write(b"cat /proc/self/stat; test -t 0 && echo a ter''minal\r")
+                await screen.shows(b"a terminal\r\n")
+                await it.write(b"sleep 999; echo woken\r")
+                await eventually(lambda: bool(_sleepers()))
+            await eventually(lambda: not _sleepers())
+            assert one.runtime.held(attempt) is not None
+
+    play(story())
+
+
+def _sleepers() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes() == b"sleep\x00999\x00":
+                found.append(path.parent.name)
+    return found

@@ -71,6 +71,30 @@ def test_it_runs_where_the_work_runs_with_what_the_work_has(
     play(story())
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("has_terminal", [False, True])
+def test_it_runs_as_the_user_of_the_work_and_gains_nothing(
+    tmp_path: Path, has_terminal: bool
+) -> None:
+    """Also what has a set-user-id bit is no more than the work is. [H1]"""
+    script = "id -un; cp /bin/cat mine && chmod 4755 mine; ./mine /etc/shadow 2>&1; stat -c %U ."
+
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+
+    async def story() -> None:
+        async with workshop(tmp_path / "replicas") as one:
+            attempt = await one.launched(Template(command=("sleep", "60"), user="nobody"))
+            words = ("/bin/sh", "-c", script)
+            async with beside(one, attempt, *words, has_terminal=has_terminal) as it:
+                output = (await said(it.output)).decode().split()
+            assert output[0] == output[-1] == "nobody"
+            assert "denied" in output
+            assert not any(word.startswith("root:") for word in output)
+
+    play(story())
+
+
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_it_ends_with_the_work(tmp_path: Path, isolation: str) -> None:
     """Stopping a replica stops whoever looked into it, within the same bounds. [H1]"""

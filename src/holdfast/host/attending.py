@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 
@@ -35,7 +36,7 @@ from holdfast.host.summons import (
     summons_path,
     visit_path,
 )
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, Unavailable
 
 # More would not help the person who reads them, and each holds files and a connection.
 LOGS_MAX, COMMANDS_MAX = 64, 32
@@ -68,8 +69,8 @@ class Attending:
         if tasks:
             await asyncio.wait(tasks, timeout=STOP_S)
 
-    def _begin(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -107,7 +108,11 @@ class Attending:
             yield made
 
     def _take(self, server: str, line: bytes) -> None:
-        asked = summons(line)
+        try:
+            asked = summons(line)
+        except Unavailable:
+            # A newer server may ask for what we do not know. Whoever waits hears of the silence.
+            return
         kind = type(asked.wanted)
         self._under_way[kind] += 1
         self._begin(self._answer(server, asked, self._under_way[kind] > _LIMITS[kind]))
