@@ -14,7 +14,7 @@ from holdfast.model.kinds.template import EnvVar, Template
 
 
 def _found(template: Template) -> tuple[tuple[str, ...], dict[str, str]]:
-    launch = Launch(Attempt("u", 2), "team", "web-0", template, 41, None, 0)
+    launch = Launch(Attempt("u", 2), "team", "web-0", template, 41, None, 0, index=7)
     found = surroundings(launch, "n1", "/d", {"web-ui": 8080}, "")
     return found.arguments, dict(text.split("=", 1) for text in found.variables)
 
@@ -26,6 +26,7 @@ def _found(template: Template) -> tuple[tuple[str, ...], dict[str, str]]:
         ("x$(A)y$(A)z", "x1y1z"),
         ("$(PORT_WEB_UI)", "8080"),
         ("$(HOLDFAST_TOKEN)", "41"),
+        ("$(HOLDFAST_INDEX)", "7"),
         ("$(HOLDFAST_ATTEMPT)", "u/2"),
         ("$(NOPE) $A ${A} $( A)", "$(NOPE) $A ${A} $( A)"),
         ("$$(A)", "$(A)"),

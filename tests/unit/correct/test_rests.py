@@ -1,0 +1,29 @@
+"""Pauses between two looks at something large."""
+
+from __future__ import annotations
+
+from holdfast.correct.rests import Rests
+from tests.unit.correct.pictures import NOW, later
+
+KEY, OTHER = ("acme", "web"), ("acme", "other")
+
+
+def test_the_pause_grows_with_what_was_looked_at_and_ends() -> None:
+    """A second for ten thousand replicas, and nothing for a few. [I1, A11]"""
+    rests = Rests()
+    rests.rest(KEY, 10_000, NOW)
+    rests.rest(OTHER, 9, NOW)
+    assert (rests.left_ms(KEY, NOW), rests.left_ms(OTHER, NOW)) == (1_000, 0)
+    assert rests.left_ms(KEY, later(999)) == 1
+    assert rests.left_ms(KEY, later(2_000)) == 0
+
+
+def test_what_is_forgotten_may_be_looked_at() -> None:
+    """One that is gone, or all of them at a resync. [I1]"""
+    rests = Rests()
+    rests.rest(KEY, 10_000, NOW)
+    rests.rest(OTHER, 10_000, NOW)
+    rests.forget(KEY)
+    assert (rests.left_ms(KEY, NOW), rests.left_ms(OTHER, NOW)) == (0, 1_000)
+    rests.clear()
+    assert rests.left_ms(OTHER, NOW) == 0
