@@ -53,6 +53,7 @@ def stretches(view: View, workload: Workload) -> Iterator[Key]:
 
 
 BY_PLACE = Index("replicas", "place", lambda it: (place(it, it.spec.ordinal),))
+BY_STRETCH = Index("replicas", "stretch", lambda it: ("/".join(stretch_of(it)),))
 
 
 class Places:
@@ -75,7 +76,7 @@ class Places:
         """Look at all places of all workloads next time."""
         self._open.clear()
 
-    def opened(self, key: Key, wanted: int) -> dict[int, None]:
+    def opened(self, view: View, key: Key, wanted: int) -> dict[int, None]:
         """The open places of a stretch, for the caller to take out what needs no further look.
 
         First come those that are too many, from the highest on.
@@ -84,7 +85,10 @@ class Places:
         if places is None:
             first = int(key[1].partition("/")[2]) * PLACES_PER_STRETCH
             end = first + PLACES_PER_STRETCH
-            surplus = reversed(range(max(first, wanted), end))
+            # Of the places that nobody wants only those that are taken; there may be no others.
+            there: list[Replica] = view.found(BY_STRETCH, "/".join(key))
+            taken = {it.spec.ordinal for it in there if it.spec.ordinal >= wanted}
+            surplus = sorted(taken, reverse=True)
             places = dict.fromkeys((*surplus, *range(first, min(end, wanted))))
             self._open[key] = places
         return places

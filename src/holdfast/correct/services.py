@@ -42,7 +42,7 @@ class Services:
     def served(self, view: View, workload: Workload, key: Key, term: Term, now: Instant) -> Plan:
         """What a stretch of a wanted service needs."""
         wanted = workload.spec.replicas
-        opened = self.places.opened(key, wanted)
+        opened = self.places.opened(view, key, wanted)
         requests: list[Any] = []
         wake_ms: int | None = None
         for ordinal in list(opened):
@@ -67,7 +67,7 @@ class Services:
 
     def emptied(self, view: View, workload: Workload, key: Key, term: Term) -> Iterator[Any]:
         """Stop and clear away all replicas of a stretch."""
-        opened = self.places.opened(key, 0)
+        opened = self.places.opened(view, key, 0)
         count = 0
         for ordinal in list(opened):
             if count > REQUESTS_PER_PLAN_MAX:

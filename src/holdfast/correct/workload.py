@@ -36,7 +36,7 @@ from holdfast.correct.controller import (
 from holdfast.correct.crons import BY_CRON, Crons, Zones, only_utc, runs_of
 from holdfast.correct.each_node import BY_TYPE, EachNode, is_same_home
 from holdfast.correct.jobs import Jobs
-from holdfast.correct.places import BY_PLACE, stretch_of, stretches, whole
+from holdfast.correct.places import BY_PLACE, BY_STRETCH, stretch_of, stretches, whole
 from holdfast.correct.services import Services
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -67,7 +67,7 @@ class WorkloadController(Controller):
 
     name = "workload"
     follows = ("workloads", "replicas", "nodes", "tenants", "regions")
-    indexes = (BY_WORKLOAD, BY_PLACE, BY_CRON, BY_TYPE)
+    indexes = (BY_WORKLOAD, BY_PLACE, BY_STRETCH, BY_CRON, BY_TYPE)
 
     def __init__(self, zones: Zones = only_utc) -> None:
         self._births = Births()

@@ -58,6 +58,7 @@ class Identity(msgspec.Struct, frozen=True):
         return ADMINS in self.groups
 
 
+@lru_cache(maxsize=4096)
 def _named(name: str, prefix: str) -> str | None:
     """Who is named after this prefix, if anybody is."""
     rest = name.removeprefix(prefix)

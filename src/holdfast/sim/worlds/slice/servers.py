@@ -59,10 +59,13 @@ class SharedReader(Reader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._read = lru_cache(maxsize=1024)(super().read)
+        self._read = lru_cache(maxsize=1024)(self._read_once)
 
     def read(self, kind: Kind, value: bytes, revision: int) -> Entry:
-        return self._read(kind, value, revision)
+        return self._read(kind.plural, value, revision)
+
+    def _read_once(self, plural: str, value: bytes, revision: int) -> Entry:
+        return super().read(kind_of_plural(plural), value, revision)
 
 
 class Plain:
