@@ -17,13 +17,19 @@ from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store
 
 _GROUP = f"/apis/{API_GROUP}/v1/"
 _PLURALS = frozenset(kind.plural for kind in KINDS)
+_PODS = "/api/v1/namespaces/"
 _OWN = ("requests", "bindings", "heartbeats")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 OTHER = "other"
+# These last as long as somebody reads, types or listens: how long says nothing about the server.
+_LASTING = ("log", "exec", "summons", "visits")
+WATCH, CONNECT = "watch", "connect"
 
 
 def verb_and_resource(method: str, path: str, query: str) -> tuple[str, str]:
     """The labels of a request, of which there are few whatever clients send."""
+    if path.startswith(_PODS) and path.rpartition("/")[2] in _LASTING:
+        return CONNECT, f"pods/{path.rpartition('/')[2]}"
     if not path.startswith(_GROUP):
         return ("get" if method == "GET" else OTHER), OTHER
     parts = path[len(_GROUP) :].split("/")
@@ -32,12 +38,14 @@ def verb_and_resource(method: str, path: str, query: str) -> tuple[str, str]:
     resource = parts[0] if parts[0] in _PLURALS or parts[0] in _OWN else OTHER
     if len(parts) > 2 and parts[2] in ("status", "scale", "binding", "renewals"):
         resource = f"{resource}/{parts[2]}"
+    if len(parts) > 2 and parts[2] in _LASTING:
+        return CONNECT, f"{resource}/{parts[2]}"
     if method != "GET":
         return _VERBS.get(method, OTHER), resource
     if len(parts) > 1 and parts[1]:
         return "get", resource
     is_watch = "watch=true" in query or "watch=1" in query
-    return ("watch" if is_watch else "list"), resource
+    return (WATCH if is_watch else "list"), resource
 
 
 def counted(metrics: Metrics) -> Observer:
@@ -47,7 +55,7 @@ def counted(metrics: Metrics) -> Observer:
         path, _, query = request.raw_path.partition("?")
         verb, resource = verb_and_resource(request.method, path, query)
         metrics.requests.add(verb, resource, str(code))
-        if verb != "watch":
+        if verb not in (WATCH, CONNECT):
             metrics.latency.observe(seconds, verb, resource)
 
     return observe

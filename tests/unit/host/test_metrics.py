@@ -62,6 +62,10 @@ GROUP = "/apis/holdfast.dev/v1"
         ("POST", f"{GROUP}/namespaces/acme/anything", "", ("create", "other")),
         ("BREW", f"{GROUP}/nodes", "", ("other", "nodes")),
         ("GET", "/made/up", "", ("get", "other")),
+        ("GET", f"{GROUP}/namespaces/a/replicas/r/log", "", ("connect", "replicas/log")),
+        ("GET", f"{GROUP}/nodes/n1/visits/0123", "", ("connect", "nodes/visits")),
+        ("POST", "/api/v1/namespaces/a/pods/r/exec", "", ("connect", "pods/exec")),
+        ("GET", "/api/v1/namespaces/a/pods/r/made-up", "", ("get", "other")),
     ],
 )
 def test_a_request_has_few_labels_whatever_a_client_sends(
