@@ -91,6 +91,13 @@ _SKEW_HAZARDS = (
     Hazard("clock_rate", 900, amount=(-_SKEW, _SKEW), share=1),
     *(hazard for hazard in HAZARDS if hazard.kind in ("deaf", "work_exit")),
 )
+# Controllers that hardly live for as long as a fence takes, by a calendar that jumps.
+_TAKEOVER_HAZARDS = (
+    Hazard("deaf", 900, for_ms=(12_000, 30_000), only="agent", share=1),
+    Hazard("crash", 900, for_ms=(0, 500), amount=(0, 6), only="controllers", share=1),
+    Hazard("clock_step", 300, (1_000, 30_000), (-300_000, 300_000), only="controllers"),
+    Hazard("clock_rate", 100, amount=(-RHO, RHO)),
+)
 
 
 def timing(drift_ppm: int = RHO) -> FenceTiming:
@@ -168,4 +175,9 @@ SKEWED = msgspec.structs.replace(
     name="holdfast.sim.worlds.slice.tight:SKEWED",
     build=partial(build, drift_ppm=_SKEW),
     hazards=_SKEW_HAZARDS,
+)
+
+# The same with controllers that take over from each other all the time.
+TAKEOVER = msgspec.structs.replace(
+    TIGHT, name="holdfast.sim.worlds.slice.tight:TAKEOVER", hazards=_TAKEOVER_HAZARDS
 )
