@@ -28,7 +28,7 @@ import msgspec
 from holdfast.correct.births import IDENTITY
 from holdfast.correct.controller import Index, Plan, View, operation
 from holdfast.model.cron import parse
-from holdfast.model.errors import invariant
+from holdfast.model.errors import unreachable
 from holdfast.model.firing import Zone, last_fire, next_fire
 from holdfast.model.jobs import finished
 from holdfast.model.kinds.workload import Concurrency, Cron, CronStatus, MissedRuns, Workload
@@ -85,13 +85,12 @@ class Crons:
         """Each is said again when it comes again."""
         self._refused.clear()
 
-    def answered(self, request: Any, answer: Any) -> Iterable[Key]:
-        """Take note of what became of a run; which cron job to look at because of it."""
-        if not isinstance(request, Create) or not isinstance(request.object, Workload):
-            return ()
-        owner = cron_of(request.object)
-        invariant(owner is not None, f"{request.object.name} is a run of nobody")
-        key = (request.object.namespace, owner.name if owner is not None else "")
+    def answered(self, run: Workload, answer: Any) -> None:
+        """Take note of what became of a run. The next look says so, after its pause."""
+        owner = cron_of(run)
+        if owner is None:
+            unreachable(f"{run.name} is a run of nobody")
+        key = run.namespace, owner.name
         # Who was faster, or changed his mind, will be in the news.
         if isinstance(answer, Refusal) and answer.reason not in (
             Reason.EXISTS,
@@ -100,7 +99,6 @@ class Crons:
             self._refused[key] = answer.message[:SENTENCE_MAX]
         else:
             self._refused.pop(key, None)
-        return (key,)
 
     @staticmethod
     def emptied(view: View, cron: Workload) -> list[Remove]:
@@ -111,9 +109,8 @@ class Crons:
     def kept(self, view: View, cron: Workload, now: Instant) -> Plan:
         """Start what is due, and clear away what is old."""
         stated = cron.spec.cron
-        invariant(stated is not None, f"cron job {cron.name} has no schedule")
         if stated is None:
-            return Plan()
+            unreachable(f"cron job {cron.name} was admitted without a schedule")
         runs = runs_of(view, cron)
         active = [it for it in runs if _goes_on(it)]
         zone = self._zones(stated.time_zone)

@@ -137,15 +137,14 @@ class WorkloadController(Controller):
         self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
     ) -> Iterable[Key]:
         """Take note of what was made or refused, where that changes what is asked for next."""
-        if not isinstance(request, Create):
-            return ()
-        obj = request.object
-        if not isinstance(obj, Replica):
-            return self._crons.answered(request, answer)
-        if isinstance(answer, Accepted) and not answer.replayed:
-            self._births.made(obj)
-        if isinstance(answer, Refusal) and answer.reason is Reason.OBJECT_CAP:
-            self._jobs.has_no_room(obj.spec.workload_uid)
+        match request:
+            case Create(object=Workload() as run):
+                self._crons.answered(run, answer)
+            case Create(object=Replica() as replica):
+                if isinstance(answer, Accepted) and not answer.replayed:
+                    self._births.made(replica)
+                if isinstance(answer, Refusal) and answer.reason is Reason.OBJECT_CAP:
+                    self._jobs.has_no_room(replica.spec.workload_uid)
         return ()
 
     # Decisions -----------------------------------------------------------------------------------

@@ -409,8 +409,18 @@ def test_a_run_that_is_refused_says_why_on_its_cron_job() -> None:
     tenant = rig.get("tenants", "acme")
     held = replaced(tenant, spec=replaced(tenant.spec, suspended=True))
     accepted(rig.plane.ask(ADMIN, Update(held)))
+    rig.writes()
     rig.run(62_000)
     assert "accepts no new work" in rig.get("workloads", "web", "acme").status.cron.trouble
+    # It is tried again after pauses that grow, and not as fast as answers come.
+    assert rig.writes().count("Create") < 12
+    free = rig.get("tenants", "acme")
+    accepted(
+        rig.plane.ask(ADMIN, Update(replaced(free, spec=replaced(free.spec, suspended=False))))
+    )
+    rig.run(62_000)
+    assert len(runs_in(rig)) == 1
+    assert rig.get("workloads", "web", "acme").status.cron.trouble == ""
 
 
 def test_deleting_a_cron_job_leaves_nothing() -> None:
