@@ -44,8 +44,9 @@ def key_of(replica: Replica) -> tuple[Hashable, Hashable]:
 class Alike:
     """One sort of work, and how all nodes stand to it.
 
-    `rules` and `policy` are those under which this was found. `nowhere` is the report of the last
-    time that there was no place, with what it was found on: thousands that wait get the same one.
+    `of_nodes` is what is asked of nodes. `rules` and `policy` are those under which this was found.
+    `nowhere` is the report of the last time that there was no place, with what it was found on:
+    thousands that wait get the same one.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Alike:
         "held_up",
         "kin",
         "nowhere",
+        "of_nodes",
         "policy",
         "rules",
         "standing",
@@ -63,12 +65,14 @@ class Alike:
     def __init__(
         self,
         work: Work,
+        of_nodes: Hashable,
         standing: Standing,
         company: Company | None,
         rules: int,
         policy: SchedulerPolicy | None,
     ) -> None:
         self.work, self.standing, self.company = work, standing, company
+        self.of_nodes = of_nodes
         self.rules, self.policy = rules, policy
         self.kin: Kin = kin_of(work.replica)
         # What each takes, where that does not depend on the node.

@@ -7,7 +7,6 @@ could not be computed anew, and forgets what was not asked for the longest when 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from weakref import WeakValueDictionary
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Template
@@ -37,8 +36,9 @@ class Board:
         self._added = {each.name: each for each in filters}
         self._scorers = (*SCORERS, *scorers)
         self._alikes: dict[Hashable, Alike] = {}
-        # What is asked of nodes is the same for many workloads; kept as long as one is known.
-        self._standings: WeakValueDictionary[Hashable, Standing] = WeakValueDictionary()
+        # What is asked of nodes is the same for many sorts; kept as long as one of them is.
+        self._standings: dict[Hashable, Standing] = {}
+        self._users: dict[Hashable, int] = {}
         self._recent: dict[tuple[str, str, str], _Recent] = {}
 
     def alike(self, replica: Replica, view: View) -> Alike | Report:
@@ -46,11 +46,15 @@ class Board:
         key = self.key(replica)
         alike = self._alikes.pop(key, None)
         if alike is None or alike.rules != view.rules or alike.policy is not view.policy:
+            if alike is not None:
+                self._left(alike)
             fresh = self._new(replica, view)
             if isinstance(fresh, Report):
                 return fresh
             alike = fresh
             self._make_room(view)
+            self._users[alike.of_nodes] = self._users.get(alike.of_nodes, 0) + 1
+            self._standings[alike.of_nodes] = alike.standing
         # At the end again, as the last to be forgotten.
         self._alikes[key] = alike
         alike.standing.refresh(view)
@@ -89,9 +93,8 @@ class Board:
         standing = self._standings.get(of_nodes)
         if standing is None or not standing.is_of(view):
             standing = Standing(work, view, filters, self._scorers, weights)
-            self._standings[of_nodes] = standing
         company = Company(work, kin_of(replica), weights) if has_company(work) else None
-        return Alike(work, standing, company, view.rules, view.policy)
+        return Alike(work, of_nodes, standing, company, view.rules, view.policy)
 
     def _weights(self, view: View) -> Mapping[str, int]:
         return weights_of(view.policy, self._scorers)
@@ -125,4 +128,11 @@ class Board:
     def _make_room(self, view: View) -> None:
         sorts_max = max(SORTS_MIN, CELLS_MAX // max(1, view.columns.capacity))
         while len(self._alikes) >= sorts_max:
-            del self._alikes[next(iter(self._alikes))]
+            self._left(self._alikes.pop(next(iter(self._alikes))))
+
+    def _left(self, alike: Alike) -> None:
+        """A sort is not kept any more; if it was the last to ask this of nodes, nor is that."""
+        of_nodes = alike.of_nodes
+        self._users[of_nodes] -= 1
+        if not self._users[of_nodes]:
+            del self._users[of_nodes], self._standings[of_nodes]

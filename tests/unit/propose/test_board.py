@@ -224,3 +224,32 @@ def test_what_was_not_asked_for_the_longest_is_forgotten_first(
     decided(seen, board, sorts[-1])
     kept = [board.known(board.key(each)) is not None for each in sorts]
     assert kept == [True, False, *[True] * (boards.SORTS_MIN - 1)]
+
+
+def test_what_is_asked_of_nodes_is_looked_at_once_for_all_who_ask_it() -> None:
+    """Sorts that differ by labels only share it, until the last of them is forgotten. [E6]"""
+    board, seen = Board(), view(node())
+    one = replica()
+    sorts = [
+        msgspec.structs.replace(
+            one,
+            metadata=msgspec.structs.replace(one.metadata, labels={"app": app}),
+            spec=msgspec.structs.replace(one.spec, workload_uid=app),
+        )
+        for app in ("web", "db")
+    ]
+    alikes = [board.alike(each, seen) for each in sorts]
+    assert not any(isinstance(each, Report) for each in alikes)
+    first, second = alikes
+    assert isinstance(first, boards.Alike)
+    assert isinstance(second, boards.Alike)
+    assert first is not second
+    assert first.standing is second.standing
+    changed = msgspec.structs.replace(seen, rules=1)
+    third = board.alike(sorts[0], changed)
+    assert isinstance(third, boards.Alike)
+    assert third.standing is not first.standing
+    fourth = board.alike(sorts[1], changed)
+    assert isinstance(fourth, boards.Alike)
+    assert fourth.standing is third.standing
+    assert len(board._standings) == 1
