@@ -71,6 +71,6 @@ class Decisions:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Let go of the file. What is being written is written; what waits is not."""
+        """Let go of the file, once what waits for it is done. A disk that hangs holds up nobody."""
         self._thread.submit(self._archive.close)
-        self._thread.shutdown(wait=True, cancel_futures=False)
+        self._thread.shutdown(wait=False)

@@ -38,6 +38,8 @@ LIMIT_MAX = 500
 # Cases that are read at once, and how often: a selector may leave out most of what is read.
 CASES_READ = 64
 READS_MAX = 64
+# And decisions that are looked at for one answer: others wait meanwhile.
+LOOKED_AT_MAX = 2_000
 TOKEN_MAX = 256
 # What one delivery may bring: more decisions than a round has, in more rounds than gather.
 ROUNDS_MAX = 10_000
@@ -149,7 +151,7 @@ async def list_(call: Call) -> web.StreamResponse:
     text = call.query.get("continue", "")
     at: tuple[int, int] | None = _parsed(text) if text else None
     reader, entries = Reader(), list[Entry]()
-    newest, more = 0, False
+    newest, looked_at, more = 0, 0, False
     for _ in range(READS_MAX):
         cases = await kept.page(call.namespace, at, CASES_READ)
         for found in cases:
@@ -158,9 +160,10 @@ async def list_(call: Call) -> web.StreamResponse:
                 member = found.first + number
                 if at is not None and found.row == at[0] and member < at[1]:
                     continue
-                if len(entries) == limit:
+                if len(entries) == limit or looked_at == LOOKED_AT_MAX:
                     at, more = (found.row, member), True
                     break
+                looked_at += 1
                 entry = _entry(reader, found.round, found.case, number, member)
                 if chosen.matches(entry):
                     entries.append(entry)

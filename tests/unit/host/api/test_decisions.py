@@ -181,3 +181,26 @@ def test_only_an_administrator_lets_it_be_decided_again(run: Any) -> None:
         assert (await rig.send("GET", f"{OF_ACME}/d-0-1-1-0/again")).code == 404
 
     run(story)
+
+
+def test_a_search_for_few_among_many_goes_on_page_by_page(run: Any) -> None:
+    """One answer looks at so many and no more, and says where to go on. [E6, M4]"""
+
+    async def story(rig: ApiRig, metrics: Metrics) -> None:
+        for sequence in range(1, 7):
+            names = [f"r{sequence}-{number}" for number in range(500)]
+            await handed_in(rig, decided(sequence, case("acme", *names)))
+        query = {"labelSelector": "holdfast.dev/replica=r1-7"}
+        found: list[str] = []
+        pages = 0
+        while True:
+            page = (await rig.send("GET", OF_ACME, **query)).body
+            found += [it["spec"]["replica"] for it in page["items"]]
+            pages += 1
+            token = page["metadata"].get("continue", "")
+            if not token:
+                break
+            query["continue"] = token
+        assert (found, pages) == (["r1-7"], 2)
+
+    run(story)
