@@ -1,6 +1,6 @@
-"""Thousands of short pieces of work on one node leave nothing behind.
+"""Thousands of short pieces of work on one node leave nothing behind, in its agent either.
 
-HOLDFAST_RUN_LONG=1, as `make run-long` sets it, runs more of them.
+HOLDFAST_RUN_LONG=1, as `make run-long` sets it, runs this; `test_limits` has fewer of them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from holdfast.host.runtime.cgroups_mounted import mounted
 from holdfast.model.kinds.template import Template
 from tests.workshop import NODE, Workshop, eventually, new_uid, play, workshop
 
-IS_LONG = bool(os.environ.get("HOLDFAST_RUN_LONG"))
-COUNT = 5_000 if IS_LONG else 600
+COUNT = 5_000
 AT_ONCE = 32
 # The first ones find code to be read and caches to be filled.
 WARM_UP = 200
 GROWTH_MAX_KB = 4_096
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        not os.environ.get("HOLDFAST_RUN_LONG"), reason="takes minutes: make run-long runs it"
+    ),
+]
 
 
 def descriptors() -> int:
