@@ -8,7 +8,7 @@ remembered, and a second controller that is late, or a clock that is set back, s
     later than startingDeadlineSeconds                   skipped: TooLate
     missed: Skip, and later than a minute                skipped: Missed
     concurrency: Forbid, and a run still goes on         skipped: StillRunning
-    concurrency: Replace                                 the runs that go on are removed
+    concurrency: Replace, and the next run is there      the others that go on are removed
     more moments than one since the last look            the last one counts, the others are missed
     finished runs beyond `history`                       removed, the oldest first
     spec changed, or resumed                             the schedule counts from that minute on
@@ -129,7 +129,7 @@ class Crons:
                 # that the last try was in vain.
                 trouble = self._refused.get((cron.namespace, cron.name), before.trouble)
                 said = msgspec.structs.replace(before, trouble=trouble)
-                requests = (*_written(cron, said), *_started(cron, due, active))
+                requests = (*_written(cron, said), _started(cron, due))
                 return Plan(requests, wake_after_ms=_until(coming, now))
             before = msgspec.structs.replace(before, last_skipped=due, skipped_because=because)
         said = msgspec.structs.replace(
@@ -138,7 +138,7 @@ class Crons:
             active=tuple(it.name for it in active[:RUNS_SHOWN_MAX]),
             trouble=self._refused.get((cron.namespace, cron.name), ""),
         )
-        requests = *_written(cron, said), *_outdated(stated, runs)
+        requests = *_written(cron, said), *_outdated(stated, runs), *_replaced(stated, active)
         # What was begun anew is looked at again when the picture shows it.
         return Plan(requests, wake_after_ms=_until(coming, now))
 
@@ -194,13 +194,17 @@ def _skipped_because(
     return None
 
 
-def _started(cron: Workload, due: datetime, active: list[Workload]) -> tuple[Any, ...]:
-    """The run for a moment, and the end of those that it replaces."""
-    run, stated = run_of(cron, due), cron.spec.cron
-    create = Create(run, operation=operation(IDENTITY, cron.metadata.uid, run.name, "run"))
-    if stated is None or stated.concurrency is not Concurrency.REPLACE:
-        return (create,)
-    return (create, *(_removal(it, "replaced") for it in active))
+def _started(cron: Workload, due: datetime) -> Create:
+    """The run for a moment."""
+    run = run_of(cron, due)
+    return Create(run, operation=operation(IDENTITY, cron.metadata.uid, run.name, "run"))
+
+
+def _replaced(stated: Cron, active: list[Workload]) -> Iterator[Remove]:
+    """The end of all but the last run. It was accepted, or nothing would be stopped for it."""
+    if stated.concurrency is Concurrency.REPLACE:
+        for run in active[:-1]:
+            yield _removal(run, "replaced")
 
 
 def _written(cron: Workload, said: CronStatus) -> tuple[Update, ...]:

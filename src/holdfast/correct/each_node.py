@@ -61,6 +61,8 @@ BY_TYPE = Index("workloads", "type", lambda it: (it.spec.type.value,))
 
 # Places are numbers below this; two names with the same one are rare, and the later moves on.
 PLACES_MAX = 1_000_000
+# How soon to look again at replicas of which the picture does not say whether they may stay.
+UNTOLD_PAUSE_MS = 1_000
 # A label is no longer than this. Work cannot ask for a node with a longer name.
 NODE_NAME_MAX = 63
 
@@ -93,6 +95,9 @@ class EachNode:
         for node in sorted(nodes, key=lambda it: it.name):
             lives = by_node.pop(node.name, [])
             stays = belongs(workload, node)
+            if not stays and not _is_sure(view, lives):
+                wake_ms = sooner(wake_ms, UNTOLD_PAUSE_MS)
+                continue
             requests += _stops(lives, stays, term)
             if not stays or not all(vacates(it) for it in lives) or not takes(view, workload, node):
                 continue
@@ -104,7 +109,10 @@ class EachNode:
             else:
                 homeless.append(node)
         for lives in by_node.values():
-            requests += _stops(lives, False, term)
+            if _is_sure(view, lives):
+                requests += _stops(lives, False, term)
+            else:
+                wake_ms = sooner(wake_ms, UNTOLD_PAUSE_MS)
         taken = {it.spec.ordinal for it in mine}
         for node in homeless:
             requests.append(self._birth(workload, node, _free_place(node.name, taken), [], term))
@@ -189,6 +197,14 @@ def _by_node(mine: list[Replica]) -> dict[str, list[Replica]]:
     for replica in sorted(mine, key=lambda it: (it.spec.incarnation, it.spec.ordinal)):
         found.setdefault(home_of(replica), []).append(replica)
     return found
+
+
+def _is_sure(view: View, lives: list[Replica]) -> bool:
+    """Whether what the picture says of nodes is as new as these replicas.
+
+    Whoever made them may have known of a node, or of a label, that we have not been told of yet.
+    """
+    return all(view.knows_all_of(it) for it in lives)
 
 
 def _stops(lives: list[Replica], stays: bool, term: Term) -> Iterator[Any]:

@@ -162,12 +162,18 @@ def test_what_is_too_late_is_skipped_and_said(
 def test_a_run_that_still_goes_on(
     concurrency: Concurrency, starts: list[float], removes: list[int]
 ) -> None:
-    """Forbid skips, Allow runs both, Replace stops the old one. [A3, C6.4]"""
+    """Forbid skips, Allow runs both, Replace stops the old one once the new one is there: a run
+    that is refused must not cost the last one. [A3, C6.4]"""
     status = known(last_schedule=NOON + timedelta(minutes=5))
     of = cron(concurrency=concurrency, status=status)
     plan = look(of, run(of, 0, over=True), run(of, 5), minutes=10)
     assert started(plan) == starts
-    gone = [it.name for it in plan.requests if isinstance(it, Remove)]
+    assert not [it for it in plan.requests if isinstance(it, Remove)]
+    after = cron(
+        concurrency=concurrency, status=replaced(status, last_schedule=NOON + timedelta(minutes=10))
+    )
+    later = look(after, run(of, 5), run(of, 10), minutes=11)
+    gone = [it.name for it in later.requests if isinstance(it, Remove)]
     assert gone == [run(of, at).name for at in removes]
     if concurrency is Concurrency.FORBID:
         assert said(plan).skipped_because == "StillRunning"

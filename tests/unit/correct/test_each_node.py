@@ -150,6 +150,17 @@ def test_what_runs_stays_unless_its_node_is_not_its_place_any_more(
     assert (("Released", "web-0-0") in waits) is leaves
 
 
+def test_nothing_is_stopped_for_a_node_that_may_not_have_been_told_of_yet() -> None:
+    """Kinds arrive on streams of their own, and another controller may have known more. [I1, E1]"""
+    mine = at_home("node-new")
+    behind = view(TENANT, daemon(), node(), mine, told=6)
+    waits = WorkloadController().reconcile(behind, PLACES, TERM, NOW)
+    assert (short(waits), waits.wake_after_ms) == ([("Create", "node-a")], 1_000)
+    elsewhere = view(TENANT, daemon(zones=("z",)), spec("node-new"), mine, told=6)
+    waits = WorkloadController().reconcile(elsewhere, PLACES, TERM, NOW)
+    assert (short(waits), waits.wake_after_ms) == ([], 1_000)
+
+
 def test_labels_decide_where_it_belongs() -> None:
     """A node that loses its label loses its replica. [C1]"""
     ssd = replaced(node("node-a"), metadata=meta("node-a", labels={"disk": "ssd"}))
