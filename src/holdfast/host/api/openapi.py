@@ -146,7 +146,17 @@ def _paths(resource: Resource) -> dict[str, Schema]:
             "patch": _operation(resource, "patch", PATCH_PARAMETERS, suffix="Status"),
             "parameters": [_PATH_NAME, *scope],
         }
-    return found
+    return {path: _offered(resource, methods) for path, methods in found.items()}
+
+
+def _offered(resource: Resource, methods: Schema) -> Schema:
+    """Without what the router does not have."""
+    actions = [_ACTIONS[verb] for verb in resource.verbs if verb in _ACTIONS]
+    return {
+        method: operation
+        for method, operation in methods.items()
+        if method == "parameters" or operation["x-kubernetes-action"] in actions
+    }
 
 
 def _operation(
