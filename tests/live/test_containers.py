@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.agent.words import Attempt, Check, Clear, Exited, NotLaunched, Probe, Probed
-from holdfast.host.runtime import cgroups_found, containers
+from holdfast.host.runtime import cgroups_found, containers, ended_logs
 from holdfast.host.runtime.cgroups_mounted import mounted
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import Unavailable
@@ -202,7 +202,7 @@ def test_a_container_is_adopted_by_the_next_agent(image: Path) -> None:
             assert (await later.heard(Exited, attempt)).process.exit_code == 5
             later.do(Clear(attempt.uid))
             await later.inventory()
-            assert os.listdir(later.folder) == []
+            assert os.listdir(later.folder) == [ended_logs.FOLDER]
 
     play(story())
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from holdfast.agent.words import Attempt, Clear, Exited, Launched
-from holdfast.host.runtime import cgroups, cgroups_found, devices
+from holdfast.host.runtime import cgroups, cgroups_found, devices, ended_logs
 from holdfast.host.runtime.cgroups import Cgroups
 from holdfast.host.runtime.cgroups_mounted import mounted
 from holdfast.host.runtime.limits import Limits
@@ -336,7 +336,7 @@ def _as_nobody(folder: Path, told: Path) -> None:
 
 
 def test_a_thousand_short_jobs_leave_nothing_behind(groups: Cgroups, tmp_path: Path) -> None:
-    """No groups, no descriptors, no directories, no processes. [H1]"""
+    """No groups, no descriptors, no directories, no processes; and the logs of the last. [H1]"""
     jobs, at_once = 1_000, 20
 
     async def story() -> None:
@@ -347,7 +347,9 @@ def test_a_thousand_short_jobs_leave_nothing_behind(groups: Cgroups, tmp_path: P
                 await _run_jobs(one, at_once)
             assert len(os.listdir("/proc/self/fd")) <= before
             assert not _left(groups)
-            assert os.listdir(tmp_path / "replicas") == []
+            assert os.listdir(tmp_path / "replicas") == [ended_logs.FOLDER]
+            kept = os.listdir(tmp_path / "replicas" / ended_logs.FOLDER)
+            assert len(kept) == ended_logs.KEPT_MAX
 
     play(story())
 

@@ -213,6 +213,22 @@ def test_the_log_of_the_run_before_is_kept(house: House, newest: Kubectl) -> Non
     house.end("breaking")
 
 
+def test_what_a_job_said_can_be_read_when_it_is_over(house: House, newest: Kubectl) -> None:
+    """Its directory is gone by then; its logs are kept for a while. [H1]"""
+    spec = {"command": ["/bin/sh", "-c", "echo result"], "restart": "Never"}
+    house.do(house.plane.client.create(workload("once", type="Job", template=spec)))
+    name = house.until("once", State.RELEASED).name
+    _until(
+        lambda: (
+            not (house.folder / "n1" / house.until("once", State.RELEASED).metadata.uid).exists()
+        )
+    )
+    assert newest("logs", name) == "result\n"
+    assert newest("logs", "-f", name, "--tail=1") == "result\n"
+    assert newest("get", "pod", name, "-o", "jsonpath={.status.phase}") == "Succeeded"
+    assert "completed pod" in newest.refused("exec", name, "--", "true")
+
+
 def test_an_agent_that_is_killed_ends_what_follows_it_with_a_sentence(
     house: House, newest: Kubectl, chatty: str
 ) -> None:
@@ -359,7 +375,7 @@ def test_a_command_ends_with_its_replica_and_with_its_client(
         )
         assert process.stdout is not None
         assert process.stdout.readline() == b"in\n"
-        assert _runs(mark)
+        _until(lambda: _runs(mark))
         return process
 
     with entered(marks[0]) as first:

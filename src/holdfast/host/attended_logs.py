@@ -50,7 +50,7 @@ async def read(runtime: Runtime, wanted: ReadLog, visit: aiohttp.ClientWebSocket
 
 def _chosen(runtime: Runtime, wanted: ReadLog) -> tuple[Attempt | None, str]:
     """The attempt to read; None, and why there is none."""
-    numbers = runtime.place.attempts.numbers(wanted.uid)
+    numbers = runtime.place.attempts.numbers(wanted.uid) or runtime.ended_logs.numbers(wanted.uid)
     index = int(wanted.wish.previous)
     if len(numbers) > index:
         return Attempt(wanted.uid, numbers[index]), ""
@@ -60,8 +60,12 @@ def _chosen(runtime: Runtime, wanted: ReadLog) -> tuple[Attempt | None, str]:
 
 
 def _opened(runtime: Runtime, attempt: Attempt, wanted: ReadLog) -> LogReader:
-    with runtime.place.attempts.of(attempt) as folder:
-        return LogReader(folder, wanted.wish)
+    try:
+        with runtime.place.attempts.of(attempt) as folder:
+            return LogReader(folder, wanted.wish)
+    except FileNotFoundError:
+        with runtime.ended_logs.of(attempt) as folder:
+            return LogReader(folder, wanted.wish)
 
 
 async def _send(

@@ -36,6 +36,7 @@ from holdfast.host.runtime import ports as free_ports
 from holdfast.host.runtime.attempts import Attempts, Choices
 from holdfast.host.runtime.cgroups_found import find as find_groups
 from holdfast.host.runtime.containers_awaited import Images
+from holdfast.host.runtime.ended_logs import EndedLogs
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.keeping import Keeping
 from holdfast.host.runtime.line import open_line
@@ -71,6 +72,7 @@ class Runtime:
         """
         self._options = options or Options()
         self._attempts = Attempts(folder)
+        self.ended_logs = EndedLogs(self._attempts)
         self._node, self._address, self._isolation = node, address, isolation
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
         self._images = Images(folder, self._options.images)
@@ -215,6 +217,11 @@ class Runtime:
     async def _remove(self, uid: str) -> None:
         running = [attempt for attempt in self._keeping.held if attempt.uid == uid]
         invariant(not running, f"{running} was to be cleared away and runs")
+        try:
+            await self._in_thread(self.ended_logs.keep, uid)
+        except OSError as error:
+            # They are worth less than the room that the rest takes.
+            _log.warning("the logs of replica %s cannot be kept: %s", uid, error)
         try:
             await self._in_thread(self._attempts.clear, uid)
         except OSError as error:
