@@ -70,7 +70,7 @@ def test_a_pool_says_what_the_ledgers_say(nodes: list[Any], moves: list[Any]) ->
                 if slot.device_class == pool.device_class
             ]
             free = [min(1000, max(0, slot.free())) for slot in slots]
-            sums = [max(0, ledger.free("cpu")), max(0, ledger.free("memory"))]
+            sums = [max(0, ledger.free("cpu")), max(0, ledger.free("memory")) >> 20]
             if gate_refusal(ledger.gate) is not None:
                 free, sums = [0] * len(free), [0, 0]
             columns = pool.columns

@@ -8,6 +8,7 @@ rules nodes out, and the model's own search decides on those that are left.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.model.fit import DeviceDemand, choose_devices, suits
 from holdfast.model.ledger import DeviceSlot
@@ -28,13 +29,13 @@ def device_codes(
     busy = np.zeros(len(codes), np.bool_)
     for index, request in enumerate(requests):
         suitable: Bools = _suiting(work, index, request, view)[kind]
-        lacking |= suitable.sum(axis=1) < request.count
+        lacking |= _count(suitable) < request.count
         if level is not Level.EMPTY:
             # With nothing on the node, what is there is free.
             free = columns.free[rows]
             if level is Level.SETTLED:
                 free = free + columns.lent[rows]
-            busy |= (suitable & (free >= request.milli)).sum(axis=1) < request.count
+            busy |= _count(suitable & (free >= request.milli)) < request.count
     open_ = codes == 0
     codes[open_ & lacking] = missing
     if is_counted(requests):
@@ -66,3 +67,9 @@ def is_counted(requests: tuple[DeviceDemand, ...]) -> bool:
     """Whether counting decides: no two requests could want the same device."""
     classes = {request.device_class for request in requests}
     return len(classes) == len(requests) and not any(r.same_numa for r in requests)
+
+
+def _count(there: Bools) -> npt.NDArray[np.float32]:
+    """How many of each row are true. A product is several times as fast as a sum of short rows."""
+    counts: npt.NDArray[np.float32] = there.astype(np.float32) @ np.ones(there.shape[1], np.float32)
+    return counts

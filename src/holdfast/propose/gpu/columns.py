@@ -21,17 +21,20 @@ from holdfast.model.ledger import DeviceSlot
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+Shorts = npt.NDArray[np.float32]
 
 # One device, in the unit in which fractions of it are asked for.
 WHOLE_MILLI = 1000
 # No machine has more; a row of the device column is as wide as the widest node.
 DEVICES_MAX = 64
+# More CPU or memory (16,777 cores, 16 TiB) counts as this, which a short float holds exactly.
+AMOUNT_MAX = 2**24 - 1
 # Different wishes as to models and memory of which it is kept what suits them.
 SUITING_MAX = 1024
 
 
 class Demand(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """What one replica asks of such a node; `models` empty means any model."""
+    """What one replica asks of such a node, memory in MiB; `models` empty means any model."""
 
     cpu_milli: int
     device_milli: int = 0
@@ -67,7 +70,7 @@ class Demand(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class GpuNode(msgspec.Struct, frozen=True):
-    """A node as it is now: what is free of it, and what its devices are, in the same order.
+    """A node as it is now: what is free of it, memory in MiB, and what its devices are, in order.
 
     `kinds` are numbers of the types that the columns are given; 0 is no device.
     """

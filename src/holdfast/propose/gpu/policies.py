@@ -68,7 +68,7 @@ class _Costs:
     def __init__(self, rows: int, kinds: int) -> None:
         self.tick = 0
         self.fits = np.zeros(rows, np.bool_)
-        self.lost = np.zeros((rows, kinds), np.float64)
+        self.lost = np.zeros((rows, kinds), np.float32)
         self.devices = np.full(rows, -1, np.int64)
         self.good = np.zeros(rows, np.float64)
         self.weights: Floats | None = None
@@ -85,7 +85,7 @@ class _CostBook:
         # so that the choice is the same however long ago it was made.
         self._claims = claims
         self._of: OrderedDict[Demand, _Costs] = OrderedDict()
-        size = max(1, columns.rows * max(1, usable.kinds) * 8)
+        size = max(1, columns.rows * max(1, usable.kinds) * 4)
         self._most = max(1, CACHE_BYTES_MAX // size)
 
     def look_up(self, demand: Demand, weights: Floats) -> _Costs:

@@ -20,9 +20,17 @@ from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.template import Template
 from holdfast.model.quantity import Resource
 from holdfast.observe import columns as fleets
-from holdfast.propose.gpu.columns import DEVICES_MAX, NOBODY, WHOLE_MILLI, Columns, Demand, GpuNode
+from holdfast.propose.gpu.columns import (
+    AMOUNT_MAX,
+    DEVICES_MAX,
+    NOBODY,
+    WHOLE_MILLI,
+    Columns,
+    Demand,
+    GpuNode,
+)
 from holdfast.propose.gpu.mix import TYPICAL_MAX, LearnedMix, Mix, typical_mix
-from holdfast.propose.gpu.policies import Policy, Ranking
+from holdfast.propose.gpu.policies import UNFIT, Policy, Ranking
 
 # Classes of devices that are packed. What a plane has beyond them is placed without a thought for
 # others, as it would be without this room.
@@ -31,6 +39,9 @@ CLASSES_MAX = 8
 POLICIES_MAX = 4
 # Rows to spare for nodes to come, beside a share of those that are there.
 SPARE_MIN = 8
+
+# Memory is counted by this power of two.
+MIB = 20
 
 Make = Callable[[Columns, Mix], Policy]
 _OPEN = fleets.gate_number(NodePhase.READY, draining=False, cordoned=False)
@@ -42,8 +53,8 @@ def demand_for(wanted: fit.Demand, device_class: str) -> Demand:
     Several requests for one class count as whole devices of any model: a rank may be rough, and
     which devices they get is left to the model's own search.
     """
-    cpu = wanted.amounts.get(Resource.CPU.value, 0)
-    memory = wanted.amounts.get(Resource.MEMORY.value, 0)
+    cpu = min(wanted.amounts.get(Resource.CPU.value, 0), AMOUNT_MAX)
+    memory = min(-(-wanted.amounts.get(Resource.MEMORY.value, 0) >> MIB), AMOUNT_MAX)
     asked = [request for request in wanted.devices if request.device_class == device_class]
     if not asked:
         return Demand(cpu, memory=memory)
@@ -166,7 +177,7 @@ class Pool:
         cpu, memory = (int(fleet.free[number, row]) for number in self._numbers)
         # What is held twice for a moment, or stays when a node shrinks, is less than nothing.
         bounded = tuple(min(WHOLE_MILLI, max(0, free[place])) for place in places)
-        return max(0, cpu), max(0, memory), bounded
+        return min(max(0, cpu), AMOUNT_MAX), min(max(0, memory >> MIB), AMOUNT_MAX), bounded
 
     # Asking --------------------------------------------------------------------------------------
 
@@ -198,6 +209,9 @@ class Pool:
     def devices(self, row: int, demand: Demand, ranking: Ranking) -> list[str]:
         """The devices of this node that the demand should take, by name; fewer if too few do."""
         own, places = self._own[row], self._places[row]
+        if ranking.scores[own] == UNFIT:
+            # By its rounding of memory, say: what it says of the devices is not meant for use.
+            return []
         if demand.is_fraction:
             chosen = [int(ranking.devices[own])]
         else:

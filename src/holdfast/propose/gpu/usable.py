@@ -7,7 +7,8 @@ that runs out under idle GPUs, the second alone overrates it; `Worth` says how m
 node with devices of several types counts as if whoever can use one of them could use all.
 
 `policies` asks for the rows that changed. All arrays are [row or choice, typical demand], and whole
-numbers: sums of them do not depend on the order in which things happened.
+numbers that a short float holds exactly (`columns.AMOUNT_MAX`): it is the memory that they are read
+from that takes the time. Sums of whole numbers do not depend on the order in which things happened.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from holdfast.propose.gpu.columns import WHOLE_MILLI, Bools, Columns, Demand, Floats, Ints
+from holdfast.propose.gpu.columns import (
+    WHOLE_MILLI,
+    Bools,
+    Columns,
+    Demand,
+    Floats,
+    Ints,
+    Shorts,
+)
 from holdfast.propose.gpu.mix import Mix
 
 # A fleet is taken in by so many rows at a time, which bounds the memory that this needs.
@@ -49,20 +58,22 @@ class Usable:
         )
         self.gpu_milli: Floats = np.array([kind.gpu_milli for kind in kinds], np.float64)
         several = np.array([kind.devices for kind in kinds], np.float64) > 1
-        self._together: Floats = np.array([max(1, kind.devices) for kind in kinds], np.float64)
+        self._together: Shorts = np.array([max(1, kind.devices) for kind in kinds], np.float32)
+        self._copy: Shorts = (worth.copies * self.gpu_milli).astype(np.float32)
         self._cpu = _Enough([kind.cpu_milli for kind in kinds])
         self._memory = _Enough([kind.memory for kind in kinds]) if counts_memory else None
-        allowed = np.array([columns.allowed(kind) for kind in kinds], np.float64)
-        self._allowed: Floats = allowed.reshape(self.kinds, -1).T if kinds else allowed
+        allowed = np.array([columns.allowed(kind) for kind in kinds], np.float32)
+        self._allowed: Shorts = allowed.reshape(self.kinds, -1).T if kinds else allowed
         # What one device with f free gives to each kind, for all f: sums over a node's devices
         # then change by two rows of these tables when one device changes.
-        free = np.arange(WHOLE_MILLI + 1, dtype=np.float64)[:, None]
-        each = np.array([kind.device_milli for kind in kinds], np.float64)
+        free = np.arange(WHOLE_MILLI + 1, dtype=np.float32)[:, None]
+        each = np.array([kind.device_milli for kind in kinds], np.float32)
         room = free >= each
-        copies = np.where(several, room, np.floor(free / np.where(each > 0, each, 1.0)))
-        self._tables: Floats = np.concatenate([np.where(room, free, 0.0), copies], axis=1)
-        self._sums: Floats = np.zeros((columns.rows, 2 * self.kinds), np.float64)
-        self.now: Floats = np.zeros((columns.rows, self.kinds), np.float64)
+        copies = np.where(several, room, np.floor(free / each))
+        tables = np.concatenate([np.where(room, free, 0), copies], axis=1)
+        self._tables: Shorts = tables.astype(np.float32)
+        self._sums: Shorts = np.zeros((columns.rows, 2 * self.kinds), np.float32)
+        self.now: Shorts = np.zeros((columns.rows, self.kinds), np.float32)
         self.total: Floats = np.zeros(self.kinds, np.float64)
         self._tick = 0
         self.refresh()
@@ -78,10 +89,11 @@ class Usable:
             part = rows[start : start + ROWS_AT_ONCE]
             self._sums[part] = self._tables[columns.devices[part]].sum(axis=1)
             fresh = self._of(part, columns.cpu[part], columns.memory[part], self._sums[part])
-            self.total += fresh.sum(axis=0) - self.now[part].sum(axis=0)
+            # Of a whole fleet a short float would not hold it.
+            self.total += (fresh - self.now[part]).sum(axis=0, dtype=np.float64)
             self.now[part] = fresh
 
-    def after(self, demand: Demand, rows: Ints) -> tuple[Floats, Ints, Ints]:
+    def after(self, demand: Demand, rows: Ints) -> tuple[Shorts, Ints, Ints]:
         """As rows that fit would be after the demand: per choice, with its row and device.
 
         Whole devices leave no choice, and their device is -1. A fraction may go to any device
@@ -104,18 +116,18 @@ class Usable:
         memory = columns.memory[chosen] - demand.memory
         return self._of(chosen, cpu, memory, sums), chosen, device
 
-    def _of(self, rows: Ints, cpu: Ints, memory: Ints, sums: Floats) -> Floats:
+    def _of(self, rows: Ints, cpu: Ints, memory: Ints, sums: Shorts) -> Shorts:
         free, copies = sums[:, : self.kinds], sums[:, self.kinds :]
         if len(rows) == 0 or self.kinds == 0:
-            return np.zeros((len(rows), self.kinds), np.float64)
+            return np.zeros((len(rows), self.kinds), np.float32)
         copies = np.floor(copies / self._together)
         self._cpu.bound(copies, cpu)
         if self._memory is not None:
             self._memory.bound(copies, memory)
         fits: Bools = copies >= 1
-        used = free * self._worth.one
+        used: Shorts = free * np.float32(self._worth.one)
         if self._worth.copies:
-            used += copies * (self._worth.copies * self.gpu_milli)
+            used += copies * self._copy
         used *= fits
         used *= self._allowed[self._columns.build[rows]]
         return used
@@ -125,14 +137,14 @@ class _Enough:
     """For how many copies of each kind an amount is enough; of what is not asked for, for any."""
 
     def __init__(self, asked: list[int]) -> None:
-        self._asked: Floats = np.array(asked, np.float64)
+        self._asked: Shorts = np.array(asked, np.float32)
         self._is_any = self._asked == 0
         self._has_any = bool(self._is_any.any())
         self._asked[self._is_any] = 1.0
 
-    def bound(self, copies: Floats, amounts: Ints) -> None:
+    def bound(self, copies: Shorts, amounts: Ints) -> None:
         """Lower the copies to what these amounts, one for each row, are enough for."""
-        most = np.floor(amounts[:, None] / self._asked)
+        most = np.floor(amounts.astype(np.float32)[:, None] / self._asked)
         if self._has_any:
             most[:, self._is_any] = np.inf
         np.minimum(copies, most, out=copies)
