@@ -9,6 +9,7 @@ from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT
 from holdfast.sim.mutants import Mutant, confirm, load
 from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
+from holdfast.sim.worlds.placing.checks import Split
 from holdfast.sim.worlds.slice.census import Census
 from tests.sim.placing.mutants import MUTANTS, RECORDED
 
@@ -17,6 +18,8 @@ together = pytest.mark.xdist_group("placing-world")
 
 WORLD = "holdfast.sim.worlds.placing.scenario:"
 SEEDS = 40
+# Enough for a scheduler of each shard to end and another one to take over.
+SHARD_SEEDS = range(4)
 # A planted bug that takes more seeds than this counts as not found.
 SEEDS_MAX = 50
 # What has to happen over the seeds of the default run.
@@ -104,7 +107,15 @@ def test_the_recorded_search_is_of_these_bugs() -> None:
     assert {finding.mutant for finding in load(RECORDED)} == {it.name for it in MUTANTS}
 
 
-@pytest.mark.parametrize("seed", [3, 8])
-def test_schedulers_that_run_free_leave_each_others_words_alone(seed: int) -> None:
-    """V4 without overlooking anything. [N6]"""
-    assert run(find(f"{WORLD}STRICT"), seed, tell=False).broken is None
+@pytest.mark.timeout(300)
+def test_shards_split_the_tenants_and_are_taken_over() -> None:
+    """All work of a tenant is placed under one lease, by whichever process holds it.
+    [C6.1, K2, K3]"""
+    takeovers = 0
+    for seed in SHARD_SEEDS:
+        world = World(seed)
+        assert attempt(find(f"{WORLD}SHARDS"), world) is None
+        acted = world.checker(Split).acted
+        assert sorted(acted) == ["scheduler:shard-0-of-3", "scheduler:shard-2-of-3"]
+        takeovers += sum(len(schedulers) == 2 for schedulers in acted.values())
+    assert takeovers

@@ -21,6 +21,10 @@ OBSERVE = "holdfast.observe."
 PROPOSE = "holdfast.propose."
 
 
+# Quotas are not asked before anything is sent, so that the commit refuses for them.
+UNASKED = swap(PROPOSE + "dues:Dues.room", lambda _dues, _tenant, _of, _amounts, most: (most, None))
+
+
 def _bug(name: str, mistake: str, *plants: Plant) -> Mutant:
     return Mutant(name, mistake, WORLD, plants)
 
@@ -30,6 +34,8 @@ MUTANTS = (
         "refused-and-forgotten",
         "whoever was refused a node is never looked at again",
         swap(PROPOSE + "queue:Queue.again", lambda *_: None),
+        # The proposal does not look at gates, so that it is refused often.
+        swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
     ),
     _bug(
         "never-woken",
@@ -46,12 +52,19 @@ MUTANTS = (
         "whoever is refused for quota tries another node at once",
         swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
         swap(PROPOSE + "binder:CONFLICTS_MAX", 1_000_000),
+        UNASKED,
     ),
     _bug(
         "pauses-do-not-grow",
         "whoever was refused pauses for a moment, however often",
         swap(PROPOSE + "queue:BACKOFF_MAX_MS", 200),
         swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.PAUSE),
+        UNASKED,
+    ),
+    _bug(
+        "quota-never-given-back",
+        "what a tenant gave back stays used in the picture of its quota",
+        rewrite(PROPOSE + "dues:Dues._put", "self._add(old, -1)", "pass"),
     ),
     _bug(
         "assumed-for-ever",
@@ -70,11 +83,11 @@ MUTANTS = (
     ),
     _bug(
         "lease-never-renewed-again",
-        "a scheduler that lost its lease does not look for it",
+        "whoever got no answer about its lease does not ask again",
         rewrite(
-            OBSERVE + "tenure:Tenure.lost",
-            "self._term = None",
-            "self._term, self._waiting = None, True",
+            OBSERVE + "tenure:Tenure.answered",
+            "self._waiting = False",
+            "self._waiting = isinstance(answer, Exception)",
         ),
     ),
     _bug(

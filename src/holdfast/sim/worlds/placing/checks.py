@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from holdfast.model.fit import demand_of
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.requests import Bind
+from holdfast.propose.share import Share, shard_of
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.scenarios.doors import Sent
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import LEASES, Books
+from holdfast.sim.worlds.authority.books import Books
 from holdfast.sim.worlds.authority.laws import same
-from holdfast.sim.worlds.authority.liveness import Quiet
 from holdfast.sim.worlds.slice.checks import Desired
 
 # What waits is looked at once in a resync; twice is not a loop yet, and two may look.
@@ -41,43 +38,6 @@ class Placed(Desired):
 
     def _surplus(self, replicas: list[Replica]) -> str | None:
         return None
-
-
-class Settled(Quiet):
-    """V4, where `is_strict` False overlooks that a word of waiting is written over.
-
-    Of several schedulers that run free each writes its own reasons and names itself as the one that
-    moves next, over what another one has written. The strict world shows it.
-    """
-
-    def __init__(self, books: Books, *, is_strict: bool) -> None:
-        super().__init__(books)
-        self._is_strict = is_strict
-
-    def on_commit(self, world: World, commit: Commit) -> None:
-        pairs = [
-            (old, new) for key, old, new in self._books.changed("") if not key.startswith(LEASES)
-        ]
-        if self._is_strict or not all(_is_only_a_word(old, new) for old, new in pairs):
-            super().on_commit(world, commit)
-
-
-def _is_only_a_word(old: Any, new: Any) -> bool:
-    if isinstance(old, Workload) and isinstance(new, Workload):
-        # Its status counts who waits for what.
-        return old.spec == new.spec
-    return (
-        isinstance(old, Replica)
-        and isinstance(new, Replica)
-        and old.status.pending is not None
-        and new.status.pending is not None
-        and _wordless(old) == _wordless(new)
-    )
-
-
-def _wordless(replica: Replica) -> tuple[object, ...]:
-    """All of a replica but its word of waiting."""
-    return (msgspec.structs.replace(replica.status, pending=None), replica.spec)
 
 
 class Restful(Checker):
@@ -131,6 +91,28 @@ class InTurn(Checker):
                 if self._overtaken[uid] > OVERTAKEN_MAX:
                     times = f"{self._overtaken[uid]} younger ones"
                     self.violated("V5", f"{older.name} waits, and {times} went ahead of it")
+
+
+class Split(Checker):
+    """K2: where tenants are split among schedulers, each is placed under the lease of its part."""
+
+    invariants = ("SPLIT",)
+
+    def __init__(self, books: Books, shards: int) -> None:
+        self._books, self._shards = books, shards
+        # Which schedulers bound something, by scope.
+        self.acted: dict[str, set[str]] = {}
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, old, new in self._books.changed("objects/replicas/"):
+            if not (isinstance(new, Replica) and same(old, new) and _is_placed(old, new)):
+                continue
+            binding = new.status.binding
+            scope = Share(shard_of(new.namespace, self._shards), self._shards).scope("")
+            if binding is None or binding.scope != scope:
+                self.violated("SPLIT", f"{new.name} of {new.namespace} was not placed by {scope}")
+            else:
+                self.acted.setdefault(scope, set()).add(binding.by)
 
 
 def _is_placed(old: Replica, new: Replica) -> bool:

@@ -14,12 +14,13 @@ import msgspec
 
 from holdfast.agent.facts import Facts
 from holdfast.commit.context import Settings
-from holdfast.correct.registry import all_controllers
+from holdfast.correct.registry import core_controllers
 from holdfast.correct.team import Team
 from holdfast.model import keys
 from holdfast.model.kinds.node import Device
 from holdfast.observe.news import SERVERS
 from holdfast.propose.scheduler import Scheduler
+from holdfast.propose.share import Share
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Settles
 from holdfast.sim.plan import Act, Hazard
@@ -31,7 +32,7 @@ from holdfast.sim.worlds.authority.books import Books, Held
 from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
 from holdfast.sim.worlds.authority.hands import Tell
 from holdfast.sim.worlds.authority.laws import Lawful, Owned
-from holdfast.sim.worlds.authority.liveness import Placeable, overdue
+from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.scenario import furnish
@@ -43,7 +44,7 @@ from holdfast.sim.worlds.authority.witness import (
     Once,
     Ordered,
 )
-from holdfast.sim.worlds.placing.checks import InTurn, Placed, Restful, Settled
+from holdfast.sim.worlds.placing.checks import InTurn, Placed, Restful, Split
 from holdfast.sim.worlds.placing.nodes import HollowNode
 from holdfast.sim.worlds.slice.census import Census
 from holdfast.sim.worlds.slice.overheard import overheard
@@ -97,7 +98,7 @@ HAZARDS = (
 )
 
 
-def build_with(world: World, nodes: int, *, is_strict: bool = False) -> None:
+def build_with(world: World, nodes: int, *, shards: int = 0) -> None:
     """Two servers over one store, schedulers, a team of controllers, so many hollow nodes."""
     keyspace = Keyspace()
     furnish(keyspace, world.seed, cpu=str(nodes))
@@ -108,17 +109,17 @@ def build_with(world: World, nodes: int, *, is_strict: bool = False) -> None:
         world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
     world.balance(SERVERS, SERVER_NAMES)
     world.balance(HANDS_SERVERS, SERVER_NAMES)
-    _add_schedulers(world)
+    _add_shards(world, shards) if shards else _add_schedulers(world)
     world.add("controllers", overheard("", _team), identity="system:controllers")
     for number in range(nodes):
         _add_node(world, number)
     world.add("operator", lambda seat: Customer(seat, ADMIN.name), store="store", identity=ADMIN)
     world.add(FOLLOWER, lambda seat: Follower(seat, FOLLOWED), store="store")
-    _add_checkers(world, keyspace, is_strict)
+    _add_checkers(world, keyspace, shards)
 
 
 def _team(seat: Seat) -> Team:
-    return Team(all_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+    return Team(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
 
 
 def _add_schedulers(world: World) -> None:
@@ -133,8 +134,21 @@ def _add_schedulers(world: World) -> None:
         world.add(f"scheduler-{name}", overheard(identity, doored(name, make)), identity=identity)
 
 
+def _add_shards(world: World, shards: int) -> None:
+    """Two schedulers for each part of the tenants, of which one acts and the other stands by."""
+    for number in range(2 * shards):
+        name, share = f"s{number}", Share(number % shards, shards)
+        identity = f"system:scheduler:{name}"
+        make: Callable[[Seat], Scheduler] = partial(_sharded, name, share)
+        world.add(f"scheduler-{name}", overheard(identity, doored(name, make)), identity=identity)
+
+
 def _scheduler(name: str, scope: str, seat: Seat) -> Scheduler:
     return Scheduler(name, seat.rng, scope=scope)
+
+
+def _sharded(name: str, share: Share, seat: Seat) -> Scheduler:
+    return Scheduler(name, seat.rng, share=share)
 
 
 def _add_node(world: World, number: int) -> None:
@@ -153,7 +167,7 @@ def _add_node(world: World, number: int) -> None:
     world.add(name, overheard(identity, make), identity=identity)
 
 
-def _add_checkers(world: World, keyspace: Keyspace, is_strict: bool) -> None:
+def _add_checkers(world: World, keyspace: Keyspace, shards: int) -> None:
     records = tuple(keyspace.range("", keys.END).records)
     books = Books()
     books.learn(records)
@@ -162,7 +176,9 @@ def _add_checkers(world: World, keyspace: Keyspace, is_strict: bool) -> None:
     world.check(books, Held(books), Lawful(books), Owned(books, status=True))
     census.begin(world)
     world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED))
-    world.check(Audited(), Settled(books, is_strict=is_strict), InTurn(books), Restful(), census)
+    world.check(Audited(), Quiet(books), InTurn(books), Restful(), census)
+    if shards:
+        world.check(Split(books, shards))
     world.check(
         Settles("V1", placed.missing, within_ms=WELL_WITHIN_MS),
         Settles("V1", placed.untrusted, within_ms=WELL_WITHIN_MS),
@@ -243,11 +259,11 @@ MANY = msgspec.structs.replace(
     script=partial(script, nodes=MANY_NODES),
 )
 
-# The same without overlooking words that only change hands.
-STRICT = msgspec.structs.replace(
+# The tenants are split in three, of which one part is empty, with two schedulers for each part.
+SHARDS = msgspec.structs.replace(
     SCENARIO,
-    name="holdfast.sim.worlds.placing.scenario:STRICT",
-    build=partial(build_with, nodes=NODES, is_strict=True),
+    name="holdfast.sim.worlds.placing.scenario:SHARDS",
+    build=partial(build_with, nodes=NODES, shards=3),
 )
 
 # Nothing goes wrong: whoever is told everything has nothing to find.
