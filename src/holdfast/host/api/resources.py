@@ -66,7 +66,7 @@ def _subresources(kind: Kind) -> tuple[Subresource, ...]:
         found.append(Subresource("again", kind.name, ("get",)))
     if kind.plural == "replicas":
         found.append(Subresource("binding", "Binding", ("create",)))
-        found.append(Subresource("exec", "PodExecOptions", ("create", "get"), "", "v1"))
+        found.append(Subresource("exec", "PodExecOptions", ("create", "get")))
         found.append(Subresource("log", kind.name, ("get",)))
     return tuple(found)
 
