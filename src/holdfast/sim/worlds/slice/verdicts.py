@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.correct.brakes import SILENT_PERCENT_MAX, ZONE_NODES_MIN
-from holdfast.correct.nodes import MARK_AFTER_HALF_PERIODS
+from holdfast.correct.nodes import MARK_AFTER_HALF_PERIODS, SUSPECT_AFTER_PERIODS
 from holdfast.model.fence import PPM, FenceTiming
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.template import OnDisconnect
@@ -40,6 +40,8 @@ class Judged(Checker):
         mark_ms = timing.renew_every_ms * MARK_AFTER_HALF_PERIODS // 2
         # By a server whose clock is as slow as it may be, of one that is as fast.
         self._listened_ms = mark_ms * (PPM - 2 * timing.drift_ppm) // PPM - 1
+        # Where nodes are marked before they count as silent, the brake cannot know in time.
+        self._can_brake = MARK_AFTER_HALF_PERIODS >= 2 * SUSPECT_AFTER_PERIODS
         # Since when each node lives its present life.
         self._since_ms: dict[str, int] = {}
 
@@ -58,6 +60,10 @@ class Judged(Checker):
             for listening_ms in fact.listening_ms:
                 if listening_ms < self._listened_ms:
                     self.violated("SC6", f"{what}, and a server listens for {listening_ms} ms")
+        if self._can_brake:
+            self._braked(world, fact, what)
+
+    def _braked(self, world: World, fact: Decided, what: str) -> None:
         zone = self._hearing.zones[fact.node]
         nodes = [
             node.name
