@@ -146,7 +146,11 @@ def _node(index: int, node: TraceNode) -> Node:
         Device(id=f"g{number:02}", device_class=GPU, model=node.model)
         for number in range(node.devices)
     )
-    capacity = {"cpu": f"{node.cpu_milli}m", "memory": f"{node.memory}Mi", "replicas": "100000"}
+    capacity: dict[str, Any] = {
+        "cpu": f"{node.cpu_milli}m",
+        "memory": f"{node.memory}Mi",
+        "replicas": "100000",
+    }
     meta = ObjectMeta(name=f"node-{index}", uid=f"n{index}")
     return Node(meta, spec=NodeSpec(capacity=capacity, devices=devices))
 

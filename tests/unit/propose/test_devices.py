@@ -116,7 +116,7 @@ def test_a_bind_names_the_devices_and_the_authority_gives_these() -> None:
     rig.do(lambda: rig.plane.node("n", gpus=3))
     workload = rig.do(lambda: rig.plane.workload(template=asking(fine)))
     for ordinal in range(3):
-        rig.do(lambda ordinal=ordinal: rig.plane.replica(workload, ordinal))  # type: ignore[misc]
+        rig.do(lambda ordinal=ordinal: rig.plane.replica(workload, ordinal))
     rig.pass_time(2_000)
     binds = [request for request, _ in rig.answers if isinstance(request, Bind)]
     named = [share.device for each in binds for share in each.devices or ()]
