@@ -14,6 +14,7 @@ from holdfast.sim.mutants import rewrite, swap
 from tests.sim.slice.node_bugs import DEADLINES, LIVES
 from tests.sim.slice.plane_bugs import NODES, PICTURES, WORK
 from tests.sim.slice.planting import AGENT, CORRECT, MARKED_EARLY, OBSERVE, benign
+from tests.sim.slice.tight_bugs import COUNTING, LATER_LIVES, OBSERVERS, SENDERS, WAITING
 
 RECORDED = Path(__file__).with_name("found.json")
 
@@ -56,4 +57,16 @@ CONTROLS = (
     ),
 )
 
-MUTANTS = (*DEADLINES, *LIVES, *NODES, *WORK, *PICTURES, *CONTROLS)
+MUTANTS = (
+    *DEADLINES,
+    *LIVES,
+    *NODES,
+    *WORK,
+    *PICTURES,
+    *COUNTING,
+    *OBSERVERS,
+    *LATER_LIVES,
+    *WAITING,
+    *SENDERS,
+    *CONTROLS,
+)

@@ -6,10 +6,16 @@ from holdfast.sim.mutants import Mutant, Plant, swap
 
 _WORLD = "holdfast.sim.worlds.slice.scenario:"
 WHOLE, QUICK, CALM = f"{_WORLD}SCENARIO", f"{_WORLD}QUICK", f"{_WORLD}CALM"
+_TIGHT = "holdfast.sim.worlds.slice.tight:"
+TIGHT, ZONE, SKEWED = f"{_TIGHT}TIGHT", f"{_TIGHT}ZONE", f"{_TIGHT}SKEWED"
+TAKEOVER = f"{_TIGHT}TAKEOVER"
+_CROWDED = "holdfast.sim.worlds.slice.crowded:"
+CROWDED, LOSSY = f"{_CROWDED}CROWDED", f"{_CROWDED}LOSSY"
 
 AGENT = "holdfast.agent."
 COMMIT = "holdfast.commit."
 CORRECT = "holdfast.correct."
+MODEL = "holdfast.model."
 OBSERVE = "holdfast.observe."
 PROPOSE = "holdfast.propose."
 SHIM = "holdfast.sim.worlds.slice.processes:Processes."
@@ -19,9 +25,9 @@ SHIM = "holdfast.sim.worlds.slice.processes:Processes."
 MARKED_EARLY = swap(CORRECT + "nodes:MARK_AFTER_HALF_PERIODS", 3)
 
 
-def bug(name: str, mistake: str, *plants: Plant) -> Mutant:
-    return Mutant(name, mistake, QUICK, plants)
+def bug(name: str, mistake: str, *plants: Plant, world: str = QUICK) -> Mutant:
+    return Mutant(name, mistake, world, plants)
 
 
-def benign(name: str, change: str, *plants: Plant) -> Mutant:
-    return Mutant(name, change, QUICK, plants, benign=True)
+def benign(name: str, change: str, *plants: Plant, world: str = QUICK) -> Mutant:
+    return Mutant(name, change, world, plants, benign=True)

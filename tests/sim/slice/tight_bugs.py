@@ -1,0 +1,203 @@
+"""Planted bugs that come to light where it is tight: in time, in room, or in news."""
+
+from __future__ import annotations
+
+from holdfast.correct.controller import Plan
+from holdfast.model.fence import FenceTiming
+from holdfast.sim.mutants import rewrite, swap
+from tests.sim.slice.planting import (
+    AGENT,
+    COMMIT,
+    CORRECT,
+    CROWDED,
+    LOSSY,
+    MODEL,
+    OBSERVE,
+    PROPOSE,
+    SHIM,
+    SKEWED,
+    TAKEOVER,
+    TIGHT,
+    ZONE,
+    bug,
+)
+
+
+def _blind_to_drift(timing: FenceTiming) -> int:
+    """The law of fencing as somebody would write it who takes all clocks for right."""
+    running = timing.ack_window_ms + timing.self_stop_after_ms + timing.grace_ms
+    return running + timing.kill_bound_ms + timing.margin_ms
+
+
+COUNTING = (
+    bug(
+        "deadline-from-the-answer",
+        "the deadline counts from the answer to a renewal, not from its sending",
+        rewrite(
+            AGENT + "renewing:Renewing.answered", "until_ms = sent_ms +", "until_ms = now_ms +"
+        ),
+        world=TIGHT,
+    ),
+    bug(
+        "deadline-not-checked-before-exec",
+        "the shim starts work without a look at the deadline: whoever slept starts it late",
+        rewrite(
+            SHIM + "_exec", "held.is_stopping or self._is_late(host, held)", "held.is_stopping"
+        ),
+        world=TIGHT,
+    ),
+    bug(
+        "fence-without-drift",
+        "the fence does not count on clocks that run wrong",
+        swap(MODEL + "fence:fence_after_min_ms", _blind_to_drift),
+        world=SKEWED,
+    ),
+    bug(
+        "acknowledged-under-a-mark",
+        "a renewal counts as acknowledged whatever mark the server has read",
+        rewrite(
+            MODEL + "heartbeat:Renewed.acknowledges",
+            "return self.is_of(renew) and is_trusted and not self.mark",
+            "return self.is_of(renew)",
+        ),
+        world=TIGHT,
+    ),
+    bug(
+        "countdown-by-the-calendar",
+        "a new controller goes on with the countdown of a fence where the mark's date says it is",
+        rewrite(
+            CORRECT + "nodes:NodesController.reconcile",
+            "self._sees_mark(node, now_ms)",
+            "mark = node.status.mark\n"
+            "    age_ms = now.wall_ms - int(mark.at.timestamp() * 1000) if mark else 0\n"
+            "    self._sees_mark(node, now_ms - age_ms)",
+        ),
+        world=TAKEOVER,
+    ),
+    bug(
+        "countdown-not-restarted",
+        "a controller that finds a mark takes its countdown for over: its predecessor has waited",
+        rewrite(
+            CORRECT + "nodes:NodesController.reconcile",
+            "self._sees_mark(node, now_ms)",
+            "self._sees_mark(node, now_ms - 60_000)",
+        ),
+        world=TIGHT,
+    ),
+)
+
+OBSERVERS = (
+    bug(
+        "no-brake",
+        "nodes are marked and fenced however many of their zone are silent",
+        swap(CORRECT + "brakes:Brakes.weigh", lambda *_: ""),
+        world=ZONE,
+    ),
+    bug(
+        "fresh-server-believed",
+        "whom a server that has just started did not hear counts as silent",
+        rewrite(
+            CORRECT + "evidence:Evidence.heard",
+            "server.blind_until_ms = max(server.blind_until_ms, since_ms)",
+            "pass",
+        ),
+        world=ZONE,
+    ),
+)
+
+LATER_LIVES = (
+    bug(
+        "registered-before-the-end",
+        "a node begins its new life while work of the old one is being stopped",
+        rewrite(AGENT + "agent:Agent._enter", "if self._crew.has_strays:", "if False:"),
+        world=TIGHT,
+    ),
+    bug(
+        "old-life-adopted",
+        "work of an earlier life of the node is looked after like any other",
+        rewrite(
+            AGENT + "tend:next_step",
+            "if view.life is None or here != view.life:",
+            "if view.life is None:\n        return WAIT\n    if here.uid != view.life.uid:",
+        ),
+        rewrite(AGENT + "agent:Agent._enter", "if self._crew.has_strays:", "if False:"),
+        world=TIGHT,
+    ),
+    bug(
+        "restarted-before-the-exit",
+        "work that is ill is started again as soon as it was told to stop",
+        rewrite(
+            AGENT + "crew:Crew._take_step",
+            "self._halt(work, step, out)",
+            "self._halt(work, step, out)\n"
+            "            if work.health is not None and work.health.ill:\n"
+            "                known = work.process\n"
+            "                process = Process(id=known.id, signal=15, reason='Stopped')\n"
+            "                work.ended(process, True, view.now_ms, self._rng)\n"
+            "                self._queue.add(work.uid, view.now_ms)",
+        ),
+        world=TIGHT,
+    ),
+    bug(
+        "adopted-by-pid",
+        "after a reboot another process has the number of the work, and is taken for it",
+        rewrite(
+            SHIM + "_looked",
+            "held.is_running,\n",
+            'held.is_running or held.process.reason == "Rebooted",\n',
+        ),
+        world=TIGHT,
+    ),
+)
+
+WAITING = (
+    bug(
+        "news-never-missed",
+        "nobody looks whether news were lost: there is no resync",
+        rewrite(OBSERVE + "cache:Cache._next_audit_ms", "return ", "return 10**9 + "),
+        world=LOSSY,
+    ),
+    bug(
+        "last-comes-first",
+        "of those that ask for the same the youngest is served first",
+        rewrite(
+            PROPOSE + "queue:Queue._line_up",
+            "line.append((entry.ticket, entry.key))",
+            "line.appendleft((entry.ticket, entry.key))",
+        ),
+        world=CROWDED,
+    ),
+    bug(
+        "assumed-for-ever",
+        "a place that was assumed to be taken is never given up",
+        swap(PROPOSE + "binder:Binder._give_up", lambda *_: None),
+        world=CROWDED,
+    ),
+)
+
+SENDERS = (
+    bug(
+        "reserved-for-ever",
+        "nobody gives back a place that was reserved and not come for",
+        swap(CORRECT + "repair:RepairController._reserved", lambda *_: Plan()),
+        world=TIGHT,
+    ),
+    bug(
+        "bound-elsewhere-after-a-lost-answer",
+        "a bind without an answer is given up for another node, and the commit takes both",
+        rewrite(
+            PROPOSE + "course:outcome_of_bind",
+            "    return Outcome.UNKNOWN\n",
+            "    return Outcome.UNDONE\n",
+        ),
+        rewrite(
+            COMMIT + "bind:_bind",
+            "replica = current(draft, request.target, request.operation, mark)",
+            "replica = find(draft, request.target)\n"
+            "    if isinstance(replica, Replica):\n"
+            "        status = msgspec.structs.replace(replica.status, state=State.PENDING)\n"
+            "        replica = msgspec.structs.replace(replica, status=status)",
+        ),
+        world=TIGHT,
+    ),
+)
