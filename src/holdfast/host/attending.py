@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -55,6 +56,7 @@ class Attending:
         self._node, self._access, self._runtime = node, access, runtime
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way = {ReadLog: 0, Run: 0}
+        self._shown: tuple[Access, ssl.SSLContext] | None = None
 
     def start(self) -> None:
         """Begin to wait."""
@@ -101,11 +103,16 @@ class Attending:
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
-        # The certificate may have been replaced since the last one.
-        context = await asyncio.to_thread(self._access().context)
-        connector = aiohttp.TCPConnector(ssl=context)
+        connector = aiohttp.TCPConnector(ssl=await self._tls())
         async with aiohttp.ClientSession(connector=connector, read_bufsize=LINE_BYTES_MAX) as made:
             yield made
+
+    async def _tls(self) -> ssl.SSLContext:
+        """Who we are, for all connections until the certificate is replaced."""
+        access = self._access()
+        if self._shown is None or self._shown[0] is not access:
+            self._shown = (access, await asyncio.to_thread(access.context))
+        return self._shown[1]
 
     def _take(self, server: str, line: bytes) -> None:
         try:

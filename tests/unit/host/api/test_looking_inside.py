@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket as socket_
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -401,6 +402,38 @@ def test_a_client_that_goes_ends_the_visit(run: Any) -> None:
             ) as client:
                 await client.receive_bytes()
             await is_gone.wait()
+
+    run(story)
+
+
+async def _type_for_ever(client: Socket) -> None:
+    while True:
+        async with asyncio.timeout(0.5):
+            await client.send_bytes(bytes(65_536))
+
+
+def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is read from it then, so its end is found by trying whether it is there. [H1]"""
+    monkeypatch.setattr(summons, "TRY_S", 0.05)
+
+    async def deaf(asked: Summons, socket: Socket) -> None:
+        await say(socket, Opened())
+        await asyncio.Event().wait()
+
+    async def story(rig: ApiRig) -> None:
+        visits = rig.api.services.switchboard._visits
+        async with attended(rig, deaf), aiohttp.ClientSession() as session:
+            client = await session.ws_connect(
+                f"{rig.url}{POD}/exec?command=sleep&stdin=1&stdout=1", protocols=channels.PROTOCOLS
+            )
+            with pytest.raises(TimeoutError):
+                await _type_for_ever(client)
+            assert len(visits) == 1
+            client.get_extra_info("socket").shutdown(socket_.SHUT_RDWR)
+            while visits:
+                await rig.send("GET", "/version")
 
     run(story)
 
