@@ -22,10 +22,11 @@ from typing import TypeVar
 
 from bench import slice_sim
 from bench.harness import figure, percentile
+from holdfast.agent.work import is_ready
 from holdfast.host.client.following import Listed, follow
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.lifecycle import Stage, State
+from holdfast.model.lifecycle import State
 from holdfast.observe.news import Departed, Present
 from tests.etcd_cluster import free_ports
 from tests.live.plane_process import workload
@@ -72,8 +73,8 @@ class Watched:
 
         def look() -> Replica | None:
             for it in self.seen.values():
-                is_ready = it.status.state is State.RUNNING and it.status.stage is Stage.READY
-                if is_ready and it.status.process.id != other_than:
+                runs = it.status.state is State.RUNNING and is_ready(it)
+                if runs and it.status.process.id != other_than:
                     return it
             return None
 

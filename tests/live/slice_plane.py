@@ -28,13 +28,13 @@ import aiohttp
 import msgspec
 
 from holdfast.agent.words import Attempt
+from holdfast.agent.work import is_ready
 from holdfast.host.client import Access, Client, from_kubeconfig
 from holdfast.host.join_tokens import create_token
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.lifecycle import Stage
 from tests.etcd_cluster import free_ports
 from tests.live.plane_process import DIE_WITH_PARENT, PATIENT, ROOT, workload
 from tests.live.witness import beats, overlaps, template
@@ -279,7 +279,7 @@ class SlicePlane:
 
         async def look() -> list[Replica]:
             seen = await self.replicas()
-            is_so = len(seen) == count and all(it.status.stage is Stage.READY for it in seen)
+            is_so = len(seen) == count and all(map(is_ready, seen))
             is_so = is_so and all(part.works for part in self.parts.values())
             answered = [await self.answer(it) for it in seen] if is_so else []
             return seen if is_so and all(answered) else []

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 
+from holdfast.agent.work import is_ready
 from holdfast.host.client import Client
 from holdfast.host.credentials import access_of
 from holdfast.host.join_tokens import create_token, parse
@@ -23,7 +24,7 @@ from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.token import Token
-from holdfast.model.lifecycle import Stage, State
+from holdfast.model.lifecycle import State
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess, workload
 
@@ -132,9 +133,7 @@ class Plane:
         return list(
             await settled(
                 self.replicas,
-                lambda seen: (
-                    len(seen) == count and all(it.status.stage is Stage.READY for it in seen)
-                ),
+                lambda seen: len(seen) == count and all(map(is_ready, seen)),
             )
         )
 

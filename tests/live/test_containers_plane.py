@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent.work import is_ready
 from holdfast.host.runtime import cgroups_found, containers
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Replica
@@ -88,14 +89,14 @@ def test_commands_inside_a_container_say_when_it_is_ready_and_when_it_is_ill(
             early = await seen(plane, lambda it: it.status.process.reason.startswith("NotReady"))
             assert early.status.process.reason == "NotReady: readiness probe: exec: exit code 1"
             assert (early.status.state, early.status.stage) == (State.RUNNING, Stage.STARTING)
-            await seen(plane, lambda it: it.status.stage is Stage.READY)
+            await seen(plane, is_ready)
             again = await seen(plane, lambda it: it.status.process.restarts == 1)
             assert again.status.transitions[-1].reason == "LivenessProbeFailed"
             first = tmp_path / "n1" / again.metadata.uid / "0" / "work"
             assert (first / "bye").read_text() == "bye\n"
             await seen(
                 plane,
-                lambda it: it.status.stage is Stage.READY and it.status.process.restarts == 1,
+                lambda it: is_ready(it) and it.status.process.restarts == 1,
             )
             await plane.scale(0)
 

@@ -7,6 +7,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
+from holdfast.agent.work import is_ready
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.lifecycle import Stage, State
@@ -80,13 +81,13 @@ def test_probes_gate_ready_restart_what_is_ill_and_let_it_say_farewell(tmp_path:
             work = directory(plane, slow, 0)
             for name in ("alive", "ready", "started"):
                 (work / name).write_text("200")
-            await seen(plane, lambda it: it.status.stage is Stage.READY)
+            await seen(plane, is_ready)
             (work / "ready").write_text("500")
             lost = await seen(plane, lambda it: it.status.stage is Stage.STARTING)
             assert lost.status.process.reason == "NotReady: readiness probe: http: status 500"
             assert lost.status.process.restarts == 0
             (work / "ready").write_text("302")
-            await seen(plane, lambda it: it.status.stage is Stage.READY)
+            await seen(plane, is_ready)
             (work / "alive").write_text("500")
             again = await seen(plane, lambda it: it.status.process.restarts == 1)
             assert again.metadata.uid == slow.metadata.uid
@@ -134,7 +135,7 @@ def test_work_waits_for_its_secret_and_no_one_prints_it(tmp_path: Path) -> None:
             data = {"password": base64.b64encode(CANARY.encode()).decode()}
             meta = ObjectMeta(name="db", namespace="default")
             await plane.client.create(Secret(meta, data=data))
-            runs = await seen(plane, lambda it: it.status.stage is Stage.READY)
+            runs = await seen(plane, is_ready)
             assert (directory(plane, runs, 0) / "own").stat().st_mode & 0o777 == 0o600
             objects = repr(await plane.replicas())
             assert CANARY not in objects

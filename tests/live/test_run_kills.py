@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.work import is_ready
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.lifecycle import Stage
 from tests.live.plane_process import workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 from tests.live.witness import beats, overlaps, template
@@ -63,8 +63,7 @@ def kill(plane: SlicePlane, rng: random.Random) -> str:
 
 async def settled(plane: SlicePlane) -> bool:
     found = (await plane.client.list(Replica, "default")).objects
-    is_ready = all(it.status.stage is Stage.READY for it in found)
-    return len(found) == SERVICES * REPLICAS and is_ready
+    return len(found) == SERVICES * REPLICAS and all(map(is_ready, found))
 
 
 def test_any_part_may_be_killed_under_load(tmp_path: Path) -> None:

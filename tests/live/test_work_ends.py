@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent.work import is_ready
 from holdfast.host.runtime import cgroups_found
 from holdfast.model.kinds.replica import CRASH_LOOP, Replica
-from holdfast.model.lifecycle import Stage, State
+from holdfast.model.lifecycle import State
 from tests.live.plane_process import workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 from tests.workshop import NODE
@@ -55,7 +56,7 @@ def test_what_ended_work_is_on_its_replica_and_it_is_started_less_and_less_often
             calm = {"command": ["sleep", "600"], "resources": SMALL}
             loops = {"command": ["sh", "-c", "exit 7"], "resources": SMALL}
             await plane.client.create(workload("calm", replicas=1, template=calm))
-            before = await seen(plane, "calm", lambda it: it.status.stage is Stage.READY)
+            before = await seen(plane, "calm", is_ready)
             await plane.client.create(workload("loops", replicas=1, template=loops))
             if can_limit:
                 job = {"retries": 0}
