@@ -28,11 +28,12 @@ from tests.live.plane_process import PlaneProcess
 from tests.live.slice_plane import PLACE, SlicePlane
 from tests.live.witness import beats, processes
 
-LIFE_S = 6
+LIFE_S = 12
 # No kill and restart on a busy machine takes so long; a node that could not renew would show.
 FENCE = ("--self-stop-after", "15", "--stop-grace", "1")
-# A renewal comes after half of a life at the earliest, so this many were needed by then.
+# So many certificates a node has had when the first one has surely ended.
 LIVES = 3
+PATIENCE_S = 90.0
 only_long = pytest.mark.skipif(
     not os.environ.get("HOLDFAST_RUN_LONG"), reason="needs etcd: make run-long runs it"
 )
@@ -59,10 +60,11 @@ async def outlive(plane: SlicePlane) -> None:
     await plane.apply(1)
     (before,) = await plane.ready(1)
     files = NodeFiles(plane.folder / "n1" / "pki")
-    seen: set[bytes] = set()
-    began, killed = time.monotonic(), 0
-    first = shown(plane)
-    while time.monotonic() - began < LIVES * LIFE_S:
+    oldest = files.certificate.read_bytes()
+    seen, killed, first = {oldest}, 0, shown(plane)
+    began = time.monotonic()
+    while len(seen) < LIVES or killed < 2 or max(ends(oldest), ends(first)) > time.time():
+        assert time.monotonic() - began < PATIENCE_S, await plane.picture()
         seen.add(files.certificate.read_bytes())
         assert ends(files.certificate.read_bytes()) > time.time()
         if killed < 2 and len(seen) > 1 + killed:
@@ -71,8 +73,6 @@ async def outlive(plane: SlicePlane) -> None:
             plane.parts[victim].signal(signal.SIGKILL)
             killed += 1
         await asyncio.sleep(0.1)
-    assert killed == 2
-    assert len(seen) >= LIVES
     (after,) = await plane.ready(1)
     # No renewal of the node came so late that its work had to stop or its node was doubted.
     assert after.status.process.id == before.status.process.id
