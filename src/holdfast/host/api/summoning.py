@@ -52,7 +52,8 @@ async def _tell(response: web.StreamResponse, line: Line) -> None:
 async def visit(call: Call) -> web.StreamResponse:
     """Hand an agent's answer to whoever waits for it, and hold it until that is over."""
     _demand_own(call)
-    _notice_silence(call)
+    # The kernel is not asked to notice silence here: a command may take no input for long. Whether
+    # the agent is there is judged by its other connection.
     expected = call.services.switchboard.expected(call.name, call.part)
     if expected is None:
         raise Missing(f"nobody waits for answer {call.part[:40]!r} of node {call.name}")
