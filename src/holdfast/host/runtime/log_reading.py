@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import threading
 from collections.abc import Iterator
 
 import msgspec
@@ -40,6 +41,9 @@ class LogReader:
 
     def __init__(self, folder: int, wish: Wish) -> None:
         """Raises OSError for what is no log."""
+        # A reader that is given up may be in the middle of a batch, and a descriptor that is closed
+        # under it could be another file's by then.
+        self._lock, self._is_closed = threading.Lock(), False
         self._folder = os.dup(folder)
         self._since = wish.since.encode()
         self._left = wish.limit_bytes
@@ -56,10 +60,12 @@ class LogReader:
             raise
 
     def close(self) -> None:
-        """Let go of the files."""
-        for tape in self._tapes:
-            tape.close()
-        os.close(self._folder)
+        """Let go of the files. Whoever still reads in another thread is waited for."""
+        with self._lock:
+            self._is_closed = True
+            for tape in self._tapes:
+                tape.close()
+            os.close(self._folder)
 
     @property
     def is_full(self) -> bool:
@@ -67,7 +73,11 @@ class LogReader:
         return self._left == 0
 
     def batch(self) -> bytes:
-        """The next piece; empty when there is nothing more now."""
+        """The next piece; empty when there is nothing more now, or when it was closed."""
+        with self._lock:
+            return b"" if self._is_closed else self._batch()
+
+    def _batch(self) -> bytes:
         if self._merged is None:
             tapes = (tape.records() for tape in self._tapes)
             self._merged = heapq.merge(*tapes, key=lambda record: record.time)

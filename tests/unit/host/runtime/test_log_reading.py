@@ -224,6 +224,14 @@ def test_a_batch_is_bounded_however_much_there_is(shim: Shim) -> None:
     assert b"".join(batches).count(b"\n") == 2_000
 
 
+def test_a_reader_that_was_closed_reads_nothing_more(shim: Shim) -> None:
+    """Its descriptors may belong to other files by then."""
+    shim.say(1, b"one")
+    with reading(shim) as reader:
+        pass
+    assert reader.batch() == b""
+
+
 def test_an_attempt_that_said_nothing_has_an_empty_log(tmp_path: Path) -> None:
     fd = os.open(tmp_path, os.O_RDONLY)
     reader = LogReader(fd, Wish(tail=5))
