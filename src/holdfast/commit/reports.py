@@ -66,9 +66,14 @@ def report_stage(
         )
     if owner is Actor.ENDPOINTS and STAGES.index(replica.status.stage) < STAGES.index(Stage.READY):
         return Refusal(Reason.WRONG_STATE, f"replica {replica.name} is not ready")
+    stage = request.stage
+    if stage is Stage.READY and replica.status.stage is Stage.SERVING:
+        # Its agent does not know who publishes it. What serves is ready, and goes on serving; that
+        # its address is another one now is news of its process alone.
+        stage = Stage.SERVING
     status = msgspec.structs.replace(
         replica.status,
-        stage=request.stage,
+        stage=stage,
         process=request.process if request.process is not None else replica.status.process,
     )
     return _updated(draft, context, replica, status, request.operation, mark)

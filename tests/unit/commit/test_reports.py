@@ -76,6 +76,21 @@ def test_what_is_not_ready_is_not_served() -> None:
     refused(it.ask(ENDPOINTS, report(back, Stage.SERVING)), Reason.WRONG_STATE)
 
 
+def test_what_serves_goes_on_serving_when_its_agent_says_that_it_is_ready() -> None:
+    """The report counts for the process alone, and one that says nothing new writes nothing.
+    [A6, A9]"""
+    it = Furnished()
+    ready = it.yes(AGENT, report(it.running(), Stage.READY))
+    serving = it.yes(ENDPOINTS, report(ready, Stage.SERVING))
+    same = it.yes(AGENT, report(serving, Stage.READY))
+    assert same == serving
+    process = Process(id="1", addresses={"http": "10.0.0.1:80"})
+    moved = it.yes(AGENT, report(serving, Stage.READY, process=process))
+    assert (moved.status.stage, moved.status.process) == (Stage.SERVING, process)
+    back = it.yes(AGENT, report(moved, Stage.STARTING))
+    assert it.yes(AGENT, report(back, Stage.READY)).status.stage is Stage.READY
+
+
 def test_a_report_moves_no_state_and_says_nothing_twice() -> None:
     """[A2, I1]"""
     it = Furnished()
