@@ -20,7 +20,8 @@ from holdfast.correct.controller import Controller
 from holdfast.correct.status import StatusController
 from holdfast.correct.workload import WorkloadController
 from holdfast.host import components
-from holdfast.host.components import Component, Origin
+from holdfast.host.component import Component
+from holdfast.host.components import Origin
 from holdfast.host.credentials import access_of
 from holdfast.host.remote import Remote
 from holdfast.host.running import say, until_signal
