@@ -266,10 +266,12 @@ class Crew:
         out.append(self._asks.ask(step, work.uid, now_ms))
 
     def _say_farewell(self, work: Work, step: Farewell, now_ms: int, out: list[Any]) -> None:
-        work.phase, work.has_left = Phase.LEAVING, False
+        work.phase, work.has_left = Phase.LEAVING, step.probe is None
         work.halt_grace_ms, work.stop_by_ms = step.grace_ms, now_ms + step.grace_ms
-        out.append(step.probe)
-        self._queue.add(work.uid, now_ms + step.probe.timeout_ms)
+        if step.probe is not None:
+            out.append(step.probe)
+        # Whoever decided this says now until when to wait.
+        self._queue.add(work.uid, now_ms)
 
     @staticmethod
     def _halt(work: Work, halt: Halt, out: list[Any]) -> None:

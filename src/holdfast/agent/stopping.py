@@ -1,8 +1,10 @@
 """How a piece of work is stopped: its farewell first, if it has one, then the signal, then the end.
 
-`tend` calls this for every stop that somebody asked for. The farewell (the template's preStop) and
-the stop share one grace; the shim kills when that is over, whatever the farewell does. A stop that
-the deadline brings about, or the end of the node's life, has no farewell.
+`tend` calls this for every stop that somebody asked for. Work that serves lingers at first, for
+whoever read its address a moment ago may still come (docs/controllers.md says how far that goes).
+The farewell (the template's preStop) begins at once. Both and the stop share one grace; the shim
+kills when that is over, whatever the farewell does. A stop that the deadline brings about, or the
+end of the node's life, has neither.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from holdfast.agent.probes import action_of, resolved
 from holdfast.agent.words import Attempt, Check, Halt, Probe
 from holdfast.agent.work import Phase, Work
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import Stage
 
 # So much of a grace is left for the stop itself, however long the farewell takes: a quarter of a
 # short one, two seconds of a long one.
@@ -26,9 +29,9 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
 
 
 class Farewell(msgspec.Struct, frozen=True):
-    """Let the work do what it wants to do before it is stopped."""
+    """Let the work do what it wants to do before it is stopped, or just serve on for a moment."""
 
-    probe: Probe
+    probe: Probe | None
     grace_ms: int
 
 
@@ -47,8 +50,15 @@ def farewell(work: Work, replica: Replica) -> Probe | None:
     return Probe(Attempt(work.uid, work.attempt), Check.PRE_STOP, action, 0)
 
 
+def lingering_ms(replica: Replica) -> int:
+    """How long it goes on for clients that have yet to learn that it leaves."""
+    if replica.status.stage is not Stage.SERVING:
+        return 0
+    return replica.spec.template.drain_seconds * 1_000
+
+
 def stop(
-    work: Work, grace_ms: int, now_ms: int, first: Probe | None = None
+    work: Work, grace_ms: int, now_ms: int, first: Probe | None = None, linger_ms: int = 0
 ) -> Wait | Farewell | Halt | None:
     """Stop what runs; None once nothing does. Whoever asks again with a shorter grace is heard."""
     attempt = Attempt(work.uid, work.attempt)
@@ -56,12 +66,16 @@ def stop(
         case Phase.RUNNING if first is not None and grace_ms > 0:
             timeout_ms = grace_ms - kept_ms(grace_ms)
             return Farewell(msgspec.structs.replace(first, timeout_ms=timeout_ms), grace_ms)
+        case Phase.RUNNING if linger_ms > 0 and grace_ms > 0:
+            return Farewell(None, grace_ms)
         case Phase.LAUNCHING | Phase.RUNNING:
             return Halt(attempt, grace_ms)
         case Phase.LEAVING:
             until_ms = work.stop_by_ms - kept_ms(work.halt_grace_ms)
-            is_leaving = first is not None and not work.has_left and now_ms < until_ms
-            if is_leaving and grace_ms >= work.halt_grace_ms:
+            if first is None or work.has_left:
+                began_ms = work.stop_by_ms - work.halt_grace_ms
+                until_ms = min(until_ms, began_ms + linger_ms)
+            if now_ms < until_ms and grace_ms >= work.halt_grace_ms:
                 return Wait(until_ms)
             return Halt(attempt, min(max(0, work.stop_by_ms - now_ms), grace_ms))
         case Phase.HALTING:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.agent.renewing import Life
 from holdfast.agent.reports import finished, move, released, restarted, staged
 from holdfast.agent.secrets import lacking, secret_names, unsealed
-from holdfast.agent.stopping import Farewell, Wait, farewell, stop
+from holdfast.agent.stopping import Farewell, Wait, farewell, lingering_ms, stop
 from holdfast.agent.view import View
 from holdfast.agent.words import DEADLINE_PASSED, Attempt, Clear, Halt, Launch
 from holdfast.agent.work import (
@@ -76,14 +76,19 @@ def next_step(work: Work, view: View) -> Step:
         case State.UNKNOWN:
             return _return(work, replica, view)
         case State.STOPPING | State.FAILED | State.SUCCEEDED:
-            step = stop(work, _grace_ms(replica), view.now_ms, farewell(work, replica))
-            return step or released(work, replica, view)
+            return _end(work, replica, view) or released(work, replica, view)
     return WAIT
 
 
 def _leave(work: Work, grace_ms: int, view: View) -> Step:
     """It does not belong here: what runs is stopped, what it left is removed."""
     return stop(work, grace_ms, view.now_ms) or Clear(work.uid)
+
+
+def _end(work: Work, replica: Replica, view: View) -> Wait | Farewell | Halt | None:
+    """It was told to stop: with all that it may do before."""
+    first, linger_ms = farewell(work, replica), lingering_ms(replica)
+    return stop(work, _grace_ms(replica), view.now_ms, first, linger_ms)
 
 
 def _of_another_life(work: Work, replica: Replica, binding: Binding, view: View) -> Step:
@@ -179,7 +184,7 @@ def _return(work: Work, replica: Replica, view: View) -> Step:
     What was told to stop goes on stopping, mark or no mark.
     """
     if replica.status.cause is not None:
-        step = stop(work, _grace_ms(replica), view.now_ms, farewell(work, replica))
+        step = _end(work, replica, view)
         if isinstance(step, Halt | Farewell) or not view.is_clear:
             return step or WAIT
         return move(work, replica, view, State.STOPPING, "Returned", work.process)

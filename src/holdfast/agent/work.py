@@ -51,7 +51,7 @@ class Phase(StrEnum):
     NONE = "none"
     LAUNCHING = "launching"
     RUNNING = "running"
-    # It was told that it will be stopped, by its pre-stop, and still runs.
+    # It is about to be stopped and still runs: for its pre-stop, or for its last clients.
     LEAVING = "leaving"
     HALTING = "halting"
     ENDED = "ended"

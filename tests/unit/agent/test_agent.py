@@ -15,6 +15,7 @@ from holdfast.agent.tend import next_step
 from holdfast.agent.view import View
 from holdfast.agent.words import Attempt, Extend, Halt, Inventory, Item, Launch
 from holdfast.agent.work import Work
+from holdfast.model import identity as who
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Process
@@ -25,7 +26,7 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move, RegisterNode, ReportStage
 from holdfast.model.transaction import Delete, Transaction
 from holdfast.observe.news import Departed, Get, Present, Reached
-from tests.plane import REPAIR
+from tests.plane import REPAIR, target
 from tests.unit.agent.rig import Rig
 
 
@@ -229,6 +230,25 @@ def test_a_stale_replica_is_read_before_anything_more_is_said() -> None:
     rig.wait(100)
     rig.answer("Get")
     assert [halt.attempt.uid for halt in made(rig, Halt)] == [replica.metadata.uid]
+
+
+def test_work_that_serves_goes_on_a_moment_before_it_is_told_to_stop() -> None:
+    """Whoever read its address just before still gets an answer. [H1, I6]"""
+    rig = started()
+    replica = rig.bound()
+    rig.settle()
+    rig.launched(replica.name)
+    rig.settle()
+    ready = rig.it.get(replica)
+    rig.it.yes(who.controller("endpoints"), ReportStage(target(ready), Stage.SERVING))
+    rig.it.stopping(rig.it.get(replica))
+    rig.settle()
+    rig.wait(900)
+    assert made(rig, Halt) == []
+    rig.wait(200)
+    (halt,) = made(rig, Halt)
+    # The moment is a part of its grace of ten seconds.
+    assert 8_500 <= halt.grace_ms <= 9_100
 
 
 def test_no_more_than_so_many_starts_at_once_and_all_get_their_turn() -> None:

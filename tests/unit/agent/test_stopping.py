@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agent.stopping import Farewell, Wait, kept_ms, stop
+from holdfast.agent.stopping import Farewell, Wait, kept_ms, lingering_ms, stop
 from holdfast.agent.words import Attempt, Check, Halt, Probe
 from holdfast.agent.work import Phase, Work
-from holdfast.model.kinds.template import ExecAction
+from holdfast.model.kinds.template import ExecAction, Template
+from holdfast.model.lifecycle import Stage
+from tests.unit.correct.pictures import replica
 
 AT = Attempt("u", 3)
 BYE = Probe(AT, Check.PRE_STOP, ExecAction(command=("bye",)), 0)
@@ -42,6 +44,28 @@ def test_what_has_no_farewell_or_no_time_for_one_is_stopped_at_once() -> None:
     assert stop(work(Phase.RUNNING), 0, 0, BYE) == Halt(AT, 0)
     assert stop(work(Phase.LAUNCHING), 10_000, 0, BYE) == Halt(AT, 10_000)
     assert stop(work(Phase.LEAVING), 10_000, 1_000) == Halt(AT, 9_000)
+
+
+def test_what_serves_lingers_inside_its_grace_for_clients_that_do_not_know_yet() -> None:
+    """The grace counts from the first moment, and the stop keeps its part of it. [H1, I6]"""
+    assert stop(work(Phase.RUNNING), 10_000, 0, None, 1_000) == Farewell(None, 10_000)
+    lingering = work(Phase.LEAVING, has_left=True)
+    assert stop(lingering, 10_000, 999, None, 1_000) == Wait(1_000)
+    assert stop(lingering, 10_000, 1_000, None, 1_000) == Halt(AT, 9_000)
+    assert stop(lingering, 10_000, 1_000, None, 60_000) == Wait(8_000)
+    # A farewell goes on meanwhile: the later of the two counts.
+    assert stop(work(Phase.LEAVING), 10_000, 2_000, BYE, 1_000) == Wait(8_000)
+    assert stop(lingering, 10_000, 500, BYE, 1_000) == Wait(1_000)
+    # Whoever is in a hurry is heard.
+    assert stop(work(Phase.RUNNING), 0, 0, None, 1_000) == Halt(AT, 0)
+    assert stop(lingering, 2_000, 500, None, 1_000) == Halt(AT, 2_000)
+
+
+def test_only_what_serves_lingers_for_as_long_as_its_template_says() -> None:
+    """[I6]"""
+    slow = Template(command=("web",), drain_seconds=3)
+    assert lingering_ms(replica(stage=Stage.SERVING, template=slow)) == 3_000
+    assert lingering_ms(replica(stage=Stage.READY, template=slow)) == 0
 
 
 def test_a_shorter_grace_is_heard_and_a_longer_one_is_not() -> None:

@@ -231,6 +231,8 @@ class Template(Part, frozen=True):
     probes: how the agent knows how it is doing.
     pre_stop: what to do before the stop signal.
     grace_seconds: how long it may take to stop before it is killed.
+    drain_seconds: work that serves goes on for so long, inside the grace, after its address was
+        withdrawn and before the stop signal, so that clients can follow.
     restart: whether the agent starts it again in place when it ends.
     on_disconnect: stop ends it when its node is cut off, so that a replacement is safe; keep lets
         it run on.
@@ -256,6 +258,7 @@ class Template(Part, frozen=True):
     probes: Probes = Probes()
     pre_stop: PreStop | None = None
     grace_seconds: Annotated[int, Meta(ge=0, le=3_600)] = 10
+    drain_seconds: Annotated[int, Meta(ge=0, le=3_600)] = 1
     restart: RestartPolicy = RestartPolicy.ALWAYS
     on_disconnect: OnDisconnect = OnDisconnect.STOP
     replace_after_seconds: Seconds | None = None
