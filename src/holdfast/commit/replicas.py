@@ -21,13 +21,10 @@ from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus, Tr
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.ledger import ObjectsLedger, QuotaLedger, TenantUse
 from holdfast.model.lifecycle import State
-from holdfast.model.meta import API_VERSION, OwnerReference
+from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, OwnerReference
 from holdfast.model.quantity import Resource
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
-
-# Every replica carries the name of its workload, for selectors.
-WORKLOAD_LABEL = "holdfast.dev/workload"
 
 
 def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:

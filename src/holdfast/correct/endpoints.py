@@ -3,14 +3,15 @@
 It owns the Endpoints of services and of one per node, which bear the workload's name and belong to
 it, and the stage Serving of a replica.
 
-    ready and not listed     -> into the list
+    ready and not listed     -> into a list
     listed and not ready     -> out of it: also what is being stopped, and what is out of contact
     listed and stage Ready   -> Serving, once the picture shows the list with it
-    workload gone            -> the list goes
+    workload gone            -> its lists go
 
 So Serving means published, never the other way round: whoever watches the list knows a replica
-before its stage says so. What leaves loses the stage with whatever made it leave. The list is
-written once for all that has changed since; those of large services rest in between.
+before its stage says so. What leaves loses the stage with whatever made it leave. A list is written
+once for all that has changed since; those of large services rest in between, and rest less when
+somebody has to leave them. A workload of more than a thousand has several (`endpoints_lists.py`).
 
 Updates name the resourceVersion that they rest on, and stages are refused unless the replica is
 ready at that moment, so nothing here has an operation id: a replica may become ready many times
@@ -19,29 +20,48 @@ within one step of its life.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import BY_WORKLOAD, Controller, Plan, View, key_of, target
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    REQUESTS_PER_PLAN_MAX,
+    Controller,
+    Index,
+    Plan,
+    View,
+    key_of,
+    target,
+)
+from holdfast.correct.endpoints_lists import shared_out
 from holdfast.correct.rests import Rests
-from holdfast.model.kinds.endpoints import Endpoint, Endpoints
+from holdfast.model.kinds.endpoints import Endpoint, Endpoints, list_name, list_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import STAGES, Stage, State
-from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
+from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, ObjectMeta, OwnerReference
 from holdfast.model.requests import Create, Remove, ReportStage, Term, Update
 from holdfast.model.time import Instant
-from holdfast.model.validation.records import ENDPOINTS_MAX
 from holdfast.observe.cache import Change, Key
 
 # How soon to look again at a list whose workload may not have been told of yet.
 UNTOLD_PAUSE_MS = 1_000
+# Clients of what leaves get errors until it is out of the list: a tenth of a second for ten
+# thousand replicas, for which a look takes a third of that.
+LEAVING_REST_US_PER_REPLICA = 10
 
 _SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 _READY = STAGES[STAGES.index(Stage.READY) :]
+
+
+def _workload_of(known: Endpoints) -> Iterable[str]:
+    return (f"{known.namespace}/{list_of(known.name)[0]}",)
+
+
+BY_SERVICE = Index("endpoints", "workload", _workload_of)
 
 
 class EndpointsController(Controller):
@@ -49,10 +69,12 @@ class EndpointsController(Controller):
 
     name = "endpoints"
     follows = ("workloads", "replicas", "nodes", "endpoints")
-    indexes = (BY_WORKLOAD,)
+    indexes = (BY_WORKLOAD, BY_SERVICE)
 
     def __init__(self) -> None:
-        self._rests = Rests()
+        self._rests, self._short_rests = Rests(), Rests(LEAVING_REST_US_PER_REPLICA)
+        # Keys of which something that was ready is not so any more, until they are looked at.
+        self._left: set[Key] = set()
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
         """A replica that is not ready before or after a change concerns no list.
@@ -63,47 +85,61 @@ class EndpointsController(Controller):
         match change.object:
             case Node():
                 return ()
+            case Endpoints() as known:
+                return ((known.namespace, list_of(known.name)[0]),)
             case Replica() as replica:
-                if _is_ready(change.before) or _is_ready(change.after):
-                    return ((replica.namespace, replica.spec.workload),)
-                return ()
+                key = (replica.namespace, replica.spec.workload)
+                is_ready = _is_ready(change.after)
+                if _is_ready(change.before) and not is_ready:
+                    self._left.add(key)
+                    return (key,)
+                return (key,) if is_ready else ()
         return (key_of(change.object),)
 
     def all_keys(self, view: View) -> Iterable[Key]:
         self._rests.clear()
-        named = [key_of(it) for plural in ("workloads", "endpoints") for it in view.all(plural)]
+        self._short_rests.clear()
+        self._left.clear()
+        named = [key_of(workload) for workload in view.all("workloads")]
+        named += [(it.namespace, list_of(it.name)[0]) for it in view.all("endpoints")]
         return dict.fromkeys(named)
 
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
         workload: Workload | None = view.get("workloads", *key)
-        known: Endpoints | None = view.get("endpoints", *key)
-        if known is not None and (workload is None or not _belongs(known, workload)):
-            return self._removed(view, key, known)
+        found: list[Endpoints] = view.found(BY_SERVICE, f"{key[0]}/{key[1]}")
+        known = {list_of(it.name)[1]: it for it in found if _belongs(it, workload)}
+        if len(known) < len(found):
+            return self._removed(view, key, [it for it in found if not _belongs(it, workload)])
         if workload is None or workload.spec.type not in _SERVED:
+            self._forget(key)
             return Plan()
-        left_ms = self._rests.left_ms(key, now)
+        rests = self._short_rests if key in self._left else self._rests
+        left_ms = rests.left_ms(key, now)
         if left_ms:
             return Plan(wake_after_ms=left_ms)
         named: list[Replica] = view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
-        self._rests.rest(key, len(named), now)
+        self._left.discard(key)
         uid = workload.metadata.uid
         ready = [it for it in named if it.spec.workload_uid == uid and _is_ready(it)]
-        listed = tuple(_endpoint(view, it) for it in ready[:ENDPOINTS_MAX])
-        published = {it.replica: it for it in known.endpoints} if known is not None else {}
-        requests: list[Any] = list(_written(workload, known, listed))
-        requests += [
-            ReportStage(target(replica), Stage.SERVING)
-            for replica, entry in zip(ready, listed, strict=False)
-            if replica.status.stage is not Stage.SERVING and published.get(entry.replica) == entry
-        ]
+        entries = [_endpoint(view, it) for it in ready]
+        requests = [*_written(workload, known, entries), *_serving(known, ready, entries)]
+        if len(requests) <= REQUESTS_PER_PLAN_MAX:
+            # What is left of a longer plan comes at once; there is enough to wait for as it is.
+            self._rests.rest(key, len(named), now)
+            self._short_rests.rest(key, len(named), now)
         return Plan(tuple(requests))
 
-    def _removed(self, view: View, key: Key, known: Endpoints) -> Plan:
-        """The list of a workload that is gone, or of an earlier one of its name."""
-        self._rests.forget(key)
-        if not view.knows_all_of(known):
+    def _removed(self, view: View, key: Key, stray: Sequence[Endpoints]) -> Plan:
+        """The lists of a workload that is gone, or of an earlier one of its name."""
+        self._forget(key)
+        if not all(view.knows_all_of(it) for it in stray):
             return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
-        return Plan((Remove("endpoints", *key, known.metadata.uid),))
+        return Plan(tuple(Remove("endpoints", key[0], it.name, it.metadata.uid) for it in stray))
+
+    def _forget(self, key: Key) -> None:
+        self._rests.forget(key)
+        self._short_rests.forget(key)
+        self._left.discard(key)
 
 
 def _is_ready(replica: Any) -> bool:
@@ -115,7 +151,10 @@ def _is_ready(replica: Any) -> bool:
     return is_wanted and status.state is State.RUNNING and status.stage in _READY
 
 
-def _belongs(known: Endpoints, workload: Workload) -> bool:
+def _belongs(known: Endpoints, workload: Workload | None) -> bool:
+    """Whether a list is of this very workload."""
+    if workload is None:
+        return False
     return any(it.uid == workload.metadata.uid for it in known.metadata.owner_references)
 
 
@@ -128,17 +167,43 @@ def _endpoint(view: View, replica: Replica) -> Endpoint:
 
 
 def _written(
-    workload: Workload, known: Endpoints | None, listed: tuple[Endpoint, ...]
-) -> Iterable[Create | Update]:
-    """The list, where it differs from the one that is there; an empty one is not begun."""
-    if known is not None:
-        if known.endpoints != listed:
-            yield Update(msgspec.structs.replace(known, endpoints=listed))
-    elif listed:
-        owner = OwnerReference(
-            API_VERSION, "Workload", workload.name, workload.metadata.uid, controller=True
-        )
-        metadata = ObjectMeta(
-            name=workload.name, namespace=workload.namespace, owner_references=(owner,)
-        )
-        yield Create(Endpoints(metadata=metadata, endpoints=listed))
+    workload: Workload, known: dict[int, Endpoints], entries: list[Endpoint]
+) -> Iterable[Create | Update | Remove]:
+    """The lists that differ from those that are there. None is begun empty, and the first one stays
+    for those who watch it."""
+    for number, listed in shared_out(known, entries).items():
+        before = known.get(number)
+        if before is None:
+            yield Create(_made(workload, number, listed))
+        elif number and not listed:
+            version = before.metadata.resource_version
+            uid = before.metadata.uid
+            yield Remove("endpoints", before.namespace, before.name, uid, version)
+        elif before.endpoints != listed:
+            yield Update(msgspec.structs.replace(before, endpoints=listed))
+
+
+def _made(workload: Workload, number: int, listed: tuple[Endpoint, ...]) -> Endpoints:
+    owner = OwnerReference(
+        API_VERSION, "Workload", workload.name, workload.metadata.uid, controller=True
+    )
+    metadata = ObjectMeta(
+        name=list_name(workload.name, number),
+        namespace=workload.namespace,
+        labels={WORKLOAD_LABEL: workload.name},
+        owner_references=(owner,),
+    )
+    return Endpoints(metadata=metadata, endpoints=listed)
+
+
+def _serving(
+    known: dict[int, Endpoints], ready: list[Replica], entries: list[Endpoint]
+) -> Iterable[ReportStage]:
+    """Whoever is in a list that the picture shows serves, if nobody has said so yet."""
+    unsaid = [it for it in zip(ready, entries, strict=True) if it[0].status.stage is Stage.READY]
+    if not unsaid:
+        return
+    published = {it.replica: it for listed in known.values() for it in listed.endpoints}
+    for replica, entry in unsaid:
+        if published.get(entry.replica) == entry:
+            yield ReportStage(target(replica), Stage.SERVING)

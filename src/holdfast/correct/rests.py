@@ -15,7 +15,8 @@ REST_US_PER_REPLICA = 100
 class Rests:
     """Until when the keys rest that were looked at lately."""
 
-    def __init__(self) -> None:
+    def __init__(self, us_per_replica: int = REST_US_PER_REPLICA) -> None:
+        self._us_per_replica = us_per_replica
         self._until_ms: dict[Key, int] = {}
 
     def left_ms(self, key: Key, now: Instant) -> int:
@@ -24,7 +25,7 @@ class Rests:
 
     def rest(self, key: Key, replicas: int, now: Instant) -> None:
         """It was looked at, with so many replicas."""
-        self._until_ms[key] = now.monotonic_ms + replicas * REST_US_PER_REPLICA // 1_000
+        self._until_ms[key] = now.monotonic_ms + replicas * self._us_per_replica // 1_000
 
     def forget(self, key: Key) -> None:
         """It is gone."""

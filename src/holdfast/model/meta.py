@@ -17,6 +17,8 @@ from msgspec import Meta
 
 API_GROUP = "holdfast.dev"
 API_VERSION: Final = "holdfast.dev/v1"
+# What belongs to a workload carries its name, for selectors.
+WORKLOAD_LABEL: Final = "holdfast.dev/workload"
 
 # Beyond 2^53 a JSON number loses digits in JavaScript, jq and every float-based reader.
 INT_MAX = 2**53

@@ -141,7 +141,7 @@ KINDS: tuple[Kind, ...] = (
         status=False,
         immutable=("spec",),
     ),
-    Kind(Endpoints, "endpoints", short_names=("ep",), status=False),
+    Kind(Endpoints, "endpoints", short_names=("ep",), dotted=True, status=False),
 )
 
 _BY_NAME = {kind.name: kind for kind in KINDS}

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.replicas import WORKLOAD_LABEL
 from holdfast.model.kinds.quota import ObjectCaps
 from holdfast.model.kinds.template import TemplateMeta
 from holdfast.model.lifecycle import Stage, State
+from holdfast.model.meta import WORKLOAD_LABEL
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Move, Remove, Update
 from tests.furnished import ANN, Furnished

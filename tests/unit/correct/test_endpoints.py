@@ -35,6 +35,14 @@ def listed(*entries: Endpoint, uid: str = "uid-web", revision: int = 7) -> Endpo
     return Endpoints(metadata=metadata, endpoints=entries)
 
 
+def numbered(of: Endpoints, number: int) -> Endpoints:
+    """A list as the store has it, one of several."""
+    owners = listed().metadata.owner_references
+    name = f"web.{number}" if number else "web"
+    kept = meta(name, "acme", 7, uid=f"uid-{number}", owner_references=owners)
+    return msgspec.structs.replace(of, metadata=kept)
+
+
 def asked(*objects: Any) -> tuple[Any, ...]:
     return EndpointsController().reconcile(view(*objects), KEY, TERM, NOW).requests
 
@@ -129,6 +137,46 @@ def test_large_services_rest_between_two_lists() -> None:
     again = controller.reconcile(picture, KEY, TERM, NOW)
     assert (again.requests, again.wake_after_ms) == ((), 20)
     assert controller.reconcile(picture, KEY, TERM, later(20)).requests
+
+
+def test_who_leaves_a_large_list_is_waited_for_less() -> None:
+    """Its clients get errors meanwhile. [I1, H4]"""
+    controller = EndpointsController()
+    many = [serving(ordinal) for ordinal in range(200)]
+    picture = view(workload(200), *many)
+    assert controller.reconcile(picture, KEY, TERM, NOW).requests
+    gone = Change("replicas", many[0], replica(State.STOPPING))
+    assert tuple(controller.keys_of(gone, picture)) == (KEY,)
+    assert controller.reconcile(picture, KEY, TERM, NOW).wake_after_ms == 2
+    assert controller.reconcile(picture, KEY, TERM, later(2)).requests
+
+
+def test_the_further_lists_of_a_large_service_come_and_go_with_its_addresses() -> None:
+    """One who leaves changes his list alone; a list of nobody goes. [A6, I5]"""
+    many = [serving(ordinal, stage=Stage.SERVING) for ordinal in range(1_001)]
+    made = [it.object for it in asked(workload(1_001), node(), *many)]
+    assert [it.name for it in made] == ["web", "web.1"]
+    assert [len(it.endpoints) for it in made] == [1_000, 1]
+    assert {it.metadata.labels["holdfast.dev/workload"] for it in made} == {"web"}
+    there = [numbered(it, number) for number, it in enumerate(made)]
+    assert asked(workload(1_001), node(), *there, *many) == ()
+    (written,) = asked(workload(1_001), node(), *there, *many[1:])
+    assert isinstance(written, Update)
+    assert (written.object.name, len(written.object.endpoints)) == ("web", 999)
+    last = there[1].endpoints[0].replica
+    (removed,) = asked(workload(), node(), *there, *(it for it in many if it.name != last))
+    assert isinstance(removed, Remove)
+    assert (removed.name, removed.uid, removed.resource_version) == ("web.1", "uid-1", "14")
+
+
+def test_news_of_any_list_lead_to_its_workload_and_all_go_with_it() -> None:
+    """[I5]"""
+    further = numbered(listed(entry()), 1)
+    change = Change("endpoints", None, further)
+    assert tuple(EndpointsController().keys_of(change, view())) == (KEY,)
+    gone = asked(listed(entry()), further)
+    assert [it.name for it in gone] == ["web", "web.1"]
+    assert tuple(EndpointsController().all_keys(view(listed(entry()), further))) == (KEY,)
 
 
 def test_only_those_who_come_or_go_wake_anybody() -> None:

@@ -12,7 +12,8 @@ from holdfast.model.validation.moments import in_order
 # What kubectl's users know as the limit of an event's message.
 MESSAGE_MAX = 1024
 CANDIDATES_MAX = 64
-ENDPOINTS_MAX = 10_000
+# Of one list: about 150 bytes each, rewritten whole for each of them that comes or goes.
+ENDPOINTS_MAX = 1_000
 
 
 def event(obj: Event, at: Place) -> None:
