@@ -16,11 +16,12 @@ from holdfast.commit.form import COUNT_MAX, clipped
 from holdfast.commit.holds import drop_claims, reservation_name
 from holdfast.commit.mirrors import erase
 from holdfast.commit.operations import Replayed, digest, recall, remembered
-from holdfast.commit.proofs import proof_refusal
+from holdfast.commit.proofs import is_out_of_reach, proof_refusal
 from holdfast.commit.replicas import uncounted
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica, TransitionRecord
 from holdfast.model.kinds.reservation import Intent
+from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import Actor, Stage, State, owners, transition
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move, Target
@@ -197,6 +198,32 @@ def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | 
         mark=mark,
         **changes,
     )
+
+
+def given_up(
+    draft: Draft, context: Context, replica: Replica, operation: str, mark: str
+) -> Replica | None:
+    """The replica after an operator's word that it is gone, if that word counts in its state.
+
+    Work that ends when it is cut off is released by the fence; only of work that runs on nobody
+    else can ever say that it has stopped when its machine is destroyed.
+    """
+    word = {"reason": "OperatorsWord", "evidence": f"forced by {context.identity.name}"}
+    is_final = _keeps(replica) and is_out_of_reach(draft, replica)
+    if replica.status.state is State.UNKNOWN:
+        if not is_final:
+            return moved(
+                draft, context, replica, State.FAILED, operation=operation, mark=mark, **word
+            )
+        replica = moved(draft, context, replica, State.FAILED, **word)
+    if not is_final or transition(replica.status.state, State.RELEASED, Actor.OPERATOR) is None:
+        return None
+    _give_back(draft, context, replica, word["reason"])
+    return moved(draft, context, replica, State.RELEASED, operation=operation, mark=mark, **word)
+
+
+def _keeps(replica: Replica) -> bool:
+    return replica.spec.template.on_disconnect is OnDisconnect.KEEP
 
 
 def _give_back(draft: Draft, context: Context, replica: Replica, reason: str) -> None:

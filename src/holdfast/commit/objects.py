@@ -15,6 +15,7 @@ from holdfast.commit.authorise import identity_refusal, verb_refusal
 from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, NotLoaded
+from holdfast.commit.leaks import only_disowns
 from holdfast.commit.mirrors import reflect
 from holdfast.commit.operations import (
     Replayed,
@@ -320,6 +321,8 @@ def _admit_change(draft: Draft, context: Context, admission: Admission) -> Refus
     """A change runs admission. One that changes nothing, or only lets go, has nothing to admit."""
     old, new = admission.old, admission.object
     if old is None or new == old or only_lets_go(context, old, new):
+        return None
+    if only_disowns(draft, context, old, new):
         return None
     return admit(draft, context, admission)
 

@@ -36,8 +36,8 @@ def proof_refusal(
         return _mark_refusal(draft, replica, request.mark)
     if actor is Actor.AGENT and source is State.UNKNOWN:
         return _return_refusal(draft, replica, to)
-    if actor is Actor.OPERATOR and not request.word.strip():
-        return Refusal(Reason.NOT_ALLOWED, "an operator's word needs a reason")
+    if actor is Actor.OPERATOR:
+        return _word_refusal(draft, replica, request)
     if actor is Actor.REPAIR and to in (State.FAILED, State.RELEASED):
         return _fence_refusal(draft, context, replica, to)
     return None
@@ -85,6 +85,28 @@ def _return_refusal(draft: Draft, replica: Replica, to: State) -> Refusal | None
             Reason.STALE_INCARNATION, f"node {binding.node} lives in a later incarnation by now"
         )
     return None
+
+
+def _word_refusal(draft: Draft, replica: Replica, request: Move) -> Refusal | None:
+    if not request.word.strip():
+        return Refusal(Reason.NOT_ALLOWED, "an operator's word needs a reason")
+    if request.to is not State.RELEASED or is_out_of_reach(draft, replica):
+        return None
+    return Refusal(
+        Reason.NOT_FENCED,
+        f"the node of {replica.name} is not fenced: its agent has the last word on it",
+    )
+
+
+def is_out_of_reach(draft: Draft, replica: Replica) -> bool:
+    """Whether the life of the node that it was bound in is over, so that nobody there speaks for
+    it: then a person may who has seen the machine, or what is left of it.
+    """
+    binding, ledger = replica.status.binding, _gate(draft, replica)
+    if binding is None or ledger is None:
+        return True
+    is_later = ledger.gate.incarnation > binding.node_incarnation
+    return is_later or ledger.gate.phase in _GONE
 
 
 def _fence_refusal(draft: Draft, context: Context, replica: Replica, to: State) -> Refusal | None:

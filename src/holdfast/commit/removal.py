@@ -3,8 +3,8 @@
 Nothing outlives its owner. A workload is held by its replicas, a replica by whatever it still has
 on a node, a tenant by its objects; each of these finalizers can be taken away only by its owner
 and only when the ledger, read in the same transaction, proves that nothing is left. What an
-owner's death leaves behind is collected by controller:garbage, which must show that the owner is
-gone: that is read, and so compared, too.
+owner's death leaves behind is collected by controller:garbage; what it has to show for that is in
+`leaks.py`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import msgspec
 
 from holdfast.commit.authorise import identity_refusal, verb_refusal
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft, for_each
+from holdfast.commit.draft import Draft
 from holdfast.commit.evict import stop
 from holdfast.commit.holds import ACTIVE
+from holdfast.commit.leaks import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, leak_refusal
 from holdfast.commit.mirrors import erase, reflect
-from holdfast.commit.moves import RELEASE_FINALIZER, moved
+from holdfast.commit.moves import RELEASE_FINALIZER, given_up
 from holdfast.commit.operations import (
     Replayed,
     digest,
@@ -29,24 +30,21 @@ from holdfast.commit.operations import (
 from holdfast.commit.preconditions import removal_precondition_refusal
 from holdfast.commit.replicas import uncounted
 from holdfast.commit.reserve import drop_refusal, dropped
-from holdfast.commit.writers import WRITERS, removal_refusal
+from holdfast.commit.writers import removal_refusal
 from holdfast.model import keys
-from holdfast.model.kinds.decision import Decision
-from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import DisruptionLedger, ObjectsLedger
 from holdfast.model.lifecycle import Actor, Cause, State
-from holdfast.model.meta import Object, ObjectMeta, OwnerReference
+from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import kind_named, kind_of_plural
+from holdfast.model.registry import kind_of_plural
 from holdfast.model.requests import Propagation, Remove
 
 REPLICAS_FINALIZER = "holdfast.dev/replicas"
 CONTENTS_FINALIZER = "holdfast.dev/contents"
-FOREGROUND_FINALIZER = "foregroundDeletion"
 
 # Finalizers that the server itself puts on new objects.
 FINALIZERS: dict[type[Object], tuple[str, ...]] = {
@@ -59,10 +57,13 @@ _REMOVERS: dict[str, tuple[Actor, ...]] = {
     REPLICAS_FINALIZER: (Actor.WORKLOAD, Actor.GARBAGE),
     CONTENTS_FINALIZER: (Actor.GARBAGE,),
     FOREGROUND_FINALIZER: (Actor.GARBAGE,),
+    ORPHAN_FINALIZER: (Actor.GARBAGE,),
     RELEASE_FINALIZER: (),
 }
-# These tell what happened; their retention is by age, so garbage needs no other proof.
-_AGING = (Event, Decision)
+_BY_PROPAGATION = {
+    Propagation.FOREGROUND: FOREGROUND_FINALIZER,
+    Propagation.ORPHAN: ORPHAN_FINALIZER,
+}
 
 
 def letting_go_refusal(draft: Draft, context: Context, old: Object, new: Object) -> Refusal | None:
@@ -186,44 +187,13 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
     refusal = (
         removal_precondition_refusal(draft, request, obj)
         or removal_refusal(context, obj)
-        or _garbage_refusal(draft, context, obj)
+        or leak_refusal(draft, context, obj)
         or _reservation_refusal(draft, context, obj)
         or _orphan_refusal(request, obj)
     )
     if refusal is not None:
         return refusal
     return _removed(draft, context, request, obj, mark)
-
-
-def owner_gone(draft: Draft, namespace: str, owner: OwnerReference) -> bool:
-    """Whether an owner is gone, or another object has its name by now."""
-    kind = kind_named(owner.kind)
-    where = namespace if kind.namespaced else ""
-    found: Object | None = draft.read(keys.object_key(kind, where, owner.name))
-    return found is None or found.metadata.uid != owner.uid
-
-
-def _garbage_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
-    """A collector that is no owner must prove a leak: every owner gone,
-    or a tenant on its way out.
-    """
-    if context.is_actor(*WRITERS[type(obj)].spec) or not context.is_actor(Actor.GARBAGE):
-        return None
-    if isinstance(obj, _AGING):
-        return None
-    owners = obj.metadata.owner_references
-    gone = for_each(owners, lambda owner: owner_gone(draft, obj.namespace, owner))
-    if owners and all(gone):
-        return None
-    if any(_dying(draft, obj.namespace, owner) for owner in owners):
-        return None
-    tenant = draft.object(Tenant, "", obj.namespace) if obj.namespace else None
-    if tenant is not None and tenant.metadata.deletion_timestamp is not None:
-        return None
-    return Refusal(
-        Reason.NOT_ALLOWED,
-        f"{type(obj).__name__} {obj.name} has an owner that lives: it is no leak",
-    )
 
 
 def _reservation_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
@@ -234,19 +204,6 @@ def _reservation_refusal(draft: Draft, context: Context, obj: Object) -> Refusal
         # It has proven the leak already.
         return None
     return drop_refusal(draft, context, obj)
-
-
-def _dying(draft: Draft, namespace: str, owner: OwnerReference) -> bool:
-    """Whether the owner waits for its dependents to go first."""
-    kind = kind_named(owner.kind)
-    found: Object | None = draft.read(
-        keys.object_key(kind, namespace if kind.namespaced else "", owner.name)
-    )
-    return (
-        found is not None
-        and found.metadata.deletion_timestamp is not None
-        and FOREGROUND_FINALIZER in found.metadata.finalizers
-    )
 
 
 def _orphan_refusal(request: Remove, obj: Object) -> Refusal | None:
@@ -290,10 +247,8 @@ def _asked(draft: Draft, context: Context, request: Remove, obj: Object) -> Obje
         finalizers = tuple(name for name in finalizers if name != RELEASE_FINALIZER)
     grace = request.grace_seconds
     if metadata.deletion_timestamp is None:
-        foreground = request.propagation is Propagation.FOREGROUND
-        more = (
-            (FOREGROUND_FINALIZER,) if foreground and FOREGROUND_FINALIZER not in finalizers else ()
-        )
+        waits_for = _BY_PROPAGATION.get(request.propagation)
+        more = (waits_for,) if waits_for is not None and waits_for not in finalizers else ()
         return msgspec.structs.replace(
             metadata,
             deletion_timestamp=context.at,
@@ -323,7 +278,8 @@ def _stopped(
 
     A replica goes once it is Released. Until then its deletion says what is wanted; a person's
     word also stops what runs. `force` is an operator's word that work out of contact is gone; it
-    is recorded as such, and is outside what the fence guarantees.
+    is recorded as such, and is outside what the fence guarantees. Of work that runs on when it is
+    cut off, it also gives back what it holds, once the node is fenced.
     """
     dying = msgspec.structs.replace(replica, metadata=asked)
     operation, mark = request.operation, digest(request)
@@ -331,15 +287,6 @@ def _stopped(
     if state in (State.BOUND, State.RUNNING) and context.is_actor(Actor.USER):
         why = "its deletion was asked for"
         return stop(draft, context, dying, Cause.USER_DELETE, why, operation, mark)
-    if state is State.UNKNOWN and request.force and context.is_actor(Actor.OPERATOR):
-        return moved(
-            draft,
-            context,
-            dying,
-            State.FAILED,
-            reason="OperatorsWord",
-            evidence=f"forced by {context.identity.name}",
-            operation=operation,
-            mark=mark,
-        )
+    if request.force and context.is_actor(Actor.OPERATOR):
+        return given_up(draft, context, dying, operation, mark)
     return None

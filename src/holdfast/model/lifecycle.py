@@ -243,8 +243,8 @@ TRANSITIONS: tuple[Transition, ...] = (
     *_rows(
         (State.FAILED, State.SUCCEEDED, State.STOPPING),
         (State.RELEASED,),
-        (Actor.AGENT, Actor.REPAIR),
-        evidence="proof of stop; the fence; that it was never bound",
+        (Actor.AGENT, Actor.REPAIR, Actor.OPERATOR),
+        evidence="proof of stop; the fence; that it was never bound; an operator's word",
         within="graceSeconds and the kill bound",
         overdue="controller:repair releases it once the node is fenced",
     ),

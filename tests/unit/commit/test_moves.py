@@ -89,6 +89,9 @@ def arranged(way: str, phase: NodePhase) -> tuple[Furnished, Any]:
         it.marked()
     elif phase is FENCED:
         it.fenced()
+    if replica.status.state in (State.BOUND, State.RUNNING):
+        # Only from such a node may a drain take it.
+        it.draining()
     return it, it.get(replica)
 
 
@@ -147,6 +150,9 @@ def lawful(replica: Any, to: State, identity: Identity, life: int | None, phase:
         case Actor.REPAIR if to is State.PENDING:
             # Its deadline has not passed here.
             return False
+        case Actor.OPERATOR if to is State.RELEASED:
+            # As long as an agent could speak for it, a person cannot.
+            return phase is FENCED or replica.status.binding is None
         case Actor.REPAIR if to in (State.FAILED, State.RELEASED):
             return phase is FENCED or replica.status.binding is None
         case _:

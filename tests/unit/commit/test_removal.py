@@ -7,11 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.removal import (
-    CONTENTS_FINALIZER,
-    FOREGROUND_FINALIZER,
-    REPLICAS_FINALIZER,
-)
+from holdfast.commit.leaks import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from holdfast.commit.removal import CONTENTS_FINALIZER, REPLICAS_FINALIZER
+from holdfast.model import identity as who
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.kinds.reservation import (
@@ -21,11 +19,14 @@ from holdfast.model.kinds.reservation import (
     ReservationPhase,
 )
 from holdfast.model.kinds.secret import Secret
+from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
 from holdfast.model.refusal import Reason
+from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import (
     Create,
     HoldCapacity,
@@ -47,6 +48,8 @@ from tests.plane import (
     target,
     template,
 )
+
+HASH = "sha256:" + "0" * 64
 
 
 def secret(name: str = "s", *owners: Any, namespace: str = "acme", **meta: Any) -> Secret:
@@ -258,6 +261,50 @@ def test_replicas_cannot_be_orphaned() -> None:
     refused(it.ask(ANN, orphan), Reason.NOT_ALLOWED)
 
 
+def test_dependents_are_cut_loose_where_their_owner_is_deleted_without_them() -> None:
+    """The collector may do that, and nothing else, and for no other owner. [A2, C6.7]"""
+    it = Furnished()
+    owner, other = it.yes(ANN, Create(secret("owner"))), it.yes(ANN, Create(secret("other")))
+    child = it.yes(ANN, Create(secret("child", owner, other)))
+
+    def disowned(*left: int, **more: Any) -> Update:
+        kept = tuple(child.metadata.owner_references[n] for n in left)
+        metadata = msgspec.structs.replace(it.get(child).metadata, owner_references=kept, **more)
+        return Update(msgspec.structs.replace(it.get(child), metadata=metadata))
+
+    refused(it.ask(GARBAGE, disowned(1)), Reason.NOT_OWNER)
+    it.yes(ANN, Remove("secrets", "acme", "owner", propagation=Propagation.ORPHAN))
+    assert it.get(owner).metadata.finalizers == (ORPHAN_FINALIZER,)
+    refused(it.ask(GARBAGE, Remove("secrets", "acme", "child")), Reason.NOT_ALLOWED)
+    for wrong in (disowned(), disowned(0), disowned(1, labels={"a": "b"})):
+        refused(it.ask(GARBAGE, wrong), Reason.NOT_OWNER)
+    refused(it.ask(WORKLOADS, disowned(1)), Reason.NOT_OWNER)
+    it.yes(GARBAGE, disowned(1))
+    accepted(let_go(it, owner, GARBAGE, ORPHAN_FINALIZER))
+    assert it.get(owner) is None
+    assert [it.name for it in it.get(child).metadata.owner_references] == ["other"]
+
+
+def test_tokens_go_when_they_are_over_and_not_before() -> None:
+    """One that was used is kept for whoever lost the answer. [I5, I3]"""
+    it = Furnished()
+    names = {"lasting": it.plane.at(100_000), "short": it.plane.at(100)}
+    for name, expires in names.items():
+        spec = TokenSpec(purpose=TokenPurpose.JOIN, hash=HASH, expires=expires, single_use=True)
+        it.plane.create(Token(ObjectMeta(name=name, namespace=SYSTEM_NAMESPACE), spec=spec))
+    remove = {name: Remove("tokens", SYSTEM_NAMESPACE, name) for name in names}
+    it.plane.elapsed_ms += 101_000
+    refused(it.ask(GARBAGE, remove["short"]), Reason.NOT_ALLOWED)
+    it.plane.elapsed_ms += 1_000
+    it.yes(GARBAGE, remove["short"])
+    used = it.plane.read(f"objects/tokens/{SYSTEM_NAMESPACE}/lasting")
+    status = TokenStatus(used_at=it.plane.at(), used_by="node-x", key=HASH)
+    it.yes(who.server("s1"), Update(msgspec.structs.replace(used, status=status), "status"))
+    refused(it.ask(GARBAGE, remove["lasting"]), Reason.NOT_ALLOWED)
+    it.plane.elapsed_ms += 3_602_000
+    it.yes(GARBAGE, remove["lasting"])
+
+
 def test_the_collector_must_prove_a_leak() -> None:
     """Every owner gone, or another of its name; an object without owners is no leak. [I3, I5]"""
     it = Furnished()
@@ -352,6 +399,46 @@ def test_a_replica_out_of_contact_waits_for_proof_or_fence_or_an_operators_word(
     assert it.plane.ledger("node-a").used["replicas"] == 1
     it.cleared()
     it.moved(after, State.RELEASED)
+    assert it.get(unknown) is None
+
+
+@pytest.mark.parametrize("before", ["Unknown", "Failed"])
+def test_work_that_runs_on_is_given_up_for_good_by_an_operators_word_after_the_fence(
+    before: str,
+) -> None:
+    """Its machine is scrap: no agent will ever prove that it has stopped. Not before the fence,
+    not by its tenant, not for asking politely. [A8, I3, I5]
+    """
+    it = Furnished()
+    keep = it.plane.workload("keeper", template=template(on_disconnect=OnDisconnect.KEEP))
+    unknown = it.unknown(it.running(keep))
+    force = Remove("replicas", "acme", unknown.name, force=True)
+    if before == "Failed":
+        it.yes(ADMIN, force)
+        assert it.get(unknown).status.state is State.FAILED
+        it.yes(ADMIN, force)
+        assert it.get(unknown).status.state is State.FAILED
+    it.fenced()
+    it.yes(ANN, force)
+    it.yes(ADMIN, msgspec.structs.replace(force, force=False))
+    assert it.get(unknown).status.state is State(before)
+    assert it.plane.ledger("node-a").used["replicas"] == 1
+    last = it.yes(ADMIN, force)
+    steps = [(it.to, it.by, it.reason) for it in last.status.transitions[-2:]]
+    word = (ADMIN.name, "OperatorsWord")
+    assert steps == [(State.FAILED, *word), (State.RELEASED, *word)]
+    assert it.get(unknown) is None
+    assert not it.plane.ledger("node-a").used
+
+
+def test_work_that_stops_by_itself_is_left_to_the_fence_by_an_operators_word() -> None:
+    """Repair releases it with proof; a person need not guess. [I3, C6.4]"""
+    it = Furnished()
+    unknown = it.unknown()
+    it.fenced()
+    it.yes(ADMIN, Remove("replicas", "acme", unknown.name, force=True))
+    assert it.get(unknown).status.state is State.FAILED
+    it.yes(REPAIR, it.repaired(it.get(unknown), State.RELEASED))
     assert it.get(unknown) is None
 
 

@@ -55,9 +55,9 @@ LAW: dict[tuple[str, str], tuple[str, ...]] = {
     ("Unknown", "Stopping"): (AGENT,),
     ("Unknown", "Succeeded"): (AGENT,),
     ("Unknown", "Failed"): (AGENT, REPAIR, OPERATOR),
-    ("Failed", "Released"): (AGENT, REPAIR),
-    ("Succeeded", "Released"): (AGENT, REPAIR),
-    ("Stopping", "Released"): (AGENT, REPAIR),
+    ("Failed", "Released"): (AGENT, REPAIR, OPERATOR),
+    ("Succeeded", "Released"): (AGENT, REPAIR, OPERATOR),
+    ("Stopping", "Released"): (AGENT, REPAIR, OPERATOR),
 }
 
 SOURCES: tuple[State | None, ...] = (None, *State)

@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commit.evict import SETTLED_MAX
+from holdfast.commit.leaks import FOREGROUND_FINALIZER
 from holdfast.commit.records import PastOperation
-from holdfast.commit.removal import FOREGROUND_FINALIZER
 from holdfast.model import keys
+from holdfast.model.disruption import is_available
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation, ReservationPhase
@@ -34,7 +36,6 @@ from holdfast.sim.worlds.authority.hands import Hand, meant, target
 from holdfast.sim.worlds.authority.looks import Look
 
 _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
-_MISSING = (State.UNKNOWN, State.FAILED)
 LATE = timedelta(seconds=3)
 
 
@@ -170,7 +171,7 @@ class DrainHand(Hand):
 
 
 class DisruptionHand(Hand):
-    """Keeps the books of what is missing: whose loss is made up for, and who is gone otherwise."""
+    """Has the books of what is missing brought up to date, as it sees them."""
 
     scope = "controller:disruption"
     first_key = f"{keys.LEDGERS}disruption/"
@@ -179,18 +180,14 @@ class DisruptionHand(Hand):
         for workload in look.all(Workload):
             key = keys.disruption_ledger(workload.namespace, workload.name)
             ledger: DisruptionLedger | None = look.keyed(DisruptionLedger).get(key)
-            if ledger is not None and workload.spec.disruption is not None:
-                yield self._settled(look, workload, ledger)
-
-    def _settled(
-        self, look: Look, workload: Workload, ledger: DisruptionLedger
-    ) -> SettleDisruption:
-        mine = [r for r in look.all(Replica) if r.spec.workload_uid == workload.metadata.uid]
-        running = {r.metadata.uid for r in mine if r.status.state is State.RUNNING}
-        whole = len(running) >= workload.spec.replicas
-        made_up = tuple(uid for uid in ledger.out if whole and uid not in running)
-        missing = tuple(r.metadata.uid for r in mine if r.status.state in _MISSING)
-        return SettleDisruption(workload.namespace, workload.name, made_up, missing, self.term)
+            if ledger is None or workload.spec.disruption is None:
+                continue
+            mine = [r for r in look.all(Replica) if r.spec.workload_uid == workload.metadata.uid]
+            counted = {*ledger.out, *ledger.missing}
+            names = [r.name for r in mine if is_available(r) is (r.metadata.uid in counted)]
+            if names:
+                some = tuple(names[:SETTLED_MAX])
+                yield SettleDisruption(workload.namespace, workload.name, some, self.term)
 
 
 class EndpointsHand(Hand):
