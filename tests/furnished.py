@@ -15,12 +15,12 @@ from holdfast.commit.context import Settings
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.identity import Identity
-from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.node import Node, NodeDrain
 from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.reservation import Intent, Reservation
-from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
+from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, Stage, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import (
     Bind,
@@ -30,6 +30,7 @@ from holdfast.model.requests import (
     Move,
     NodeWord,
     RegisterNode,
+    ReportStage,
     Reserve,
     StopAndReserve,
     Term,
@@ -167,6 +168,19 @@ class Furnished:
 
     def running(self, workload: Any = None, node: Any = None) -> Any:
         return self.moved(self.bound(workload, node), State.RUNNING)
+
+    def ready(self, workload: Any = None, node: Any = None) -> Any:
+        """A replica that does its work."""
+        return self.at_stage(self.running(workload, node), Stage.READY)
+
+    def at_stage(self, replica: Any, stage: Stage) -> Any:
+        """The replica after its agent said how far it has come."""
+        report = ReportStage(target(replica), stage, replica.status.binding.node_incarnation)
+        return self.yes(who.agent(replica.status.binding.node), report)
+
+    def draining(self, node: Any = None, **drain: Any) -> None:
+        """The operator wants a node to be empty."""
+        self.updated(node or self.node, drain=NodeDrain(**drain))
 
     def evict(self, replica: Any, cause: Cause = Cause.SCALE_DOWN, **more: Any) -> Evict:
         stopper = STOPPERS[CAUSE_OWNER[cause]]

@@ -320,12 +320,9 @@ class Crowd:
         workload = self.pick(self.all(Workload))
         if workload is None:
             return None
-        uids = [replica.metadata.uid for replica in self.all(Replica)]
-        made_up = tuple(uid for uid in uids if self.chance(2))
-        missing = tuple(uid for uid in uids if self.chance(9))
+        names = tuple(replica.name for replica in self.all(Replica) if self.chance(2))
         term = self.term(DISRUPTIONS)
-        place = (workload.namespace, workload.name)
-        return DISRUPTIONS, SettleDisruption(*place, made_up, missing, term)
+        return DISRUPTIONS, SettleDisruption(workload.namespace, workload.name, names, term)
 
     def repeat(self) -> Asked | None:
         found: Asked | None = self.pick(self.asked)

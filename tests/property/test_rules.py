@@ -16,6 +16,7 @@ from holdfast.model.disruption import (
     allowed_missing,
     disrupted,
     disruption_refusal,
+    lost,
     made_up,
 )
 from holdfast.model.errors import Invalid, InvariantBroken
@@ -233,12 +234,13 @@ def test_a_budget_is_never_overdrawn_by_those_who_must_ask(
     for what, uid, cause in steps:
         gone = {*ledger.out, *ledger.missing}
         if what == "lost":
-            ledger = msgspec.structs.replace(ledger, missing=(*ledger.missing, uid))
+            ledger = lost(ledger, uid)
         elif what == "back":
             ledger = made_up(ledger, uid)
             assert uid not in {*ledger.out, *ledger.missing}
         else:
-            refusal = disruption_refusal(ledger, uid, cause)
+            works = uid not in gone
+            refusal = disruption_refusal(ledger, uid, cause, available=works)
             ledger = ledger if refusal else disrupted(ledger, uid, cause)
             must_ask = cause in BUDGETED and allowed is not None
             assert (refusal is not None) is (

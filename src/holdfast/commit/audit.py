@@ -16,7 +16,7 @@ from holdfast.commit.records import Epoch
 from holdfast.commit.tally import Contents, differs, holdings, nonzero, open_claims, total
 from holdfast.model import keys
 from holdfast.model.allowance import ceiling, cohort_nominal, cohort_used
-from holdfast.model.disruption import allowed_missing
+from holdfast.model.disruption import allowed_missing, desired_of
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.quota import CapacityClass, Quota
 from holdfast.model.kinds.region import Region
@@ -149,9 +149,11 @@ def _objects(contents: Contents) -> Iterator[str]:
 
 def _workloads(contents: Contents) -> Iterator[str]:
     counts: dict[str, int] = {}
+    uids: set[str] = set()
     for replica in contents.of(Replica):
         key = f"{replica.namespace}/{replica.spec.workload}"
         counts[key] = counts.get(key, 0) + 1
+        uids.add(replica.metadata.uid)
     workloads = {f"{w.namespace}/{w.name}": w for w in contents.of(Workload)}
     ledgers: dict[str, DisruptionLedger] = contents.under(f"{keys.LEDGERS}disruption/")
     for key in dict.fromkeys((*workloads, *counts, *ledgers)):
@@ -161,8 +163,12 @@ def _workloads(contents: Contents) -> Iterator[str]:
         if workload is not None:
             allowed = allowed_missing(workload.spec.disruption, workload.spec.replicas)
             yield from differs(whose, "allowed", ledger.allowed, allowed)
+            yield from differs(whose, "desired", ledger.desired, desired_of(workload))
         elif counts.get(key):
             yield f"{whose} is gone, and {counts[key]} of its replicas are there"
+        for uid in dict.fromkeys((*ledger.out, *ledger.missing)):
+            if uid not in uids:
+                yield f"{whose}: {uid} counts as missing, and is none of the replicas"
 
 
 def _pools(contents: Contents) -> Iterator[str]:

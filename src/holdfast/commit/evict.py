@@ -18,14 +18,21 @@ from holdfast.commit.charges import (
     held_by,
 )
 from holdfast.commit.context import Context
-from holdfast.commit.draft import UNCOMMITTED, Draft, for_each
+from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.holds import open_reservation, past, replica_owner, reservation_name, save
 from holdfast.commit.leases import for_former_holder, term_refusal
 from holdfast.commit.moves import actor_for, as_seen, current, find, moved
 from holdfast.commit.operations import Replayed, digest, remembered
 from holdfast.commit.table import age_refusal
 from holdfast.model import keys
-from holdfast.model.disruption import disrupted, disruption_refusal
+from holdfast.model.disruption import (
+    counts_missing,
+    disrupted,
+    disruption_refusal,
+    is_available,
+    lost,
+    made_up,
+)
 from holdfast.model.fit import claim, demand_of, departed, departing, promised, returned
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.priorityclass import PriorityClass
@@ -36,6 +43,7 @@ from holdfast.model.kinds.reservation import (
     Reservation,
     ReservationSpec,
 )
+from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import DisruptionLedger, NodeLedger
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
 from holdfast.model.refusal import Reason, Refusal
@@ -43,6 +51,8 @@ from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Evict, SettleDisruption, StopAndReserve
 
 VICTIMS_MAX = 64
+# So many replicas are looked at for one settlement: a transaction compares each.
+SETTLED_MAX = 64
 
 
 def evict(draft: Draft, context: Context, request: Evict) -> Replica | Replayed | Refusal:
@@ -87,10 +97,14 @@ def stop(
     actor = actor_for(context, replica, State.STOPPING)
     if isinstance(actor, Refusal):
         return actor
+    if cause is Cause.DRAIN:
+        refusal = _undrained_refusal(draft, replica)
+        if refusal is not None:
+            return refusal
     key = keys.disruption_ledger(replica.namespace, replica.spec.workload)
     ledger = draft.ledger(DisruptionLedger, key) or DisruptionLedger()
     uid = replica.metadata.uid
-    refusal = disruption_refusal(ledger, uid, cause)
+    refusal = disruption_refusal(ledger, uid, cause, available=is_available(replica))
     if refusal is not None and not (
         cause is Cause.DRAIN and _drain_overdue(draft, context, replica)
     ):
@@ -109,6 +123,21 @@ def stop(
         operation=operation,
         mark=mark,
         cause=cause,
+    )
+
+
+def _undrained_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """Whether its node is not to be emptied, or not any more: that ends with the operator's word,
+    whatever the drain still believes.
+    """
+    binding = replica.status.binding
+    ledger = (
+        draft.ledger(NodeLedger, keys.node_ledger(binding.node)) if binding is not None else None
+    )
+    if binding is None or (ledger is not None and ledger.gate.draining):
+        return None
+    return Refusal(
+        Reason.NOT_ALLOWED, f"node {binding.node} is not being drained", {"node": binding.node}
     )
 
 
@@ -282,28 +311,33 @@ def _promise(
 
 
 def settle(draft: Draft, context: Context, request: SettleDisruption) -> Refusal | None:
-    """Bring a workload's disruption ledger up to what controller:disruption has seen."""
+    """Let a workload's disruption ledger say which of these replicas are ready.
+
+    They are read here, and so compared: what the ledger says is so at this very revision.
+    """
     if not context.is_actor(Actor.DISRUPTION):
         return Refusal(Reason.NOT_OWNER, "only controller:disruption settles disruptions")
     refusal = term_refusal(draft, context, request.term)
     if refusal is not None:
         return refusal
+    if len(request.replicas) > SETTLED_MAX:
+        return Refusal(Reason.NOT_ALLOWED, f"a settlement names up to {SETTLED_MAX} replicas")
     key = keys.disruption_ledger(request.namespace, request.workload)
     before = draft.ledger(DisruptionLedger, key)
-    if before is None:
+    workload = draft.object(Workload, request.namespace, request.workload)
+    if before is None or workload is None:
         return Refusal(Reason.MISSING, f"workload {request.workload} has no disruption ledger")
-    now = draft.revision(key)
-    if request.ledger_revision and request.ledger_revision != now:
-        return Refusal(
-            Reason.STALE_OBJECT,
-            f"the disruptions of workload {request.workload} have moved on",
-            {"revision": "uncommitted" if now == UNCOMMITTED else str(now)},
-        )
-    after = msgspec.structs.replace(
-        before,
-        out={uid: cause for uid, cause in before.out.items() if uid not in request.made_up},
-        missing=request.missing,
-    )
+    after, counts = before, counts_missing(workload)
+    for replica in for_each(
+        request.replicas, lambda name: draft.object(Replica, request.namespace, name)
+    ):
+        if replica is None or replica.spec.workload_uid != workload.metadata.uid:
+            continue
+        uid = replica.metadata.uid
+        if is_available(replica):
+            after = made_up(after, uid)
+        elif counts:
+            after = lost(after, uid)
     if after != before:
         draft.write(key, after)
     return None

@@ -13,7 +13,13 @@ from holdfast.commit.charges import QUOTA_NAME, alone
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
-from holdfast.model.disruption import BUDGETED, allowed_missing, made_up
+from holdfast.model.disruption import (
+    allowed_missing,
+    counts_missing,
+    desired_of,
+    lost,
+    made_up,
+)
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.quota import ObjectCaps, Quota
 from holdfast.model.kinds.region import Region
@@ -138,7 +144,9 @@ def _tenant_gone(draft: Draft, tenant: str) -> None:
 
 
 def _workload(draft: Draft, workload: Workload, *, gone: bool) -> None:
-    """The budget follows the spec; who is out or missing is left as it is."""
+    """The budget follows the spec. Who is out is left as it is; who is missing counts only while
+    there is a budget, since nobody settles what has none.
+    """
     key = keys.disruption_ledger(workload.namespace, workload.name)
     ledger = draft.ledger(DisruptionLedger, key)
     if gone:
@@ -147,7 +155,12 @@ def _workload(draft: Draft, workload: Workload, *, gone: bool) -> None:
         return
     allowed = allowed_missing(workload.spec.disruption, workload.spec.replicas)
     before = ledger if ledger is not None else DisruptionLedger()
-    after = msgspec.structs.replace(before, allowed=allowed)
+    after = msgspec.structs.replace(
+        before,
+        allowed=allowed,
+        desired=desired_of(workload),
+        missing=before.missing if counts_missing(workload) else (),
+    )
     if after != before:
         draft.write(key, after)
 
@@ -155,14 +168,17 @@ def _workload(draft: Draft, workload: Workload, *, gone: bool) -> None:
 def _replica(draft: Draft, replica: Replica, change: int) -> None:
     """Count a workload's replicas.
 
-    One that was taken away inside a budget stays `out` after it is gone, until
-    controller:disruption has seen its loss made up for; any other is forgotten with its object.
+    One that is born is missing until it was seen ready, so its place counts all the time: before
+    its birth as one that is not there, and after it as one that does not work yet.
     """
     key = keys.disruption_ledger(replica.namespace, replica.spec.workload)
     ledger = draft.ledger(DisruptionLedger, key) or DisruptionLedger()
-    budgeted = ledger.allowed is not None and replica.status.cause in BUDGETED
-    if change < 0 and not budgeted:
+    if change < 0:
         ledger = made_up(ledger, replica.metadata.uid)
+    elif ledger.allowed is not None:
+        workload = draft.object(Workload, replica.namespace, replica.spec.workload)
+        if workload is not None and counts_missing(workload):
+            ledger = lost(ledger, replica.metadata.uid)
     draft.write(key, msgspec.structs.replace(ledger, replicas=ledger.replicas + change))
 
 

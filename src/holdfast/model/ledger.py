@@ -132,15 +132,17 @@ class ObjectsLedger(Part, frozen=True):
 class DisruptionLedger(Part, frozen=True):
     """What was taken away on purpose from one workload, and how many may be missing.
 
-    `out` holds the uids of replicas that were evicted and whose loss is not made up for yet;
-    `missing` those that controller:disruption saw missing for other reasons. `allowed` is None
-    where the workload states no budget.
+    `replicas` is how many objects there are. `out` holds the uids of those that were stopped,
+    `missing` of those that are not ready yet, or not any more; both forget them with their objects.
+    `allowed` is None where the workload states no budget, and `desired` where no count says how
+    many there should be.
     """
 
     allowed: int | None = None
     replicas: int = 0
     out: dict[str, Cause] = {}
     missing: tuple[str, ...] = ()
+    desired: int | None = None
 
 
 class PoolsLedger(Part, frozen=True):

@@ -137,19 +137,15 @@ class Evict(msgspec.Struct, frozen=True, tag=True):
 
 
 class SettleDisruption(msgspec.Struct, frozen=True, tag=True):
-    """What controller:disruption saw: whose loss is made up for, and who is missing otherwise.
+    """See which of these replicas are ready, and let the workload's disruption ledger say so.
 
-    `ledger_revision` is the revision of the workload's disruption ledger that this rests on. A
-    request that states it takes effect once at most; without it, one that arrives late replaces
-    what is newer.
+    The authority looks at the replicas itself, so one that comes late, or twice, does no harm.
     """
 
     namespace: str
     workload: str
-    made_up: tuple[str, ...]
-    missing: tuple[str, ...]
+    replicas: tuple[str, ...]
     term: Term
-    ledger_revision: int = 0
     operation: str = ""
 
 

@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.evict import VICTIMS_MAX
+from holdfast.commit.evict import SETTLED_MAX, VICTIMS_MAX
 from holdfast.model import keys
-from holdfast.model.kinds.node import NodeDrain
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.reservation import ReservationPhase
 from holdfast.model.kinds.template import DeviceRequest, Port
-from holdfast.model.kinds.workload import Disruption
-from holdfast.model.lifecycle import CAUSE_OWNER, Cause, State
+from holdfast.model.kinds.workload import Disruption, WorkloadType
+from holdfast.model.lifecycle import CAUSE_OWNER, Cause, Stage, State
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import (
     Accepted,
@@ -63,6 +62,7 @@ def test_each_cause_belongs_to_one_identity(cause: Cause) -> None:
     """[A9, C6.7]"""
     it = Furnished()
     running = it.running()
+    it.draining()
     owner = STOPPERS[CAUSE_OWNER[cause]]
     for identity in (*STOPPERS.values(), NODES, GARBAGE, AGENT):
         if identity == owner:
@@ -94,31 +94,59 @@ def test_a_preemption_is_not_an_eviction() -> None:
     refused(it.ask(SCHEDULER, request), Reason.NOT_ALLOWED)
 
 
+def tight(it: Furnished, replicas: int, allowed: int = 1) -> Any:
+    budget = Disruption(max_unavailable=allowed)
+    return it.plane.workload("tight", replicas=replicas, disruption=budget)
+
+
+def settled(it: Furnished, *replicas: Any) -> None:
+    """The ledger after the authority looked at these."""
+    names = tuple(it.name for it in replicas)
+    it.yes(DISRUPTIONS, SettleDisruption("acme", "tight", names, it.term(DISRUPTIONS)))
+
+
+def gone(it: Furnished, replica: Any) -> None:
+    """Released, and cleared away."""
+    it.moved(replica, State.RELEASED)
+    it.yes(WORKLOADS, Remove("replicas", "acme", replica.name))
+    assert it.get(replica) is None
+
+
 def test_drains_rollouts_and_preemptions_share_one_budget() -> None:
     """[G4, I8]"""
     it = Furnished()
-    low = it.of_class("low", disruption=Disruption(max_unavailable=2))
+    made = template(priority_class="low")
+    low = it.plane.workload(
+        "tight", template=made, replicas=4, disruption=Disruption(max_unavailable=2)
+    )
     high = it.of_class("high", cpu="8")
-    replicas = [it.running(low) for _ in range(4)]
+    other = it.plane.node("node-b")
+    replicas = [it.ready(low, other), *(it.ready(low) for _ in range(3))]
+    settled(it, *replicas)
+    it.draining(other)
     it.stopping(replicas[0], Cause.DRAIN)
     it.stopping(replicas[1], Cause.ROLLOUT)
-    drain = it.evict(replicas[2], Cause.DRAIN)
-    refusal = refused(it.ask(DRAINS, drain), Reason.DISRUPTION_BUDGET)
+    refusal = refused(
+        it.ask(ROLLOUTS, it.evict(replicas[2], Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET
+    )
     assert refusal.details == {"missing": "2", "allowed": "2"}
-    refused(it.ask(ROLLOUTS, it.evict(replicas[2], Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
     preempt = it.preempt(it.pending(high), *replicas[2:])
     refused(it.ask(SCHEDULER, preempt), Reason.DISRUPTION_BUDGET)
+    it.draining()
+    refused(it.ask(DRAINS, it.evict(replicas[2], Cause.DRAIN)), Reason.DISRUPTION_BUDGET)
     # What its own owner wants, and what has failed anyway, is counted and never refused.
     it.stopping(replicas[2], Cause.SCALE_DOWN)
     it.stopping(replicas[3], Cause.REPAIR)
-    assert len(ledger(it, "of-low").out) == 4
+    assert len(ledger(it, "tight").out) == 4
 
 
 def test_two_evictions_at_the_same_moment_cannot_both_take_the_last_of_a_budget() -> None:
     """[G4]"""
     it = Furnished()
-    web = it.plane.workload("tight", replicas=3, disruption=Disruption(max_unavailable=1))
-    one, two = it.running(web), it.running(web)
+    web = tight(it, 2)
+    one, two = it.ready(web), it.ready(web)
+    settled(it, one, two)
+    it.draining()
     it.term(DRAINS), it.term(ROLLOUTS)
     first, second = it.plane.ask_all(
         (DRAINS, it.evict(one, Cause.DRAIN)), (ROLLOUTS, it.evict(two, Cause.ROLLOUT))
@@ -127,49 +155,121 @@ def test_two_evictions_at_the_same_moment_cannot_both_take_the_last_of_a_budget(
     refused(second, Reason.DISRUPTION_BUDGET)
 
 
-def test_what_is_missing_for_other_reasons_counts() -> None:
-    """[G4]"""
+def test_who_is_not_ready_counts_and_costs_nothing_to_take() -> None:
+    """From its birth on, whoever is slow to say so. [G4]"""
     it = Furnished()
-    web = it.plane.workload("tight", replicas=3, disruption=Disruption(max_unavailable=1))
-    one, two = it.running(web), it.running(web)
-    term = it.term(DISRUPTIONS)
-    it.yes(DISRUPTIONS, SettleDisruption("acme", "tight", (), (one.metadata.uid,), term))
+    web = tight(it, 2)
+    one, two = it.ready(web), it.running(web)
+    assert ledger(it, "tight").missing == (one.metadata.uid, two.metadata.uid)
+    settled(it, one, two)
+    assert ledger(it, "tight").missing == (two.metadata.uid,)
+    refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+    it.stopping(two, Cause.ROLLOUT)
+    refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+
+
+def test_one_that_is_ready_costs_also_before_the_ledger_has_heard_of_it() -> None:
+    """Otherwise the only one that works could be taken as one that does not. [G4]"""
+    it = Furnished()
+    web = tight(it, 2)
+    one, _ = it.ready(web), it.running(web)
+    refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+
+
+def test_who_is_not_ready_any_more_counts_once_that_was_seen() -> None:
+    """Also one that is out of contact, or has failed. [G4, H2]"""
+    it = Furnished()
+    web = tight(it, 3)
+    other = it.plane.node("node-b")
+    one, two, three = it.ready(web, other), it.ready(web), it.ready(web)
+    settled(it, one, two, three)
+    failed = it.moved(two, State.FAILED)
+    settled(it, failed)
+    refused(it.ask(ROLLOUTS, it.evict(three, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+    gone(it, failed)
+    refused(it.ask(ROLLOUTS, it.evict(three, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+    four = it.ready(web)
+    settled(it, four)
+    unready = it.at_stage(four, Stage.STARTING)
+    settled(it, unready)
+    refused(it.ask(ROLLOUTS, it.evict(three, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+    settled(it, it.at_stage(unready, Stage.READY))
+    it.yes(ROLLOUTS, it.evict(three, Cause.ROLLOUT))
+
+
+def test_a_loss_counts_until_its_successor_works() -> None:
+    """At no moment in between can a second one be taken: while it stops, after it is gone, when the
+    next one is born, and while that starts. [G4, I6]"""
+    it = Furnished()
+    web = tight(it, 2)
+    one, two = it.ready(web), it.ready(web)
+    settled(it, one, two)
+
+    def refuses() -> None:
+        settled(it, *(r for r in (one, two, *born) if it.get(r) is not None))
+        refused(it.ask(ROLLOUTS, it.evict(two, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+
+    born: list[Any] = []
+    stopped = it.stopping(one, Cause.ROLLOUT)
+    refuses()
+    gone(it, stopped)
+    refuses()
+    born.append(it.running(web))
+    refuses()
+    it.at_stage(born[0], Stage.READY)
+    settled(it, born[0])
+    it.yes(ROLLOUTS, it.evict(two, Cause.ROLLOUT))
+
+
+def test_what_is_too_many_makes_up_for_what_is_missing() -> None:
+    """A rollout that starts the new one first takes the old one without a budget's leave. [I6]"""
+    it = Furnished()
+    web = tight(it, 2, allowed=0)
+    replicas = [it.ready(web) for _ in range(3)]
+    settled(it, *replicas)
+    refused(it.ask(ROLLOUTS, it.evict(replicas[0], Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+    it.updated(web, disruption=Disruption(max_unavailable=1))
+    it.yes(ROLLOUTS, it.evict(replicas[0], Cause.ROLLOUT))
+    it.yes(ROLLOUTS, it.evict(replicas[1], Cause.ROLLOUT))
+    refused(it.ask(ROLLOUTS, it.evict(replicas[2], Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+
+
+def test_a_job_counts_only_what_was_taken_from_it() -> None:
+    """Its replicas start and end by themselves. [G4]"""
+    it = Furnished()
+    made = it.plane.workload(
+        "tight", type=WorkloadType.JOB, replicas=8, disruption=Disruption(max_unavailable=1)
+    )
+    one, two, waiting = it.ready(made), it.ready(made), it.pending(made)
+    settled(it, one, two, waiting)
+    assert ledger(it, "tight").missing == ()
+    it.draining()
+    it.stopping(one, Cause.DRAIN)
     refused(it.ask(DRAINS, it.evict(two, Cause.DRAIN)), Reason.DISRUPTION_BUDGET)
-    # The one that is missing already costs nothing more.
-    it.yes(DRAINS, it.evict(one, Cause.DRAIN))
 
 
-def test_a_loss_counts_until_it_is_made_up_for() -> None:
-    """Also after the replica itself is gone. [G4]"""
+def test_who_is_missing_is_forgotten_with_the_budget_and_found_again_with_the_next() -> None:
+    """A ledger that nobody settles would grow with every replica there ever was. [A2]"""
     it = Furnished()
-    web = it.plane.workload("tight", replicas=3, disruption=Disruption(max_unavailable=1))
-    one, two = it.running(web), it.running(web)
-    stopped = it.stopping(one, Cause.DRAIN)
-    it.moved(stopped, State.RELEASED)
-    it.yes(WORKLOADS, Remove("replicas", "acme", one.name))
-    assert it.get(one) is None
-    refused(it.ask(DRAINS, it.evict(two, Cause.DRAIN)), Reason.DISRUPTION_BUDGET)
-    made_up = (one.metadata.uid,)
-    it.yes(DISRUPTIONS, SettleDisruption("acme", "tight", made_up, (), it.term(DISRUPTIONS)))
-    it.yes(DRAINS, it.evict(two, Cause.DRAIN))
-
-
-def test_what_was_scaled_down_is_forgotten_with_its_object() -> None:
-    """A ledger does not grow with every replica there ever was. [A2]"""
-    it = Furnished()
-    web = it.plane.workload("tight", replicas=3, disruption=Disruption(max_unavailable=1))
-    one = it.stopping(it.running(web), Cause.SCALE_DOWN)
-    it.moved(one, State.RELEASED)
-    it.yes(WORKLOADS, Remove("replicas", "acme", one.name))
+    web = tight(it, 2)
+    one = it.running(web)
+    it.updated(web, disruption=None)
+    assert ledger(it, "tight").missing == ()
+    two = it.running(web)
+    it.updated(web, disruption=Disruption(max_unavailable=1))
+    assert ledger(it, "tight").missing == ()
+    settled(it, one, two)
+    assert len(ledger(it, "tight").missing) == 2
+    gone(it, it.stopping(one))
+    assert ledger(it, "tight").missing == (two.metadata.uid,)
     assert ledger(it, "tight").out == {}
 
 
 def test_a_drain_is_held_up_by_budgets_only_until_the_operators_deadline() -> None:
     """[C7.6]"""
     it = Furnished()
-    web = it.plane.workload("tight", replicas=3, disruption=Disruption(max_unavailable=0))
-    running = it.running(web)
-    it.updated(it.node, drain=NodeDrain(reason="new disks", deadline=it.plane.at(60)))
+    running = it.ready(tight(it, 1, allowed=0))
+    it.draining(reason="new disks", deadline=it.plane.at(60))
     it.term(DRAINS)
     it.plane.elapsed_ms += 60_000 + it.plane.settings.skew_ms - 1
     refused(it.ask(DRAINS, it.evict(running, Cause.DRAIN)), Reason.DISRUPTION_BUDGET)
@@ -178,19 +278,31 @@ def test_a_drain_is_held_up_by_budgets_only_until_the_operators_deadline() -> No
     it.yes(DRAINS, it.evict(running, Cause.DRAIN))
 
 
-def test_a_settlement_that_names_its_ledger_takes_effect_once() -> None:
-    """A late repetition must not bring back what was settled since. [C2]"""
+def test_a_drain_ends_with_the_operators_word() -> None:
+    """Whoever still believes in it stops nothing any more. [L1, C2]"""
     it = Furnished()
-    web = it.plane.workload("tight", replicas=3, disruption=Disruption(max_unavailable=1))
-    one = it.running(web)
-    record = it.plane.store.get(keys.disruption_ledger("acme", "tight"))
-    assert record is not None
-    term = it.term(DISRUPTIONS)
-    gone = SettleDisruption("acme", "tight", (), (one.metadata.uid,), term, record.modified)
-    it.yes(DISRUPTIONS, gone)
-    it.yes(DISRUPTIONS, SettleDisruption("acme", "tight", (), (), term))
-    refused(it.ask(DISRUPTIONS, gone), Reason.STALE_OBJECT)
+    running = it.running()
+    refused(it.ask(DRAINS, it.evict(running, Cause.DRAIN)), Reason.NOT_ALLOWED)
+    it.draining()
+    it.updated(it.node, drain=None)
+    refused(it.ask(DRAINS, it.evict(running, Cause.DRAIN)), Reason.NOT_ALLOWED)
+
+
+def test_a_settlement_says_what_is_so_however_late_it_comes() -> None:
+    """And of nobody else's replicas, nor of one that is gone. [C2, C6.7]"""
+    it = Furnished()
+    web = tight(it, 2)
+    one, strange = it.ready(web), it.running()
+    late = SettleDisruption("acme", "tight", (one.name, strange.name, "none"), it.term(DISRUPTIONS))
+    it.at_stage(one, Stage.STARTING)
+    it.yes(DISRUPTIONS, late)
+    assert ledger(it, "tight").missing == (one.metadata.uid,)
+    it.at_stage(it.get(one), Stage.READY)
+    it.yes(DISRUPTIONS, late)
     assert ledger(it, "tight").missing == ()
+    before = it.plane.store.revision
+    it.yes(DISRUPTIONS, late)
+    assert it.plane.store.revision == before
 
 
 def test_only_its_controller_settles_and_only_what_is_there() -> None:
@@ -198,13 +310,12 @@ def test_only_its_controller_settles_and_only_what_is_there() -> None:
     it = Furnished()
     it.pending()
     term = it.term(DISRUPTIONS)
-    request = SettleDisruption("acme", "web", (), (), term)
+    request = SettleDisruption("acme", "web", (), term)
     refused(it.ask(ADMIN, request), Reason.NOT_OWNER)
     missing = msgspec.structs.replace(request, workload="none")
     refused(it.ask(DISRUPTIONS, missing), Reason.MISSING)
-    before = it.plane.store.revision
-    it.yes(DISRUPTIONS, request)
-    assert it.plane.store.revision == before
+    many = msgspec.structs.replace(request, replicas=("web-0-0",) * (SETTLED_MAX + 1))
+    refused(it.ask(DISRUPTIONS, many), Reason.NOT_ALLOWED)
 
 
 # Preemption --------------------------------------------------------------------------------------

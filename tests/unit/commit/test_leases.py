@@ -255,7 +255,7 @@ PRIVILEGED: dict[str, tuple[Identity, Privileged]] = {
     ),
     "settle": (
         DISRUPTIONS,
-        lambda it, term: SettleDisruption("acme", "web", (), (it.running().name,), term),
+        lambda it, term: SettleDisruption("acme", "web", (it.running().name,), term),
     ),
     "judge": (
         NODES,

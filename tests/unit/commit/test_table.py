@@ -19,7 +19,7 @@ from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.workload import Workload, WorkloadSpec
+from holdfast.model.kinds.workload import Disruption, Workload, WorkloadSpec
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
@@ -97,8 +97,9 @@ def registration() -> Node:
 
 
 def settled(it: Furnished) -> ask.SettleDisruption:
-    it.stopping()
-    return ask.SettleDisruption("acme", "web", (), ("x",), it.term(DISRUPTIONS))
+    web = it.plane.workload("tight", disruption=Disruption(max_unavailable=1))
+    names = (it.ready(web).name,)
+    return ask.SettleDisruption("acme", "tight", names, it.term(DISRUPTIONS))
 
 
 def dropped(it: Furnished) -> ask.DropReservation:

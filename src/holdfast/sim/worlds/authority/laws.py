@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.commit.records import Epoch
 from holdfast.model import keys
-from holdfast.model.disruption import BUDGETED
+from holdfast.model.disruption import BUDGETED, is_available
 from holdfast.model.identity import ADMINS, Identity, acts_as
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Binding, Replica, TransitionRecord
@@ -163,15 +163,27 @@ class Owned(Checker):
                 self.violated("INV6", f"{workload.name} is gone, and {replica.name} is there")
 
     def _budget(self, key: str, old: DisruptionLedger, new: DisruptionLedger) -> None:
-        # One that is missing already costs nothing more.
-        gone = {*old.out, *old.missing, *new.missing}
-        added = [u for u, c in new.out.items() if u not in gone and c in BUDGETED]
+        # One that did no work costs nothing.
+        worked = {
+            before.metadata.uid
+            for _, before, after in self.books.changed("objects/replicas/")
+            if same(before, after)
+            and is_available(before)
+            and after.status.stage is before.status.stage
+        }
+        added = [
+            u for u, c in new.out.items() if u not in old.out and u in worked and c in BUDGETED
+        ]
         allowed = [a for a in (old.allowed, new.allowed) if a is not None]
         if not added or len(allowed) < len((old, new)):
             return
         stayed = {*old.out, *old.missing} & {*new.out, *new.missing}
-        if len({*stayed, *added}) > max(allowed):
-            self.violated("BUDGET", f"{key}: {added} taken, {len(stayed)} gone, {allowed} allowed")
+        gone = len({*stayed, *added})
+        if old.desired is not None and new.desired is not None:
+            # Of those that were there. Whoever was born since does no work yet.
+            gone = min(old.desired, new.desired) - (old.replicas - gone)
+        if gone > max(allowed):
+            self.violated("BUDGET", f"{key}: {added} taken, {gone} gone, {allowed} allowed")
 
     def _evicted(self, old: Replica, new: Replica) -> None:
         key = keys.disruption_ledger(new.namespace, new.spec.workload)

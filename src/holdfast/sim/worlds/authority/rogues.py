@@ -98,7 +98,7 @@ class Rogue(Hand):
         yield RegisterNode(node)
         yield AcquireLease("scheduler:one", 1_000, term.epoch, 0)
         yield RenewLease(term)
-        yield SettleDisruption(replica.namespace, replica.spec.workload, (), (), term)
+        yield SettleDisruption(replica.namespace, replica.spec.workload, (replica.name,), term)
         yield ForgetOperations(("some",), Term("controller:garbage", 1))
         yield Forward(ADMIN, Remove("nodes", "", node.name))
         yield Forward(Identity(name=term.scope), Bind(mine, node.name, uid, term))
