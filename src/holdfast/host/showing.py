@@ -10,11 +10,8 @@ from holdfast.host.api import status
 from holdfast.host.api.call import reply
 from holdfast.host.metrics import CONTENT_TYPE, Metrics
 from holdfast.model.errors import Forbidden, HoldfastError
-from holdfast.model.identity import Identity
+from holdfast.model.identity import MONITORS, Identity
 from holdfast.model.refusal import Reason
-
-# The organization in the certificate of a Prometheus, or the group of its token.
-MONITORS = "system:monitoring"
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -21,6 +21,9 @@ NODE_PREFIX = "system:node:"
 SERVER_PREFIX = "system:server:"
 ANONYMOUS = "system:anonymous"
 ADMINS = "system:masters"
+# Whoever watches over a plane: the organization in the certificate of a Prometheus, or the group of
+# its token.
+MONITORS = "system:monitoring"
 
 # What follows a prefix is the name of an object or a component. Anything else is nobody, so that no
 # two spellings can pass for the same node or scheduler.

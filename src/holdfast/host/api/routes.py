@@ -28,6 +28,7 @@ from holdfast.host.api import (
     reviews,
     scale,
     summoning,
+    targets,
     typed,
     watches,
     writes,
@@ -85,6 +86,9 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
         yield Route(f"{item}/scale", "GET", "get", scale.get, kind, "scale")
         yield Route(f"{item}/scale", "PUT", "update", scale.update, kind, "scale")
         yield Route(f"{item}/scale", "PATCH", "patch", scale.patch, kind, "scale")
+    if kind.plural == "endpoints":
+        for path in (f"{GROUP_PATH}/targets", collection.replace("/endpoints", "/targets")):
+            yield Route(path, "GET", "list", targets.list_, kind)
     if kind.plural == "replicas":
         yield Route(f"{item}/binding", "POST", "create", typed.binding, kind, "binding")
         yield from _looks_inside(item, kind)

@@ -23,7 +23,7 @@ from holdfast.host.api.app import Api
 from holdfast.host.api.presentation import Forms
 from holdfast.host.shell import Shell
 from holdfast.model.fence import FenceTiming
-from holdfast.model.identity import ADMINS, Identity, server
+from holdfast.model.identity import ADMINS, MONITORS, Identity, server
 from holdfast.observe.hub import Hub, Reach
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
@@ -44,7 +44,7 @@ WEB: dict[str, Any] = {
 
 def _authenticate(request: web.BaseRequest) -> Identity:
     name = request.headers.get("X-Test-User", "admin")
-    groups = (ADMINS,) if name == "admin" else ()
+    groups = {"admin": (ADMINS,), "prometheus": (MONITORS,)}.get(name, ())
     tenants = ("acme",) if name == "ada" else ()
     return Identity(name=name, groups=groups, tenants=tenants)
 
