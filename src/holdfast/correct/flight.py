@@ -23,6 +23,7 @@ from holdfast.model.requests import (
     Patch,
     Remove,
     ReportStage,
+    SettleDisruption,
     Unreserve,
     Update,
 )
@@ -56,10 +57,10 @@ class Expected(msgspec.Struct, frozen=True, gc=False):
 class Flight:
     """A plan on its way: how many answers are missing, and what came of the others."""
 
-    __slots__ = ("expected", "is_failed", "left", "look_again_ms")
+    __slots__ = ("expected", "is_failed", "left", "look_again_ms", "since_ms")
 
-    def __init__(self, left: int, look_again_ms: int | None) -> None:
-        self.left, self.look_again_ms = left, look_again_ms
+    def __init__(self, left: int, look_again_ms: int | None, since_ms: int = 0) -> None:
+        self.left, self.look_again_ms, self.since_ms = left, look_again_ms, since_ms
         self.is_failed = False
         self.expected: list[Expected] = []
 
@@ -74,6 +75,9 @@ def subject(request: Any) -> Get:
             | Unreserve(target=target)
         ):
             return Get("replicas", target.name, target.namespace)
+        case SettleDisruption(namespace=namespace, workload=workload):
+            # It changes no object; whether it did anything does not matter to the next one.
+            return Get("workloads", workload, namespace)
         case JudgeNode(node=node):
             return Get("nodes", node)
         case Create(object=obj) | Update(object=obj):

@@ -14,6 +14,7 @@ from holdfast.correct.flight import Expected, Flight, after_reading, after_writi
 from holdfast.correct.vitals import Vitals
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.machine import Rng
+from holdfast.model.pulse import Beat
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Term
 from holdfast.model.time import Instant
@@ -84,15 +85,42 @@ class Member:
             self._expected[key] = left
         return bool(left)
 
-    def takes_off(self, key: Key, requests: int, look_again_ms: int | None) -> None:
+    def beat(self, now: Instant) -> Beat:
+        """Its heartbeat."""
+        vitals, term, now_ms = self.vitals, self.tenure.term, now.monotonic_ms
+        # Flights are in the order in which they took off.
+        oldest = next(iter(self.flights.values()), None)
+        waits_ms = [oldest.since_ms] if oldest is not None else []
+        due_ms = self.queue.next_ms
+        if due_ms is not None and term is not None:
+            waits_ms.append(due_ms)
+        return Beat(
+            scope=self.tenure.scope,
+            epoch=term.epoch if term is not None else 0,
+            looks=vitals.looks,
+            looked_ago_ms=max(0, now_ms - vitals.last_look_ms) if vitals.looks else None,
+            waiting=len(self.queue) + len(self.flights),
+            overdue_ms=max(0, now_ms - min(waits_ms, default=now_ms)),
+            sent=vitals.sent,
+            accepted=vitals.accepted,
+            down=vitals.down,
+            unknown=vitals.unknown,
+            refused=dict(vitals.refused),
+            last_error=vitals.last_error,
+            last_error_ago_ms=max(0, now_ms - vitals.last_error_ms) if vitals.last_error else None,
+        )
+
+    def takes_off(
+        self, key: Key, requests: int, look_again_ms: int | None, since_ms: int = 0
+    ) -> None:
         """So many requests of this key's plan are sent."""
-        self.flights[key] = Flight(requests, look_again_ms)
+        self.flights[key] = Flight(requests, look_again_ms, since_ms)
         self.asked += requests
 
     def written(self, key: Key, request: Any, answer: Any, now: Instant) -> Get | None:
         """Take in the answer to a request; what to read first, when it leaves us in the dark."""
         flight = self.flights[key]
-        self.vitals.answered(answer)
+        self.vitals.answered(answer, now)
         match answer:
             case Accepted(replayed=False):
                 flight.expected += after_writing(request, answer)

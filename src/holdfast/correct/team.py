@@ -25,6 +25,7 @@ from holdfast.correct.member import Member
 from holdfast.correct.vitals import Vitals
 from holdfast.model.errors import invariant
 from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
+from holdfast.model.pulse import Beat
 from holdfast.model.requests import Accepted, AcquireLease, Term
 from holdfast.model.time import Instant
 from holdfast.observe.asks import Asks, Pending
@@ -121,6 +122,10 @@ class Team:
     def vitals(self) -> dict[str, Vitals]:
         """How each controller is doing, by its name."""
         return {it.controller.name: it.vitals for it in self._members}
+
+    def beats(self, now: Instant) -> tuple[Beat, ...]:
+        """The heartbeat of each controller."""
+        return tuple(member.beat(now) for member in self._members)
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         """Take in a stimulus; what to do, in order."""
@@ -241,7 +246,7 @@ class Team:
         sent = requests[:most]
         if len(sent) < len(requests):
             again_ms = now_ms
-        member.takes_off(key, len(sent), again_ms)
+        member.takes_off(key, len(sent), again_ms, now_ms)
         member.vitals.looked(len(sent), now)
         about = _Write(member, key)
         return [

@@ -1,4 +1,4 @@
-"""Prometheus asks where work can be scraped: one target for each address, for those who may know."""
+"""Prometheus asks where work can be scraped: a target for each address, for those who may know."""
 
 from __future__ import annotations
 
