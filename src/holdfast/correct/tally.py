@@ -20,6 +20,8 @@ from holdfast.model.lifecycle import State
 
 # How often the index of a replica had failed before it was made.
 FAILURES_ANNOTATION = "holdfast.dev/failures-before"
+# Ends that are the doing of its node: it was cut off, or started anew within its fence.
+_OF_THE_NODE = (DEADLINE_PASSED, "Rebooted")
 _SIGNAL_BASE = 128
 _DIGITS_MAX = 9
 
@@ -68,11 +70,11 @@ def succeeded(replica: Replica) -> bool:
 def verdict_on(job: Job, replica: Replica) -> FailureAction | None:
     """What the end of a replica means for its job; None if it did not fail by itself.
 
-    What was stopped on purpose, was lost with its node, or ended because its node was cut off has
-    not failed: it says nothing about the work.
+    What was stopped on purpose, was lost with its node, or ended because its node was cut off or
+    started anew has not failed: it says nothing about the work.
     """
     step, process = ending(replica), replica.status.process
-    if step is None or step.to is not State.FAILED or process.reason == DEADLINE_PASSED:
+    if step is None or step.to is not State.FAILED or process.reason in _OF_THE_NODE:
         return None
     code = process.exit_code
     if process.signal:

@@ -184,6 +184,7 @@ def test_a_signal_counts_as_128_and_its_number() -> None:
         ((record(State.FAILED, "system:controller:repair", 0, State.UNKNOWN),), Process()),
         ((record(State.FAILED, AGENT, 0, State.UNKNOWN),), Process(exit_code=1)),
         ((record(State.FAILED, AGENT, 0, State.RUNNING),), Process(reason=DEADLINE_PASSED)),
+        ((record(State.FAILED, AGENT, 0, State.RUNNING),), Process(reason="Rebooted")),
     ],
 )
 def test_evictions_and_lost_nodes_are_no_failures(steps: Any, process: Process) -> None:
