@@ -131,7 +131,7 @@ class Desired:
         for workload in self._books.all("objects/workloads/"):
             if workload.metadata.deletion_timestamp is not None:
                 return f"{workload.name} is still being deleted"
-            found = [r for r in by_workload.get(workload.metadata.uid, []) if _counts(r)]
+            found = [r for r in by_workload.get(workload.metadata.uid, []) if holds_place(r)]
             if len(found) != workload.spec.replicas:
                 return f"{workload.name} has {len(found)} of {workload.spec.replicas}"
         for replica in replicas:
@@ -180,7 +180,7 @@ class Desired:
         return None
 
 
-def _counts(replica: Replica) -> bool:
+def holds_place(replica: Replica) -> bool:
     """Whether a replica holds its place."""
     keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
     gone = (State.RELEASED,) if not keeps else (State.RELEASED, State.FAILED)

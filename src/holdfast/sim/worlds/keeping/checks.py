@@ -1,0 +1,167 @@
+"""What must be so at rest: V1 to V4 for every type of work, and status, lists and ledgers true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from holdfast.correct.each_node import home_of
+from holdfast.model.cron import parse
+from holdfast.model.firing import last_fire
+from holdfast.model.jobs import finished
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import Cron, Workload, WorkloadType
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.lifecycle import State
+from holdfast.model.placing import NODE_LABEL
+from holdfast.model.runs import cron_of
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.books import Books
+from holdfast.sim.worlds.authority.liveness import Placeable
+from holdfast.sim.worlds.keeping.laws import is_ready
+from holdfast.sim.worlds.slice.checks import Desired, holds_place
+
+# So late a moment of a schedule may be dealt with when nothing is wrong any more.
+PUNCTUAL = timedelta(seconds=20)
+
+
+class Wished(Desired):
+    """V1 and V3 for every type of work: what is wanted is there, and nothing else."""
+
+    def _judge(self) -> str | None:
+        replicas = self._books.all("objects/replicas/")
+        mine: dict[str, list[Replica]] = {}
+        for replica in replicas:
+            mine.setdefault(replica.spec.workload_uid, []).append(replica)
+        for workload in self._books.all("objects/workloads/"):
+            there = mine.get(workload.metadata.uid, [])
+            for wrong in self._wrongs(workload, there):
+                return f"{workload.name} {wrong}"
+        over = {it.metadata.uid for it in self._books.all("objects/workloads/") if finished(it)}
+        for replica in replicas:
+            ended = replica.spec.workload_uid in over and replica.status.state is State.RELEASED
+            found = None if ended else self._wrong(replica)
+            if found is not None:
+                return found
+        return self._surplus(replicas)
+
+    def _wrongs(self, workload: Workload, mine: list[Replica]) -> Iterator[str]:
+        if workload.metadata.deletion_timestamp is not None:
+            yield "is still being deleted"
+        held = [it for it in mine if holds_place(it)]
+        match workload.spec.type:
+            case WorkloadType.SERVICE if len(held) != workload.spec.replicas:
+                yield f"has {len(held)} of {workload.spec.replicas}"
+            case WorkloadType.PER_NODE:
+                yield from self._spread(held)
+            case WorkloadType.JOB:
+                yield from self._ended(workload, held)
+
+    def _spread(self, held: list[Replica]) -> Iterator[str]:
+        homes = sorted(home_of(it) for it in held)
+        nodes = sorted(it.name for it in self._books.all("objects/nodes/"))
+        if homes != nodes:
+            yield f"is on {homes} of {nodes}"
+
+    @staticmethod
+    def _ended(job: Workload, held: list[Replica]) -> Iterator[str]:
+        """A job is over unless it was paused, or has no room and says so."""
+        if finished(job) is not None:
+            if held:
+                yield f"is over, and {[it.name for it in held]} are there"
+        elif job.spec.job.parallelism != 0:
+            if not any(it.status.state is State.PENDING for it in held):
+                yield f"goes on with {[it.name for it in held]}"
+        elif held:
+            yield f"is paused, and {[it.name for it in held]} are there"
+
+
+class Fitting(Placeable):
+    """V2, for work that asks for one node as well."""
+
+    def _fits(self, replica: Replica, ledgers: list[NodeLedger]) -> bool:
+        home = replica.spec.template.placement.node_selector.get(NODE_LABEL)
+        if home is not None:
+            mine = self._books.now.get(f"ledgers/node/{home}")
+            ledgers = [it for it in ledgers if it is mine]
+        return super()._fits(replica, ledgers)
+
+
+class Truthful:
+    """What is said of workloads is true: counts, lists of addresses, cron jobs."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._as_of = -1
+        self._verdict: str | None = None
+
+    def missing(self, world: World) -> str | None:
+        """What is said and not so, in words."""
+        if self._as_of != self._books.version:
+            self._as_of, self._verdict = self._books.version, self._judge()
+        return self._verdict
+
+    def _judge(self) -> str | None:
+        mine: dict[str, list[Replica]] = {}
+        for replica in self._books.all("objects/replicas/"):
+            mine.setdefault(replica.spec.workload_uid, []).append(replica)
+        workloads = {it.metadata.uid: it for it in self._books.all("objects/workloads/")}
+        for uid, workload in workloads.items():
+            there = mine.get(uid, [])
+            for wrong in (*self._counts(workload, there), *self._lists(workload, there)):
+                return f"{workload.name} {wrong}"
+        for listed in self._books.all("objects/endpoints/"):
+            owners = [it.uid for it in listed.metadata.owner_references]
+            if not any(uid in workloads for uid in owners):
+                return f"the addresses of {listed.name} have outlived it"
+        return None
+
+    @staticmethod
+    def _counts(workload: Workload, mine: list[Replica]) -> Iterator[str]:
+        if workload.spec.type is WorkloadType.CRON:
+            return
+        status, ready = workload.status, sum(is_ready(it) for it in mine)
+        if status.observed_generation != workload.metadata.generation:
+            yield f"says nothing of generation {workload.metadata.generation}"
+        if status.progress.ready != ready:
+            yield f"says {status.progress.ready} ready of {ready}"
+        waiting = sum(it.status.state is State.PENDING for it in mine)
+        if status.progress.queued != waiting:
+            yield f"says {status.progress.queued} queued of {waiting}"
+
+    def _lists(self, workload: Workload, mine: list[Replica]) -> Iterator[str]:
+        if workload.spec.type not in (WorkloadType.SERVICE, WorkloadType.PER_NODE):
+            return
+        uid = workload.metadata.uid
+        lists = self._books.all("objects/endpoints/")
+        known = [it for it in lists if any(of.uid == uid for of in it.metadata.owner_references)]
+        listed = sorted(it.replica for one in known for it in one.endpoints)
+        ready = sorted(it.name for it in mine if is_ready(it))
+        if listed != ready:
+            yield f"lists {listed}, and {ready} are ready"
+
+    def unpunctual(self, world: World) -> str | None:
+        """Whether a cron job has left a moment of its schedule that is long past."""
+        at = datetime.fromtimestamp((world.origin_us + world.now_us) / 1_000_000, UTC) - PUNCTUAL
+        for cron in self._books.all("objects/workloads/"):
+            stated: Cron | None = cron.spec.cron
+            if stated is None or stated.suspend or cron.spec.type is not WorkloadType.CRON:
+                continue
+            status = cron.status.cron
+            known = (status.last_schedule, status.last_skipped, status.counts_from)
+            since = max((it for it in known if it is not None), default=None)
+            if since is None:
+                since = cron.metadata.creation_timestamp
+            due = last_fire(parse(stated.schedule), since, at, lambda _: timedelta(0))
+            if due is not None:
+                return f"{cron.name} has done nothing for {due}, after {since}"
+            over = [it for it in self._runs(cron) if finished(it) is not None]
+            if len(over) > stated.history + 1:
+                return f"{cron.name} keeps {len(over)} runs"
+        return None
+
+    def _runs(self, cron: Workload) -> Iterator[Workload]:
+        for run in self._books.all("objects/workloads/"):
+            owner = cron_of(run)
+            if owner is not None and owner.uid == cron.metadata.uid:
+                yield run

@@ -1,0 +1,270 @@
+"""Who lives in this world, what befalls them, and what must be so in the end.
+
+python -m holdfast.sim run holdfast.sim.worlds.keeping.scenario:SCENARIO --seeds 0-99
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.facts import Facts
+from holdfast.commit.context import Settings
+from holdfast.correct.registry import all_controllers
+from holdfast.correct.team import Team
+from holdfast.model import keys
+from holdfast.model.fence import FenceTiming
+from holdfast.observe.news import SERVERS
+from holdfast.propose.scheduler import Scheduler
+from holdfast.sim.cell import Seat
+from holdfast.sim.check import Settles
+from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.randomness import between, pick
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.books import Books, Held
+from holdfast.sim.worlds.authority.claims import Claimed
+from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
+from holdfast.sim.worlds.authority.hands import Tell
+from holdfast.sim.worlds.authority.laws import Lawful, Owned
+from holdfast.sim.worlds.authority.liveness import Quiet, overdue
+from holdfast.sim.worlds.authority.people import TENANTS
+from holdfast.sim.worlds.authority.rogues import ADMIN
+from holdfast.sim.worlds.authority.scenario import furnish
+from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
+from holdfast.sim.worlds.keeping.census import KeepingCensus
+from holdfast.sim.worlds.keeping.checks import Fitting, Truthful, Wished
+from holdfast.sim.worlds.keeping.laws import Accounted, OnePerNode, Published, Punctual
+from holdfast.sim.worlds.keeping.people import FATAL, Household
+from holdfast.sim.worlds.keeping.pieces import Pieces
+from holdfast.sim.worlds.placing.checks import InTurn
+from holdfast.sim.worlds.slice.checks import OneCopy, Proven
+from holdfast.sim.worlds.slice.hearing import Hearing
+from holdfast.sim.worlds.slice.overheard import overheard
+from holdfast.sim.worlds.slice.servers import SimServer
+from holdfast.sim.worlds.slice.verdicts import Judged, Reborn
+from holdfast.store.memory import Keyspace
+
+NODES = 6
+ZONES = "abc"
+SERVER_NAMES = ("server-1", "server-2")
+FAULTS_MS = 300_000
+# Cron jobs go on for a while after the faults, and are put to rest before silence is demanded.
+CRONS_REST_MS = 40_000
+WELL_WITHIN_MS = 120_000
+SETTLE_MS = WELL_WITHIN_MS + 90_000
+# A renewal every 4 s: a node is Suspect after 8 s of silence and marked after 14.
+TIMING = FenceTiming(self_stop_after_ms=12_000, grace_ms=5_000, fence_after_ms=24_000)
+SETTINGS = Settings(fence=TIMING)
+FOLLOWED = "objects/workloads/"
+
+HAZARDS = (
+    Hazard("crash", 120, for_ms=(0, 10_000), amount=(0, 6), only="controllers", share=0.8),
+    Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="server"),
+    Hazard("crash", 60, for_ms=(0, 20_000), amount=(0, 6), only="agent"),
+    Hazard("crash", 30, for_ms=(0, 10_000), amount=(0, 6), only="scheduler"),
+    Hazard("pause", 120, for_ms=(500, 25_000), amount=(0, 6), only="controllers"),
+    Hazard("pause", 40, for_ms=(20_000, 60_000), amount=(0, 8), only="agent"),
+    Hazard("reboot", 20, for_ms=(1_000, 60_000), only="agent"),
+    Hazard("work_exit", 30, amount=(0, 2), only="agent"),
+    Hazard("shim_kill", 20, only="agent"),
+    Hazard("deaf", 40, for_ms=(15_000, 40_000), only="agent"),
+    Hazard("clock_rate", 20, amount=(-200, 200)),
+    Hazard("clock_step", 30, (1_000, 60_000), (-300_000, 300_000), share=0.3),
+    Hazard("partition", 40, for_ms=(500, 60_000), only="agent"),
+    Hazard("partition", 40, for_ms=(500, 20_000), only="controllers"),
+    Hazard("cut", 40, for_ms=(500, 20_000)),
+    Hazard("loss", 40, for_ms=(1_000, 40_000), amount=(50, 600)),
+    Hazard("duplicate", 40, for_ms=(1_000, 40_000), amount=(100, 800)),
+    Hazard("delay", 30, for_ms=(1_000, 40_000), amount=(1, 3_000)),
+    Hazard("scatter", 30, for_ms=(1_000, 40_000), amount=(1, 4_000)),
+    Hazard("store_slow", 20, for_ms=(1_000, 20_000), amount=(10, 2_000)),
+    Hazard("store_fail", 20, for_ms=(1_000, 20_000), amount=(100, 900)),
+    Hazard("store_mute", 30, for_ms=(1_000, 30_000), amount=(100, 900)),
+    Hazard("store_late", 30, for_ms=(1_000, 30_000), amount=(50, 600)),
+    Hazard("store_compact", 30, amount=(0, 3)),
+    Hazard("watch_hold", 90, for_ms=(100, 40_000), only="server"),
+    Hazard("watch_expire", 30),
+    Hazard("delivery_lose", 40, for_ms=(1_000, 40_000), amount=(50, 500), only="controllers"),
+    Hazard("delivery_repeat", 30, for_ms=(1_000, 60_000), amount=(50, 500)),
+    Hazard("delivery_stale", 30, for_ms=(1_000, 60_000), amount=(50, 500)),
+    Hazard("stream_break", 90),
+)
+
+
+def build(world: World) -> None:
+    """Two servers over one store, a scheduler, two teams of all controllers, six nodes."""
+    build_with(world, NODES)
+
+
+def build_with(world: World, nodes: int, *, teams: int = 2, servers: int = 2) -> None:
+    """The same with other numbers."""
+    keyspace = Keyspace()
+    furnish(keyspace, world.seed, cpu=str(nodes * 4))
+    world.add_store(keyspace=keyspace)
+    world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+    pieces = Pieces(world, TIMING)
+    where = {f"agent-{number}": f"eu-{ZONES[number % len(ZONES)]}" for number in range(nodes)}
+    hearing = Hearing(world, where, TIMING)
+    names = SERVER_NAMES[:servers]
+    for name in names:
+        identity = f"system:server:{name}"
+        world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
+    world.balance(SERVERS, names)
+    world.balance(HANDS_SERVERS, names)
+    _add_components(world, hearing, names, teams)
+    for node, zone in where.items():
+        _add_agent(world, node, zone)
+    world.add("operator", lambda seat: Household(seat, ADMIN.name), store="store", identity=ADMIN)
+    world.add(FOLLOWER, lambda seat: Follower(seat, FOLLOWED), store="store")
+    books = _add_laws(world, keyspace, pieces)
+    world.check(Judged(books, hearing, TIMING), Reborn(books, pieces), InTurn(books))
+    _add_ends(world, books, pieces)
+
+
+def _add_components(world: World, hearing: Hearing, servers: tuple[str, ...], teams: int) -> None:
+    def team(seat: Seat) -> Team:
+        return Team(all_controllers(), seat.rng, name=seat.name, servers=servers)
+
+    name = "system:scheduler:main"
+    make: Callable[[Seat], Scheduler] = lambda seat: Scheduler("main", seat.rng)  # noqa: E731
+    world.add("scheduler", overheard(name, make), identity=name)
+    heard = overheard("", hearing.around(team))
+    for number in range(1, teams + 1):
+        world.add(f"controllers-{number}", heard, identity="system:controllers")
+
+
+def _add_agent(world: World, node: str, zone: str) -> None:
+    facts = Facts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
+    name = f"system:node:{node}"
+    make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
+    world.add(node, overheard(name, make), identity=name)
+
+
+def _add_laws(world: World, keyspace: Keyspace, pieces: Pieces) -> Books:
+    records = tuple(keyspace.range("", keys.END).records)
+    books = Books()
+    books.learn(records)
+    # The books are first: the others read in them what the commit has changed.
+    world.check(books, Held(books), Lawful(books), Owned(books, status=True), Claimed(books))
+    world.check(OneCopy(books, pieces), Proven(books, pieces))
+    world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED), Audited())
+    world.check(Accounted(books, pieces), Punctual(books), OnePerNode(books), Published(books))
+    census = KeepingCensus(books)
+    census.begin(world)
+    world.check(census)
+    return books
+
+
+def _add_ends(world: World, books: Books, pieces: Pieces) -> None:
+    wished, truthful, fitting = Wished(books, pieces), Truthful(books), Fitting(books)
+    world.check(
+        Quiet(books),
+        Settles("CRON", truthful.unpunctual, within_ms=CRONS_REST_MS - 10_000),
+        Settles("V1", wished.missing, within_ms=WELL_WITHIN_MS),
+        Settles("V1", wished.untrusted, within_ms=WELL_WITHIN_MS),
+        Settles("V1", truthful.missing, within_ms=WELL_WITHIN_MS),
+        Settles("V2", fitting.missing, within_ms=20_000),
+        Settles("V3", wished.silent, within_ms=WELL_WITHIN_MS),
+        Settles("INV12", lambda w: overdue(books, w), within_ms=60_000),
+    )
+
+
+def script(rng: Random) -> Sequence[Act]:
+    """What the operator does over the run, and what he puts right after it."""
+    firsts = (_service, _job, _job, _cron, _per_node)
+    acts = [Act(500 + 100 * i, "operator", make(rng, i)) for i, make in enumerate(firsts)]
+    acts += [
+        Act(between(rng, 5_000, FAULTS_MS - 20_000), "operator", _act(rng, number))
+        for number in range(len(firsts), len(firsts) + between(rng, 4, 14))
+    ]
+    acts += [Act(FAULTS_MS + 500, "operator", {"do": "open"}) for _ in range(NODES)]
+    rest = {"do": "rest-crons", "some": 0}
+    acts += [Act(FAULTS_MS + CRONS_REST_MS, "operator", rest) for _ in range(4)]
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
+def _act(rng: Random, number: int) -> dict[str, Any]:
+    some, node = between(rng, 0, 99), f"agent-{between(rng, 0, NODES - 1)}"
+    make = pick(rng, (_service, _job, _job, _cron))
+    return pick(
+        rng,
+        (
+            make(rng, number),
+            make(rng, number),
+            {"do": "scale", "some": some, "replicas": between(rng, 0, 5)},
+            # Odd, which is a deletion in the background: nobody here collects in the foreground.
+            {"do": "delete", "some": some | 1},
+            {"do": "kill", "some": some},
+            {"do": "kill", "some": some},
+            {"do": "parallelism", "some": some, "count": between(rng, 0, 3)},
+            {"do": "cordon", "node": node, "on": bool(some % 2)},
+            {"do": "label", "some": some, "how": pick(rng, ("merge", "apply"))},
+        ),
+    )
+
+
+def _service(rng: Random, number: int) -> dict[str, Any]:
+    return {
+        **_named(rng, number, "Service"),
+        "replicas": between(rng, 1, 5),
+        "grace": pick(rng, (1, 10)),
+    }
+
+
+def _job(rng: Random, number: int) -> dict[str, Any]:
+    """Some fail a few times, some too often, some take longer than they may."""
+    times, rules = pick(rng, (0, 0, 1, 2)), pick(rng, (False, False, True))
+    is_long = pick(rng, (False, False, False, True))
+    return {
+        **_named(rng, number, "Job"),
+        "replicas": between(rng, 1, 5),
+        "parallelism": pick(rng, (None, 1, 2, 3)),
+        "ms": 30_000 if is_long else pick(rng, (500, 3_000)) if times else 8_000,
+        "times": times,
+        "code": pick(rng, (1, FATAL)),
+        "rules": rules,
+        "restart": "Never" if rules else pick(rng, ("Never", "OnFailure")),
+        "retries": pick(rng, (0, 3, 20)),
+        "deadline": pick(rng, (20, 60)) if is_long else pick(rng, (None, None, 5)),
+        "ttl": pick(rng, (None, None, 5, 30)),
+    }
+
+
+def _cron(rng: Random, number: int) -> dict[str, Any]:
+    ms = pick(rng, (1_000, 10_000, 65_000))
+    return {
+        **_named(rng, number, "Cron"),
+        "ms": ms,
+        "concurrency": pick(rng, ("Forbid", "Forbid", "Allow", "Replace")),
+        "history": between(rng, 0, 2),
+        "times": pick(rng, (0, 0, 1)) if ms < 60_000 else 0,
+        "retries": 2,
+    }
+
+
+def _per_node(rng: Random, number: int) -> dict[str, Any]:
+    return {**_named(rng, number, "PerNode"), "cpu": "250m"}
+
+
+def _named(rng: Random, number: int, kind: str) -> dict[str, Any]:
+    return {"do": "make", "type": kind, "name": f"w{number}", "tenant": pick(rng, TENANTS)}
+
+
+SCENARIO = Scenario(
+    name="holdfast.sim.worlds.keeping.scenario:SCENARIO",
+    build=build,
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+    script=script,
+)
+
+# Nothing goes wrong: whoever is told everything has nothing to find.
+CALM = msgspec.structs.replace(
+    SCENARIO, name="holdfast.sim.worlds.keeping.scenario:CALM", hazards=()
+)
