@@ -310,8 +310,10 @@ def _promise(
     return made
 
 
-def settle(draft: Draft, context: Context, request: SettleDisruption) -> Refusal | None:
-    """Let a workload's disruption ledger say which of these replicas are ready.
+def settle(
+    draft: Draft, context: Context, request: SettleDisruption
+) -> tuple[Replica, ...] | Refusal:
+    """Let a workload's disruption ledger say which of these replicas are ready; as they are.
 
     They are read here, and so compared: what the ledger says is so at this very revision.
     """
@@ -327,12 +329,10 @@ def settle(draft: Draft, context: Context, request: SettleDisruption) -> Refusal
     workload = draft.object(Workload, request.namespace, request.workload)
     if before is None or workload is None:
         return Refusal(Reason.MISSING, f"workload {request.workload} has no disruption ledger")
+    named = for_each(request.replicas, lambda name: draft.object(Replica, request.namespace, name))
+    mine = [it for it in named if it is not None and it.spec.workload_uid == workload.metadata.uid]
     after, counts = before, counts_missing(workload)
-    for replica in for_each(
-        request.replicas, lambda name: draft.object(Replica, request.namespace, name)
-    ):
-        if replica is None or replica.spec.workload_uid != workload.metadata.uid:
-            continue
+    for replica in mine:
         uid = replica.metadata.uid
         if is_available(replica):
             after = made_up(after, uid)
@@ -340,4 +340,4 @@ def settle(draft: Draft, context: Context, request: SettleDisruption) -> Refusal
             after = lost(after, uid)
     if after != before:
         draft.write(key, after)
-    return None
+    return tuple(mine)
