@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.correct.controller import Controller
 from holdfast.correct.crons import Zones, only_utc
+from holdfast.correct.disruption import DisruptionController
 from holdfast.correct.endpoints import EndpointsController
 from holdfast.correct.nodes import NodesController
 from holdfast.correct.repair import RepairController
@@ -30,4 +31,4 @@ def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
 
     `zones` is what is known of time zones.
     """
-    return (*core_controllers(zones), EndpointsController())
+    return (*core_controllers(zones), EndpointsController(), DisruptionController())
