@@ -1,8 +1,8 @@
-"""Scripts of a shim's life, and a model of a shim that plays them.
+"""Scripts of a shim's life, and how the simulator's shim plays them.
 
-tests/golden/shim/*.txt are such scripts. The same ones are played by the model here, under virtual
-time, and by the C program with a real process, so that neither can change without the other. All
-times are milliseconds after the launch.
+tests/golden/shim/*.txt are such scripts. The same ones are played by the model that all worlds of
+the simulator run work with, under virtual time, and by the C program with a real process, so that
+neither can change without the other. All times are milliseconds after the launch.
 
     deadline 300 | none
     grace 200
@@ -16,6 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from holdfast.sim.worlds.slice.shim import DEADLINE_PASSED, STOPPED, Shim
 
 FOLDER = Path(__file__).parent / "golden" / "shim"
 
@@ -83,60 +85,38 @@ def read(path: Path) -> Script:
 
 
 def play(script: Script) -> tuple[list[str], Ending]:
-    """What a shim answers, and how its work ends: the model that the C program must equal."""
-    deadline = math.inf if script.deadline_ms is None else script.deadline_ms
-    if deadline <= 0:
-        return [], Ending("DeadlinePassed", -1, 0, False, 0)
-    asked, stopped_at, reason = math.inf, math.inf, ""
-    exits_at = math.inf if script.exits_ms is None else script.exits_ms
-    answers: list[str] = []
-    for step in [*script.steps, None]:
-        now = math.inf if step is None else step.at_ms
-        if not reason and deadline <= min(now, exits_at):
-            reason, stopped_at = "DeadlinePassed", deadline
-        # While it runs or stops as somebody asked, its end follows the deadline.
-        kill_at = min(asked, deadline + script.grace_ms)
-        over = _over(script, exits_at, stopped_at, kill_at)
-        if step is None or over <= now:
-            break
-        answers.append(_refusal(step, script, deadline))
-        if answers[-1]:
-            continue
-        if step.verb == "stop":
-            asked = min(asked, now + step.number)
-            reason, stopped_at = reason or "Stopped", min(stopped_at, now)
-            answers[-1] = "stopping"
-        else:
-            deadline = step.number
-            answers[-1] = "extended"
-    return answers, _ending(script, exits_at, stopped_at, kill_at, reason)
+    """What the simulator's shim answers, and how the work below it ends."""
+    shim, answers = Shim(script.deadline_ms, script.grace_ms), []
+    if shim.is_late(0):
+        return [], Ending(DEADLINE_PASSED, -1, 0, False, 0)
+    steps = list(script.steps)
+    while True:
+        exits_ms = math.inf if script.exits_ms is None else script.exits_ms
+        next_ms = math.inf if shim.next_ms is None else shim.next_ms
+        now = min(exits_ms, next_ms, steps[0].at_ms if steps else math.inf)
+        assert now < math.inf, "the script never ends"
+        shim.keep_time(int(now))
+        ending = _ending(script, shim, int(now))
+        if ending is None and steps and steps[0].at_ms <= now:
+            answers.append(_ask(shim, steps.pop(0)))
+            ending = _ending(script, shim, int(now))
+        if ending is not None:
+            return answers, ending
 
 
-def _over(script: Script, exits_at: float, stopped_at: float, kill_at: float) -> float:
-    """When the work is gone, as things stand."""
-    obeyed_at = stopped_at if script.work != "ignores" else math.inf
-    return min(exits_at, obeyed_at, kill_at)
-
-
-def _refusal(step: Step, script: Script, deadline: float) -> str:
+def _ask(shim: Shim, step: Step) -> str:
     if step.verb == "stop":
-        return ""
-    if step.verb == "foreign":
-        return "refused boot"
-    if script.deadline_ms is None:
-        return "refused none"
-    if deadline <= step.at_ms:
-        # It has struck, whether or not somebody had asked for a stop before.
-        return "refused stopping"
-    return "refused earlier" if step.number < deadline else ""
+        shim.stop(STOPPED, step.at_ms, step.number)
+        return "stopping"
+    return shim.extend(step.number, is_foreign=step.verb == "foreign")
 
 
-def _ending(
-    script: Script, exits_at: float, stopped_at: float, kill_at: float, reason: str
-) -> Ending:
-    over = int(_over(script, exits_at, stopped_at, kill_at))
-    if exits_at <= min(stopped_at, kill_at):
-        return Ending(reason or "Exited", script.code, 0, False, over)
-    if script.work == "ignores":
-        return Ending(reason, -1, 9, True, over)
-    return Ending(reason, 0, 0, False, over)
+def _ending(script: Script, shim: Shim, now_ms: int) -> Ending | None:
+    """How the work has ended by now, if it has: by itself, by the signal, or by the kill."""
+    if script.exits_ms is not None and script.exits_ms <= now_ms and not shim.reason:
+        return Ending("Exited", script.code, 0, False, now_ms)
+    if shim.reason and script.work == "obeys":
+        return Ending(shim.reason, 0, 0, False, now_ms)
+    if shim.is_killed:
+        return Ending(shim.reason, -1, 9, True, now_ms)
+    return None

@@ -6,13 +6,14 @@ from holdfast.agent.words import Extend
 from holdfast.sim.cell import Cell
 from holdfast.sim.mutants import rewrite, swap
 from holdfast.sim.worlds.slice.processes import Processes
+from holdfast.sim.worlds.slice.shim import Shim
 from tests.sim.slice.planting import AGENT, COMMIT, MARKED_EARLY, SHIM, bug
 
 
 def _extend_whatever(shims: Processes, cell: Cell, effect: Extend) -> None:
     for held in shims.table(cell.host).values():
-        if held.deadline_ms is not None and held.is_running:
-            held.deadline_ms, held.is_stopping = effect.deadline_ms, False
+        if held.shim.deadline_ms is not None and held.is_running:
+            held.shim = Shim(effect.deadline_ms, held.shim.grace_ms)
             shims._world.timers.cancel(cell.host, held.death)
             shims._arm(cell.host, held)
 
@@ -38,8 +39,8 @@ DEADLINES = (
         "the alarm of the deadline sounds and nobody stops the work",
         rewrite(
             SHIM + "_strike",
-            'self._stop(host, held, held.launch.grace_ms, "DeadlinePassed")',
-            "pass",
+            "if not held.is_running:",
+            "if not (held.is_running and held.is_stopping):",
         ),
     ),
     bug(
@@ -97,11 +98,12 @@ LIVES = (
         "exit-told-too-early",
         "a shim tells that the work has exited when it has sent it the signal",
         rewrite(
-            SHIM + "_stop",
-            "stubborn = self._rng",
-            "for cell in host.cells:\n"
-            "        self._tell(host, cell, Exited(held.launch.attempt, Process(reason=why)))\n"
-            "    stubborn = self._rng",
+            SHIM + "_signal",
+            "stubborn = self._is",
+            "why = Process(reason=held.shim.reason)\n"
+            "    for cell in host.cells:\n"
+            "        self._tell(host, cell, Exited(held.launch.attempt, why))\n"
+            "    stubborn = self._is",
         ),
     ),
     bug(

@@ -37,6 +37,7 @@ from holdfast.sim.fault_kinds import HOST, Heal, Kind
 from holdfast.sim.plan import Fault
 from holdfast.sim.randomness import between
 from holdfast.sim.world import World
+from holdfast.sim.worlds.slice.shim import STOPPED, Shim
 
 THING = "processes"
 STALL, DATED, ILL = "stall", "dated", "ill"
@@ -84,26 +85,34 @@ class Held:
 
     __slots__ = (
         "alarm",
-        "deadline_ms",
         "death",
-        "has_struck",
         "is_running",
-        "is_stopping",
+        "is_void",
+        "kill_takes_ms",
         "launch",
         "process",
+        "shim",
         "stop_by_ms",
         "was_frozen",
     )
 
     def __init__(self, launch: Launch, *, was_frozen: bool = False) -> None:
         self.launch = launch
-        self.deadline_ms = launch.deadline_ms
+        self.shim = Shim(launch.deadline_ms, launch.grace_ms)
         self.process = Process()
-        self.is_running = self.is_stopping = self.has_struck = False
-        # The alarms of the deadline and of the end that a stop leads to, and when that is at last.
-        self.alarm = self.death = self.stop_by_ms = 0
+        # Void is what was cleared, or given up by whoever was about to start it.
+        self.is_running = self.is_void = False
+        # The alarms of what the shim's clock demands next, and of the end that a stop leads to.
+        self.alarm = self.death = 0
+        # By when it is to be gone if somebody asked for that before it ran; how long a kill takes.
+        self.stop_by_ms: int | None = None
+        self.kill_takes_ms = 0
         # Whoever was frozen with his computer may wake after his deadline: the honest limit.
         self.was_frozen = was_frozen
+
+    @property
+    def is_stopping(self) -> bool:
+        return bool(self.shim.reason)
 
 
 class Processes:
@@ -172,8 +181,9 @@ class Processes:
     def _exec(self, _number: int, cell: Cell, held: Held) -> None:
         """The shim is there. It looks at the deadline before it starts anything."""
         host = cell.host
-        if held.is_stopping or self._is_late(host, held):
-            held.has_struck = True
+        if held.is_void:
+            return
+        if held.shim.is_late(self._now_ms(host)):
             held.process = Process(reason="DeadlinePassed")
             self._refuse(cell, held.launch, "DeadlinePassed")
             return
@@ -192,34 +202,35 @@ class Processes:
         )
         self._arm(host, held)
         self._tell(host, cell, Launched(attempt, held.process))
-
-    def _is_late(self, host: Host, held: Held) -> bool:
-        return held.deadline_ms is not None and held.deadline_ms <= self._now_ms(host)
+        if held.stop_by_ms is not None:
+            self._stop(host, held, max(0, held.stop_by_ms - self._now_ms(host)))
 
     # The deadline ----------------------------------------------------------------------------
 
     def _arm(self, host: Host, held: Held) -> None:
+        """Wake the shim when its clock demands something; once it kills, it only kills on."""
         if held.alarm:
             self._world.timers.cancel(host, held.alarm)
             held.alarm = 0
-        if held.deadline_ms is not None:
-            held.alarm = self._world.timers.alarm(host, held.deadline_ms, self._strike, host, held)
+        next_ms = held.shim.next_ms
+        if next_ms is not None and not held.shim.is_killed:
+            held.alarm = self._world.timers.alarm(host, next_ms, self._strike, host, held)
 
     def _strike(self, _number: int, host: Host, held: Held) -> None:
-        if held.is_running and self._is_late(host, held):
-            # It also strikes while a stop goes on that was allowed to take longer.
-            held.has_struck = True
-            self._stop(host, held, held.launch.grace_ms, "DeadlinePassed")
-        elif held.is_running:
-            self._arm(host, held)
+        if not held.is_running:
+            return
+        was_stopping, shim = held.is_stopping, held.shim
+        shim.keep_time(self._now_ms(host))
+        self._follow(host, held, was_stopping)
+        if shim.is_killed:
+            self._world.timers.cancel(host, held.death)
+            how = (held, SIGKILL)
+            held.death = self._after(host, held.kill_takes_ms, self._die, host, how)
 
     def _extend(self, cell: Cell, effect: Extend) -> None:
+        # The alarm is set anew when it sounds: most deadlines are moved long before.
         for held in self.table(cell.host).values():
-            if held.deadline_ms is None or held.has_struck:
-                continue
-            if effect.deadline_ms > held.deadline_ms:
-                # The alarm is set anew when it sounds: most deadlines are moved long before.
-                held.deadline_ms = effect.deadline_ms
+            held.shim.extend(effect.deadline_ms)
 
     # Stopping --------------------------------------------------------------------------------
 
@@ -228,35 +239,42 @@ class Processes:
         if held is None:
             self._tell(cell.host, cell, Exited(halt.attempt, Process(reason="NotFound")))
         elif held.is_running:
-            self._stop(cell.host, held, halt.grace_ms, "Stopped")
+            self._stop(cell.host, held, halt.grace_ms)
         elif held.process.reason or held.process.id:
             self._tell(cell.host, cell, Exited(halt.attempt, held.process))
         else:
-            # It is being started; the shim will see that it is not wanted any more.
-            held.is_stopping = True
+            # It is being started; the shim is told as soon as somebody can reach it.
+            by_ms = self._now_ms(cell.host) + halt.grace_ms
+            held.stop_by_ms = min(by_ms, by_ms if held.stop_by_ms is None else held.stop_by_ms)
 
-    def _stop(self, host: Host, held: Held, grace_ms: int, why: str) -> None:
+    def _stop(self, host: Host, held: Held, grace_ms: int) -> None:
         """Ask it, then kill it. Nothing takes that back once it has begun; it may be cut short."""
-        stop_by_ms = self._now_ms(host) + grace_ms
-        if held.is_stopping:
-            if stop_by_ms < held.stop_by_ms:
-                held.stop_by_ms = stop_by_ms
-                self._world.timers.cancel(host, held.death)
-                takes_ms = grace_ms + between(self._rng, *KILL_MS)
-                held.death = self._after(host, takes_ms, self._die, host, (held, SIGKILL, why))
-            return
-        held.is_stopping, held.stop_by_ms = True, stop_by_ms
-        stubborn = self._rng.random() * STUBBORN_ONE_IN < 1 or not grace_ms
-        takes_ms = grace_ms + between(self._rng, *KILL_MS)
-        signal = SIGKILL
-        if not stubborn:
-            takes_ms, signal = between(self._rng, 0, grace_ms), SIGTERM
-        held.death = self._after(host, takes_ms, self._die, host, (held, signal, why))
+        was_stopping = held.is_stopping
+        held.shim.stop(STOPPED, self._now_ms(host), grace_ms)
+        self._follow(host, held, was_stopping)
 
-    def _die(self, _number: int, host: Host, how: tuple[Held, int, str]) -> None:
-        held, signal, why = how
+    def _follow(self, host: Host, held: Held, was_stopping: bool) -> None:
+        """Let the work hear what its shim has decided."""
+        if held.is_stopping and not was_stopping:
+            self._signal(host, held)
+        self._arm(host, held)
+
+    def _signal(self, host: Host, held: Held) -> None:
+        """The work is asked to stop. Most of it does, in its own time."""
+        grace_ms = max(0, (held.shim.kill_ms or 0) - self._now_ms(host))
+        stubborn = self._is_stubborn(held) or not grace_ms
+        held.kill_takes_ms = between(self._rng, *KILL_MS)
+        if not stubborn:
+            takes_ms = between(self._rng, 0, grace_ms)
+            held.death = self._after(host, takes_ms, self._die, host, (held, SIGTERM))
+
+    def _is_stubborn(self, held: Held) -> bool:
+        return self._rng.random() * STUBBORN_ONE_IN < 1
+
+    def _die(self, _number: int, host: Host, how: tuple[Held, int]) -> None:
+        held, signal = how
         if held.is_running:
-            self._end(host, held, why, signal=signal)
+            self._end(host, held, held.shim.reason, signal=signal)
 
     def _end(
         self,
@@ -318,14 +336,14 @@ class Processes:
         if held.process.id or held.process.reason:
             return held.process
         # A directory without shim and without exit: whoever made it did not come further.
-        held.is_stopping = True
-        return Process(reason="NeverStarted")
+        held.is_void, held.process = True, Process(reason="NeverStarted")
+        return held.process
 
     def _clear(self, cell: Cell, clear: Clear) -> None:
         table = self.table(cell.host)
         for attempt in [attempt for attempt in table if attempt.uid == clear.uid]:
             if not table[attempt].is_running:
-                table[attempt].is_stopping = True
+                table[attempt].is_void = True
                 del table[attempt]
 
     # Power and faults ------------------------------------------------------------------------
@@ -343,7 +361,7 @@ class Processes:
                 self._world.fact(ProcessEnded(host.name, attempt.uid, attempt.number, "Rebooted"))
             elif not held.process.reason:
                 held.process = Process(reason="NeverStarted")
-            held.is_stopping = True
+            held.is_void = True
 
     def _work_exit(self, world: World, fault: Fault) -> None:
         """Everything on a node ends by itself, with the code `amount`."""
@@ -357,7 +375,7 @@ class Processes:
         host = world.hosts[fault.target]
         for held in list(self.table(host).values()):
             if held.is_running and not host.frozen:
-                self._end(host, held, "ShimDied", signal=SIGKILL)
+                self._end(host, held, "ShimDied")
 
     def _freeze(self, world: World, fault: Fault) -> Heal:
         """A whole computer stands still. What runs on it may run on before any timer strikes."""
