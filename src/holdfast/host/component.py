@@ -49,6 +49,18 @@ class Outbox(Protocol):
         ...
 
 
+class Pulsing(Protocol):
+    """What tells the servers how a machine is doing; see `pulsing`."""
+
+    def start(self) -> None:
+        """Begin to tell."""
+        ...
+
+    async def stop(self) -> None:
+        """Say no more."""
+        ...
+
+
 class Component:
     """One process. `start`, then `wait`, then `stop`."""
 
@@ -66,6 +78,7 @@ class Component:
         rotation: Rotation | None = None,
         attending: Attending | None = None,
         outbox: Outbox | None = None,
+        pulsing: Pulsing | None = None,
         trouble: Callable[[], str] = str,
         say: Say = lambda text: None,
     ) -> None:
@@ -73,12 +86,14 @@ class Component:
 
         `holding` is what others may have when this process has ended, `rotation` renews its
         certificates, `attending` lets people look into its work, `outbox` brings its records to the
-        servers. `trouble` is what a person has to mend, which is said once.
+        servers, `pulsing` tells them how it is doing. `trouble` is what a person has to mend, which
+        is said once.
         """
         self.title, self.machine = title, machine
         self._remote, self._runtime, self._terms = remote, runtime, terms
         self._holding, self._trouble, self._say = holding, trouble, say
         self._rotation, self._attending, self._outbox = rotation, attending, outbox
+        self._pulsing = pulsing
         self._tasks: list[asyncio.Task[None]] = []
         self._was_said = False
         self.shell = Shell(
@@ -103,6 +118,8 @@ class Component:
                 self._attending.start()
             if self._outbox is not None:
                 self._outbox.start()
+            if self._pulsing is not None:
+                self._pulsing.start()
         except BaseException:
             await self._let_go()
             raise
@@ -165,6 +182,8 @@ class Component:
             await self._runtime.stop()
         if self._outbox is not None:
             await self._outbox.stop()
+        if self._pulsing is not None:
+            await self._pulsing.stop()
         await self._remote.close()
         if self._holding is not None:
             self._holding.let_go()

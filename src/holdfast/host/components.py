@@ -19,8 +19,11 @@ from holdfast.host.attending import Attending
 from holdfast.host.client.access import Access
 from holdfast.host.component import Component, Say
 from holdfast.host.credentials import access_of
+from holdfast.host.errands import PULSES_PATH
 from holdfast.host.holding import Holding
 from holdfast.host.joining import joined, renewed
+from holdfast.host.pulsing import TIMEOUT_S as PULSE_TIMEOUT_S
+from holdfast.host.pulsing import Feel, Pulsing, pulse_of
 from holdfast.host.remote import Remote
 from holdfast.host.rotation import Rotation
 from holdfast.host.runtime.runtime import Runtime
@@ -29,7 +32,9 @@ from holdfast.host.zones import zones
 from holdfast.model import identity as who
 from holdfast.model.errors import Invalid
 from holdfast.model.identity import Identity
+from holdfast.model.pulse import Beat
 from holdfast.model.requests import Term
+from holdfast.model.time import Instant
 
 if TYPE_CHECKING:
     from holdfast.correct.controller import Controller
@@ -95,14 +100,20 @@ async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
     async def send(server: str, body: bytes) -> None:
         await remote.hand_in(identity, server, body, TIMEOUT_S)
 
+    def beats(now: Instant) -> tuple[Beat, ...]:
+        term, waiting = machine.tenure.term, len(machine.queue)
+        return (Beat(machine.tenure.scope, term.epoch if term is not None else 0, waiting=waiting),)
+
+    title = f"scheduler {origin.name}"
     return Component(
-        f"scheduler {origin.name}",
+        title,
         machine,
         identity,
         remote,
         terms=terms,
         rotation=rotation,
         outbox=Courier(origin.servers, send),
+        pulsing=_pulsing(origin, remote, identity, pulse_of(title, machine.cache, beats)),
         say=say,
     )
 
@@ -127,7 +138,17 @@ async def controllers(
     # One of them reads for all: every controller may see everything that the others may.
     reader = Identity(name=next(iter(identities.values())))
     title = f"controllers {name}"
-    return Component(title, machine, reader, remote, terms=terms, rotation=rotation, say=say)
+    pulse = pulse_of(title, machine.cache, machine.beats)
+    return Component(
+        title,
+        machine,
+        reader,
+        remote,
+        terms=terms,
+        rotation=rotation,
+        pulsing=_pulsing(origin, remote, reader, pulse),
+        say=say,
+    )
 
 
 async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Component:
@@ -198,6 +219,15 @@ async def _remote(origin: Origin, identities: tuple[str, ...]) -> tuple[Remote, 
     found = await asyncio.to_thread(accesses)
     remote = Remote(found)
     return remote, Rotation(found, renew, remote.take)
+
+
+def _pulsing(origin: Origin, remote: Remote, sender: Identity, feel: Feel) -> Pulsing:
+    """Tells every server how the process is doing."""
+
+    async def send(server: str, body: bytes) -> None:
+        await remote.hand_in(sender, server, body, PULSE_TIMEOUT_S, PULSES_PATH)
+
+    return Pulsing(origin.servers, feel, send)
 
 
 def _checked(name: str) -> str:

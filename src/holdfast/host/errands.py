@@ -28,6 +28,7 @@ from holdfast.observe.news import Found, Get
 
 HEARTBEATS_PATH = f"{paths.GROUP}/heartbeats"
 RECORDS_PATH = f"{paths.GROUP}/records"
+PULSES_PATH = f"{paths.GROUP}/pulses"
 # As the servers bound it; the names of some nodes are longer.
 _MANAGER_MAX = 128
 

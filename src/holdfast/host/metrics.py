@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -16,6 +17,7 @@ SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0)
 SERIES_MAX = 5_000
 
 Labels = tuple[str, ...]
+Readings = Callable[[], Iterable[tuple[Labels, float]]]
 
 
 class Counter:
@@ -54,6 +56,18 @@ class Gauge:
         yield f"{self.name} {_number(self._read())}"
 
 
+class Gauges:
+    """Something that is asked for when it is read, by labels; perhaps what others have counted."""
+
+    def __init__(self, name: str, text: str, labels: Labels, read: Readings, kind: str) -> None:
+        self.name, self.text, self.kind = name, text, kind
+        self._labels, self._read = labels, read
+
+    def lines(self) -> Iterable[str]:
+        for labels, value in islice(self._read(), SERIES_MAX):
+            yield f"{self.name}{_braced(self._labels, labels)} {_number(value)}"
+
+
 class Histogram:
     """How long or how large things were, in buckets, by labels."""
 
@@ -89,7 +103,7 @@ class Histogram:
             yield f"{self.name}_count{braced} {_number(total)}"
 
 
-Metric = Counter | Gauge | Histogram
+Metric = Counter | Gauge | Gauges | Histogram
 
 
 class Metrics:
@@ -125,6 +139,12 @@ class Metrics:
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Add something that is asked for when it is read."""
         self._all.append(Gauge(f"holdfast_{name}", text, read))
+
+    def gauges(
+        self, name: str, text: str, labels: Labels, read: Readings, kind: str = "gauge"
+    ) -> None:
+        """Add something that is asked for when it is read, by labels."""
+        self._all.append(Gauges(f"holdfast_{name}", text, labels, read, kind))
 
     def text(self) -> str:
         """All of it, as Prometheus reads it."""

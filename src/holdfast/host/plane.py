@@ -35,6 +35,7 @@ from holdfast.host.metered import MeteredStore, counted
 from holdfast.host.metrics import Metrics
 from holdfast.host.neighbours import Neighbours
 from holdfast.host.opening import limits_for, open_store
+from holdfast.host.pulses import PulseBook
 from holdfast.host.settings import Settings
 from holdfast.host.shell import Shell
 from holdfast.host.showing import handlers
@@ -183,6 +184,8 @@ class Plane:
         self._health = Health(store, freshness)
         decisions = Decisions(self.settings.data, self.metrics)
         self._stack.callback(decisions.close)
+        pulses = PulseBook(self.settings.server_name)
+        pulses.count(self.metrics)
         api = Api(
             store=store,
             authority=authority,
@@ -198,6 +201,7 @@ class Plane:
             observer=counted(self.metrics),
             renewals=renewals,
             decisions=decisions,
+            pulses=pulses,
         )
         listen = self.settings.listen
         try:

@@ -93,14 +93,16 @@ class Remote:
             if holder == name:
                 await way.transport.take(access)
 
-    async def hand_in(self, sender: Identity, to: str, body: bytes, timeout_s: float) -> None:
-        """Give one server records to keep. Raises Unavailable, or Rejected if it never will."""
-        wanted = Errand("POST", RECORDS_PATH, _unread, body, headers=_JSON_BODY)
+    async def hand_in(
+        self, sender: Identity, to: str, body: bytes, timeout_s: float, path: str = RECORDS_PATH
+    ) -> None:
+        """Give one server something to keep. Raises Unavailable, or Rejected if it never will."""
+        wanted = Errand("POST", path, _unread, body, headers=_JSON_BODY)
         answer = await self._way(sender, to).send(wanted, timeout_s)
         if 400 <= answer.code < 500 and answer.code not in (408, 429):
-            raise Rejected(f"{to} refuses records: {answer.code} {answer.reason}")
+            raise Rejected(f"{to} refuses it: {answer.code} {answer.reason}")
         if not answer.is_good:
-            raise Unavailable(f"{to} keeps no records: {answer.code} {answer.reason}")
+            raise Unavailable(f"{to} keeps nothing: {answer.code} {answer.reason}")
 
     async def close(self) -> None:
         """Let go of all connections."""

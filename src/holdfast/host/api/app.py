@@ -19,6 +19,7 @@ from holdfast.host.api.call import Call, Route, Services, parsed_query, reply
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.routes import WATCH, Router, table
 from holdfast.host.decisions import Decisions
+from holdfast.host.pulses import PulseBook
 from holdfast.host.shell import Shell
 from holdfast.model import wire
 from holdfast.model.errors import HoldfastError, Missing, Rejected
@@ -70,10 +71,19 @@ class Api:
         observer: Observer | None = None,
         renewals: Shell | None = None,
         decisions: Decisions | None = None,
+        pulses: PulseBook | None = None,
     ) -> None:
         freshness = Freshness(store, hub, hub_shell)
         self._services = Services(
-            store, authority, hub, hub_shell, freshness, set(), renewals, decisions=decisions
+            store,
+            authority,
+            hub,
+            hub_shell,
+            freshness,
+            set(),
+            renewals,
+            decisions=decisions,
+            pulses=pulses,
         )
         self._authenticate = authenticate
         self._extras = dict(extras or {})

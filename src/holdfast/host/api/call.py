@@ -13,6 +13,7 @@ from holdfast.commit.authorise import may
 from holdfast.host.api import facades, negotiation, status
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.decisions import Decisions
+from holdfast.host.pulses import PulseBook
 from holdfast.host.shell import Shell
 from holdfast.host.streams import Stream
 from holdfast.host.switchboard import Switchboard
@@ -40,7 +41,8 @@ class Services(msgspec.Struct):
     """What requests are served with.
 
     `authority` runs the commit machine, `hub_shell` the hub, `renewals` hears the agents,
-    `switchboard` is the way to them, and `decisions` keeps what schedulers decided.
+    `switchboard` is the way to them, `decisions` keeps what schedulers decided, and `pulses` how
+    the components are doing.
     """
 
     store: Store
@@ -53,6 +55,7 @@ class Services(msgspec.Struct):
     renewals: Shell | None = None
     switchboard: Switchboard = msgspec.field(default_factory=Switchboard)
     decisions: Decisions | None = None
+    pulses: PulseBook | None = None
 
 
 class Route(msgspec.Struct, frozen=True):

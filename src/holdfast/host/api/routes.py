@@ -24,6 +24,7 @@ from holdfast.host.api import (
     openapi,
     openapi_v2,
     patches,
+    pulses,
     reads,
     reviews,
     scale,
@@ -122,6 +123,8 @@ def _others() -> Iterator[Route]:
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/summons", "GET", "attend", summoning.wait)
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/visits/{{part}}", "GET", "attend", summoning.visit)
     yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeats.heard)
+    yield Route(f"{GROUP_PATH}/pulses", "POST", "pulse", pulses.take)
+    yield Route(f"{GROUP_PATH}/pulses", "GET", "get", pulses.show)
     yield Route(f"{GROUP_PATH}/records", "POST", "record", decisions.keep)
     for path, body in discovery.paths().items():
         yield Route(path, "GET", "discover", _document(body, "application/json"))

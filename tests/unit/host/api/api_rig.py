@@ -21,6 +21,7 @@ from holdfast.commit.renewals import Renewals
 from holdfast.commit.server import Server
 from holdfast.host.api.app import Api
 from holdfast.host.api.presentation import Forms
+from holdfast.host.pulses import PulseBook
 from holdfast.host.shell import Shell
 from holdfast.model.fence import FenceTiming
 from holdfast.model.identity import ADMINS, MONITORS, Identity, server
@@ -76,6 +77,7 @@ class ApiRig:
             hub_shell=self.hub_shell,
             authenticate=_authenticate,
             renewals=self.renewals,
+            pulses=PulseBook("one"),
         )
         self.url = ""
 

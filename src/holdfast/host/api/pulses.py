@@ -1,0 +1,56 @@
+"""Pulses over HTTP: components say how they are doing, and those who watch over a plane ask.
+
+Schedulers and controllers send them to every server; nothing is written. They are no resources of
+Kubernetes and appear in no discovery.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.api.bodies import demand_json
+from holdfast.host.api.call import Call, reply
+from holdfast.host.pulses import PulseBook
+from holdfast.model.errors import Forbidden, Unavailable
+from holdfast.model.identity import CONTROLLER_PREFIX, MONITORS, SCHEDULER_PREFIX
+from holdfast.model.problems import malformed
+from holdfast.model.pulse import Pulse
+from holdfast.model.refusal import Reason
+
+_ENCODER = msgspec.json.Encoder()
+_PULSE = msgspec.json.Decoder(Pulse)
+
+
+def _book(call: Call) -> PulseBook:
+    found = call.services.pulses
+    if found is None:
+        raise Unavailable("this server keeps no pulses")
+    return found
+
+
+async def take(call: Call) -> web.StreamResponse:
+    """A scheduler or a team of controllers says how it is doing."""
+    call.demand_somebody()
+    demand_json(call)
+    name = call.identity.name
+    is_component = name.startswith((CONTROLLER_PREFIX, SCHEDULER_PREFIX))
+    if not is_component:
+        raise Forbidden(f"{name} is no component that has a pulse", code=Reason.NOT_ALLOWED)
+    try:
+        pulse = _PULSE.decode(await call.body())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed(f"is no pulse: {error}") from None
+    _book(call).take(name, pulse)
+    return reply(200, b"{}")
+
+
+async def show(call: Call) -> web.StreamResponse:
+    """How everybody is doing, as this server knows it."""
+    call.demand_somebody()
+    if not (call.identity.is_admin or MONITORS in call.identity.groups):
+        raise Forbidden(
+            f"pulses are for administrators and for the group {MONITORS}",
+            code=Reason.NOT_ALLOWED,
+        )
+    return reply(200, _ENCODER.encode(_book(call).shown()))

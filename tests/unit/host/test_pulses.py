@@ -1,0 +1,123 @@
+"""What components say of themselves: kept in memory, bounded, and told to Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.host import clock, pulses, pulsing
+from holdfast.host.metrics import Metrics
+from holdfast.host.pulses import FORGET_AFTER_MS, PulseBook
+from holdfast.host.pulsing import Pulsing, pulse_of
+from holdfast.model.errors import Unavailable
+from holdfast.model.pulse import Beat, Pulse
+
+WORK = Beat("controller:workload", 3, 7, 40, 5, 1_500, 9, 6, 1, 0, {"Conflict": 2}, "Conflict: x")
+
+
+class _Clock:
+    """The clock of this computer, as a test wants it."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    made = _Clock()
+    monkeypatch.setattr(pulses, "clock", made)
+    return made
+
+
+def test_the_last_pulse_of_each_process_is_kept_for_a_while(time: _Clock) -> None:
+    """An ended one is shown for ten minutes, so that people see that it did. [H3, M6]"""
+    book = PulseBook("one")
+    book.take("a", Pulse("controllers main"))
+    time.ms += 5_000
+    book.take("a", Pulse("controllers main", (WORK,)))
+    book.take("b", Pulse("scheduler main"))
+    time.ms += 1_000
+    shown = book.shown()
+    assert (shown.server, shown.listening_ms) == ("one", 6_000)
+    assert [(it.sender, it.age_ms, it.pulse.beats) for it in shown.felt] == [
+        ("a", 1_000, (WORK,)),
+        ("b", 1_000, ()),
+    ]
+    time.ms += FORGET_AFTER_MS
+    assert book.shown().felt == ()
+
+
+def test_no_more_processes_are_kept_than_a_bound(
+    time: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was silent longest makes room. [B4]"""
+    monkeypatch.setattr(pulses, "PROCESSES_MAX", 2)
+    book = PulseBook("one")
+    for name in "abac":
+        book.take("x", Pulse(name))
+    assert [it.pulse.process for it in book.shown().felt] == ["a", "c"]
+
+
+def test_prometheus_reads_them_from_the_server(time: _Clock) -> None:
+    """[M6]"""
+    book, metrics = PulseBook("one"), Metrics()
+    book.count(metrics)
+    assert "component_epoch{" not in metrics.text()
+    book.take("a", Pulse("controllers main", (WORK,), picture_ms=250))
+    time.ms += 1_000
+    lines = metrics.text().splitlines()
+    where = 'component="controller:workload",process="controllers main"'
+    for line in (
+        'holdfast_component_heartbeat_age_seconds{process="controllers main"} 1',
+        'holdfast_component_picture_age_seconds{process="controllers main"} 0.25',
+        f"holdfast_component_epoch{{{where}}} 3",
+        f"holdfast_component_waiting{{{where}}} 5",
+        f"holdfast_component_overdue_seconds{{{where}}} 1.5",
+        f"holdfast_component_looks_total{{{where}}} 7",
+        f'holdfast_component_requests_total{{{where},outcome="Accepted"}} 6',
+        f'holdfast_component_requests_total{{{where},outcome="Conflict"}} 2',
+        "# TYPE holdfast_component_requests_total counter",
+    ):
+        assert line in lines
+
+
+class _Picture:
+    """As much of a cache as a pulse asks for."""
+
+    def age_ms(self, now: Any) -> int:
+        return 30
+
+
+def test_every_server_is_told_again_and_again_though_one_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """[C7.6, H3]"""
+    monkeypatch.setattr(pulsing, "PULSE_S", 0.001)
+    heard: dict[str, list[Pulse]] = {"up": [], "away": []}
+    enough = asyncio.Event()
+
+    async def send(server: str, body: bytes) -> None:
+        heard[server].append(msgspec.json.decode(body, type=Pulse))
+        if min(len(it) for it in heard.values()) >= 3:
+            enough.set()
+        if server == "away":
+            raise Unavailable("nobody is there")
+
+    async def story() -> None:
+        picture: Any = _Picture()
+        feel = pulse_of("controllers main", picture, lambda now: (WORK,))
+        assert feel(clock.now()).up_ms < 60_000
+        made = Pulsing(("away", "up"), feel, send)
+        made.start()
+        await enough.wait()
+        await made.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 10.0))
+    first = heard["up"][0]
+    assert (first.process, first.picture_ms, first.beats) == ("controllers main", 30, (WORK,))
