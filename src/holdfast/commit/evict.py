@@ -30,6 +30,7 @@ from holdfast.model.disruption import (
     disrupted,
     disruption_refusal,
     is_available,
+    is_missing,
     lost,
     made_up,
 )
@@ -49,6 +50,7 @@ from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Evict, SettleDisruption, StopAndReserve
+from holdfast.model.rollouts import target_of
 
 VICTIMS_MAX = 64
 # So many replicas are looked at for one settlement: a transaction compares each.
@@ -97,8 +99,8 @@ def stop(
     actor = actor_for(context, replica, State.STOPPING)
     if isinstance(actor, Refusal):
         return actor
-    if cause is Cause.DRAIN:
-        refusal = _undrained_refusal(draft, replica)
+    if cause in _REASONED:
+        refusal = _REASONED[cause](draft, replica)
         if refusal is not None:
             return refusal
     key = keys.disruption_ledger(replica.namespace, replica.spec.workload)
@@ -139,6 +141,23 @@ def _undrained_refusal(draft: Draft, replica: Replica) -> Refusal | None:
     return Refusal(
         Reason.NOT_ALLOWED, f"node {binding.node} is not being drained", {"node": binding.node}
     )
+
+
+def _rolled_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """Whether it is what its place takes: a rollout that is behind stops nothing of that."""
+    workload = draft.object(Workload, replica.namespace, replica.spec.workload)
+    revision = replica.spec.revision
+    if workload is None or not revision or target_of(workload, replica.spec.ordinal) != revision:
+        return None
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        f"replica {replica.name} is of revision {revision}, which its place takes",
+        {"revision": revision},
+    )
+
+
+# Causes that have to be so at this very moment, whatever their owner has seen.
+_REASONED = {Cause.DRAIN: _undrained_refusal, Cause.ROLLOUT: _rolled_refusal}
 
 
 def _drain_overdue(draft: Draft, context: Context, replica: Replica) -> bool:
@@ -331,12 +350,12 @@ def settle(
         return Refusal(Reason.MISSING, f"workload {request.workload} has no disruption ledger")
     named = for_each(request.replicas, lambda name: draft.object(Replica, request.namespace, name))
     mine = [it for it in named if it is not None and it.spec.workload_uid == workload.metadata.uid]
-    after, counts = before, counts_missing(workload)
+    after = before
     for replica in mine:
         uid = replica.metadata.uid
-        if is_available(replica):
+        if not is_missing(workload, replica):
             after = made_up(after, uid)
-        elif counts:
+        elif counts_missing(workload):
             after = lost(after, uid)
     if after != before:
         draft.write(key, after)

@@ -25,6 +25,7 @@ from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, OwnerReference
 from holdfast.model.quantity import Resource
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
+from holdfast.model.rollouts import is_misplaced, target_of
 
 
 def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
@@ -38,7 +39,28 @@ def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
         )
     if workload.metadata.deletion_timestamp is not None:
         return Refusal(Reason.TERMINATING, f"workload {workload.name} is being deleted")
-    return _done_refusal(workload, spec.ordinal) or _pending_refusal(draft, replica)
+    return (
+        _done_refusal(workload, spec.ordinal)
+        or _revision_refusal(workload, replica)
+        or _pending_refusal(draft, replica)
+    )
+
+
+def _revision_refusal(workload: Workload, replica: Replica) -> Refusal | None:
+    """Whether its place takes another revision, or none while a rollout holds births back.
+
+    The targets are on the workload, which this birth compares: a controller that is behind puts
+    nothing where a canary has not come yet, nor where a rollout has turned back.
+    """
+    what = ""
+    if workload.status.rollout.held:
+        what = "nothing of it is born before its last revision is gone"
+    elif is_misplaced(workload, replica):
+        target = target_of(workload, replica.spec.ordinal)
+        what = f"place {replica.spec.ordinal} takes revision {target}"
+    if not what:
+        return None
+    return Refusal(Reason.WRONG_STATE, f"workload {workload.name}: {what}")
 
 
 def _done_refusal(workload: Workload, ordinal: int) -> Refusal | None:

@@ -17,14 +17,18 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import operation, step_id, target
+from holdfast.correct.controller import View, operation, step_id, target
+from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms
 from holdfast.model.identity import controller
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.kinds.workloadrevision import WorkloadRevision
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Create, Evict, Move, Remove, Term
+from holdfast.model.rollouts import is_misplaced, revision_name, target_of
+from holdfast.model.time import Instant
 from holdfast.model.validation.replica import replica_name
 
 IDENTITY = controller("workload").name
@@ -70,7 +74,8 @@ class Births:
         # The last template and its revision: thousands are born of one, one after the other.
         self._revision: tuple[Template, str] | None = None
 
-    def _revision_of(self, template: Template) -> str:
+    def revision_of(self, template: Template) -> str:
+        """The revision of a template; quick for one that was asked for last time as well."""
         if self._revision is None or self._revision[0] is not template:
             self._revision = template, revision_of(template)
         return self._revision[1]
@@ -107,16 +112,21 @@ class Births:
         term: Term,
         notes: Mapping[str, str] = _NO_NOTES,
         template: Template | None = None,
+        stated: Template | None = None,
     ) -> Create:
-        """The next incarnation at a place. `notes` are annotations of its own."""
+        """The next incarnation at a place. `notes` are annotations of its own.
+
+        `stated` is the template of the revision that the place takes, if that is not the
+        workload's present one; `template` is what becomes of it at this very place.
+        """
         incarnation = self._reached.get(workload.metadata.uid, {}).get(ordinal, -1) + 1
-        stated = workload.spec.template
+        stated = stated if stated is not None else workload.spec.template
         spec = ReplicaSpec(
             workload=workload.name,
             workload_uid=workload.metadata.uid,
             ordinal=ordinal,
             incarnation=incarnation,
-            revision=self._revision_of(stated),
+            revision=self.revision_of(stated),
             gang=workload.name if workload.spec.gang is not None else "",
             template=template if template is not None else stated,
         )
@@ -133,6 +143,41 @@ class Births:
         return Create(
             Replica(metadata, spec=spec), operation=operation(IDENTITY, uid, generation, intent)
         )
+
+
+def stated_for(births: Births, view: View, workload: Workload, place: int) -> Template | None:
+    """The template that a place takes; None while the picture lacks it.
+
+    Revisions are in the team's picture because controller:rollout follows them. Without that one
+    no place has a target, and none is looked for.
+    """
+    revision, present = target_of(workload, place), workload.spec.template
+    if not revision or revision == births.revision_of(present):
+        return present
+    name = revision_name(workload.name, revision)
+    found: WorkloadRevision | None = view.get("workloadrevisions", workload.namespace, name)
+    return found.spec.template if found is not None else None
+
+
+def is_to_be_released(workload: Workload, replica: Replica) -> bool:
+    """Whether it waits for a place with a revision that its place does not take.
+
+    One that has a place on a node is stopped by controller:rollout, as far as that may be.
+    """
+    waits = replica.status.state in (State.PENDING, State.RESERVED)
+    return waits and is_misplaced(workload, replica)
+
+
+def pause_ms(workload: Workload, last: Replica, now: Instant) -> int:
+    """How long a place still waits after its last replica. Another revision starts afresh."""
+    return 0 if is_misplaced(workload, last) else max(0, replaced_at_ms(last) - now.wall_ms)
+
+
+def endings_notes(workload: Workload, last: Replica | None) -> dict[str, str]:
+    """What the next replica of a place carries of the endings before it."""
+    is_afresh = last is None or is_misplaced(workload, last)
+    count = endings(last) if last is not None and not is_afresh else 0
+    return {ENDINGS_ANNOTATION: str(count)} if count else {}
 
 
 def stop(replica: Replica, cause: Cause, term: Term) -> Iterator[Any]:

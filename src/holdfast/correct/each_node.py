@@ -22,7 +22,18 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.births import FURTHER, Births, is_of, removal, stop, worth
+from holdfast.correct.births import (
+    FURTHER,
+    Births,
+    endings_notes,
+    is_of,
+    is_to_be_released,
+    pause_ms,
+    removal,
+    stated_for,
+    stop,
+    worth,
+)
 from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
@@ -31,7 +42,7 @@ from holdfast.correct.controller import (
     View,
     sooner,
 )
-from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms, vacates
+from holdfast.correct.endings import vacates
 from holdfast.correct.rests import Rests
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.placement import TaintEffect
@@ -91,40 +102,50 @@ class EachNode:
         by_node = _by_node(mine)
         requests: list[Any] = []
         wake_ms: int | None = None
-        homeless: list[Node] = []
+        homeless: list[tuple[Node, list[Replica]]] = []
         for node in sorted(nodes, key=lambda it: it.name):
             lives = by_node.pop(node.name, [])
             stays = belongs(workload, node)
             if not stays and not _is_sure(view, lives):
                 wake_ms = sooner(wake_ms, UNTOLD_PAUSE_MS)
                 continue
-            requests += _stops(lives, stays, term)
+            requests += _stops(workload, lives, stays, term)
             if not stays or not all(vacates(it) for it in lives) or not takes(view, workload, node):
                 continue
-            wait_ms = replaced_at_ms(lives[-1]) - now.wall_ms if lives else 0
+            wait_ms = pause_ms(workload, lives[-1], now) if lives else 0
             if wait_ms > 0:
                 wake_ms = sooner(wake_ms, wait_ms)
-            elif lives:
-                requests.append(self._birth(workload, node, lives[-1].spec.ordinal, lives, term))
-            else:
-                homeless.append(node)
+            elif not workload.status.rollout.held:
+                homeless.append((node, lives))
         for lives in by_node.values():
             if _is_sure(view, lives):
-                requests += _stops(lives, False, term)
+                requests += _stops(workload, lives, False, term)
             else:
                 wake_ms = sooner(wake_ms, UNTOLD_PAUSE_MS)
         taken = {it.spec.ordinal for it in mine}
-        for node in homeless:
-            requests.append(self._birth(workload, node, _free_place(node.name, taken), [], term))
+        for node, lives in homeless:
+            place = lives[-1].spec.ordinal if lives else _free_place(node.name, taken)
+            born = self._birth(view, workload, node, place, lives, term)
+            requests += born
+            wake_ms = wake_ms if born else sooner(wake_ms, UNTOLD_PAUSE_MS)
         return Plan(tuple(requests[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=wake_ms)
 
     def _birth(
-        self, workload: Workload, node: Node, ordinal: int, lives: list[Replica], term: Term
-    ) -> Any:
-        count = endings(lives[-1]) if lives else 0
-        notes = {ENDINGS_ANNOTATION: str(count)} if count else {}
-        template = pinned(workload.spec.template, node.name)
-        return self._births.birth(workload, ordinal, term, notes, template)
+        self,
+        view: View,
+        workload: Workload,
+        node: Node,
+        ordinal: int,
+        lives: list[Replica],
+        term: Term,
+    ) -> list[Any]:
+        """The next replica for a node, if the picture has the template for it."""
+        stated = stated_for(self._births, view, workload, ordinal)
+        if stated is None:
+            return []
+        notes = endings_notes(workload, lives[-1] if lives else None)
+        template = pinned(stated, node.name)
+        return [self._births.birth(workload, ordinal, term, notes, template, stated)]
 
 
 def wanted(view: View, workload: Workload) -> int:
@@ -207,7 +228,7 @@ def _is_sure(view: View, lives: list[Replica]) -> bool:
     return all(view.knows_all_of(it) for it in lives)
 
 
-def _stops(lives: list[Replica], stays: bool, term: Term) -> Iterator[Any]:
+def _stops(workload: Workload, lives: list[Replica], stays: bool, term: Term) -> Iterator[Any]:
     """Stop what is too much on one node, and clear away what was released there."""
     alive = [it for it in lives if it.status.state in FURTHER]
     keep = max(alive, key=worth, default=None) if stays else None
@@ -218,6 +239,8 @@ def _stops(lives: list[Replica], stays: bool, term: Term) -> Iterator[Any]:
                 yield removal(replica)
         elif replica is not keep or doomed:
             yield from stop(replica, Cause.SCALE_DOWN, term)
+        elif is_to_be_released(workload, replica):
+            yield from stop(replica, Cause.ROLLOUT, term)
 
 
 def _free_place(node: str, taken: set[int]) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from holdfast.correct.controller import BY_WORKLOAD, Index, View, key_of
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.rollouts import wanted_places
 from holdfast.observe.cache import Key
 
 # The places of a workload are looked at in stretches, each a key of its own: the next stretch need
@@ -27,10 +28,14 @@ def place(owner: Workload | Replica, ordinal: int) -> str:
     return f"{owner.namespace}/{name}/{ordinal}"
 
 
+def stretch(namespace: str, workload: str, ordinal: int) -> Key:
+    """The key that a place of a service belongs to."""
+    return namespace, f"{workload}/{ordinal // PLACES_PER_STRETCH}"
+
+
 def stretch_of(replica: Replica) -> Key:
     """The key that a replica's place belongs to."""
-    number = replica.spec.ordinal // PLACES_PER_STRETCH
-    return replica.namespace, f"{replica.spec.workload}/{number}"
+    return stretch(replica.namespace, replica.spec.workload, replica.spec.ordinal)
 
 
 def whole(namespace: str, name: str) -> Key:
@@ -46,7 +51,7 @@ def stretches(view: View, workload: Workload) -> Iterator[Key]:
             yield whole(namespace, name)
         return
     there: list[Replica] = view.found(BY_WORKLOAD, f"{namespace}/{name}")
-    wanted = range(-(-workload.spec.replicas // PLACES_PER_STRETCH))
+    wanted = range(-(-wanted_places(workload) // PLACES_PER_STRETCH))
     taken = dict.fromkeys(it.spec.ordinal // PLACES_PER_STRETCH for it in there)
     for number in dict.fromkeys((*wanted, *taken)):
         yield namespace, f"{name}/{number}"

@@ -2,8 +2,9 @@
 
 Part of controller:workload, which calls `served` for a stretch of places at a time.
 
-    place empty             -> Create the next incarnation, after a pause if the last ones crashed
-    Pending, Reserved       -> Released, when it is not wanted
+    place empty             -> Create the next incarnation, after a pause if the last ones crashed,
+                               of the revision that controller:rollout wants there
+    Pending, Reserved       -> Released, when it is not wanted, or not of that revision
     Bound, Running          -> Evict, when it is not wanted
     Stopping, Unknown,
     Failed, Succeeded       -> nothing: whoever proves that it has stopped releases it
@@ -18,16 +19,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.correct.births import FURTHER, Births, ended, is_of, removal, stop, worth
+from holdfast.correct.births import (
+    FURTHER,
+    Births,
+    ended,
+    endings_notes,
+    is_of,
+    is_to_be_released,
+    pause_ms,
+    removal,
+    stated_for,
+    stop,
+    worth,
+)
 from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Plan, View, sooner
-from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms, vacates
+from holdfast.correct.endings import vacates
 from holdfast.correct.places import BY_PLACE, Places, place
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.requests import Create, Term
+from holdfast.model.rollouts import wanted_places
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
+
+# How soon to look again for a revision that the picture lacks.
+UNTOLD_PAUSE_MS = 1_000
 
 _WELL = (State.PENDING, State.RESERVED, State.BOUND, State.RUNNING)
 
@@ -41,7 +59,7 @@ class Services:
 
     def served(self, view: View, workload: Workload, key: Key, term: Term, now: Instant) -> Plan:
         """What a stretch of a wanted service needs."""
-        wanted = workload.spec.replicas
+        wanted = wanted_places(workload)
         opened = self.places.opened(view, key, wanted)
         requests: list[Any] = []
         wake_ms: int | None = None
@@ -49,17 +67,21 @@ class Services:
             if len(requests) > REQUESTS_PER_PLAN_MAX:
                 break
             lives = self._lives(view, workload, ordinal)
-            if len(lives) == 1 and ordinal < wanted and _is_at_home(lives[0]):
+            if len(lives) == 1 and ordinal < wanted and _is_at_home(workload, lives[0]):
                 del opened[ordinal]
                 continue
-            asked = list(_stops(lives, ordinal < wanted, term)) if lives else []
+            asked = list(_stops(workload, lives, ordinal < wanted, term)) if lives else []
             wait_ms = 0
-            if ordinal < wanted and all(vacates(it) for it in lives):
-                wait_ms = max(0, replaced_at_ms(lives[-1]) - now.wall_ms) if lives else 0
-                if wait_ms:
-                    wake_ms = sooner(wake_ms, wait_ms)
+            # While a rollout holds births back, its end opens all places again.
+            is_free = ordinal < wanted and all(vacates(it) for it in lives)
+            if is_free and not workload.status.rollout.held:
+                wait_ms = pause_ms(workload, lives[-1], now) if lives else 0
+                stated = stated_for(self._births, view, workload, ordinal)
+                if not wait_ms and stated is not None:
+                    asked.append(self._birth(workload, ordinal, lives, term, stated))
                 else:
-                    asked.append(self._birth(workload, ordinal, lives, term))
+                    wait_ms = wait_ms or UNTOLD_PAUSE_MS
+                    wake_ms = sooner(wake_ms, wait_ms)
             requests += asked
             if not asked and not wait_ms:
                 del opened[ordinal]
@@ -89,18 +111,25 @@ class Services:
             lives.sort(key=lambda it: it.spec.incarnation)
         return lives
 
-    def _birth(self, workload: Workload, ordinal: int, lives: list[Replica], term: Term) -> Create:
-        count = endings(lives[-1]) if lives else 0
-        notes = {ENDINGS_ANNOTATION: str(count)} if count else {}
-        return self._births.birth(workload, ordinal, term, notes)
+    def _birth(
+        self,
+        workload: Workload,
+        ordinal: int,
+        lives: list[Replica],
+        term: Term,
+        stated: Template,
+    ) -> Create:
+        notes = endings_notes(workload, lives[-1] if lives else None)
+        return self._births.birth(workload, ordinal, term, notes, stated=stated)
 
 
-def _is_at_home(replica: Replica) -> bool:
+def _is_at_home(workload: Workload, replica: Replica) -> bool:
     """Whether nothing is to be done where it is the only one. So it is at most places."""
-    return replica.status.state in _WELL and replica.metadata.deletion_timestamp is None
+    is_well = replica.status.state in _WELL and replica.metadata.deletion_timestamp is None
+    return is_well and not is_to_be_released(workload, replica)
 
 
-def _stops(lives: list[Replica], is_wanted: bool, term: Term) -> Iterator[Any]:
+def _stops(workload: Workload, lives: list[Replica], is_wanted: bool, term: Term) -> Iterator[Any]:
     """Stop what is too much at one place, and clear away what was released there."""
     alive = [it for it in lives if it.status.state in FURTHER]
     keep = max(alive, key=worth, default=None) if is_wanted else None
@@ -111,3 +140,5 @@ def _stops(lives: list[Replica], is_wanted: bool, term: Term) -> Iterator[Any]:
                 yield removal(replica)
         elif replica is not keep or replica.metadata.deletion_timestamp is not None:
             yield from stop(replica, Cause.SCALE_DOWN, term)
+        elif is_to_be_released(workload, replica):
+            yield from stop(replica, Cause.ROLLOUT, term)

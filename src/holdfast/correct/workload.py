@@ -36,13 +36,22 @@ from holdfast.correct.controller import (
 from holdfast.correct.crons import BY_CRON, Crons, Zones, only_utc, runs_of
 from holdfast.correct.each_node import BY_TYPE, EachNode, is_same_home
 from holdfast.correct.jobs import Jobs
-from holdfast.correct.places import BY_PLACE, BY_STRETCH, stretch_of, stretches, whole
+from holdfast.correct.places import (
+    BY_PLACE,
+    BY_STRETCH,
+    stretch,
+    stretch_of,
+    stretches,
+    whole,
+)
 from holdfast.correct.services import Services
+from holdfast.model.indexes import parse
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Create, Term, Update
+from holdfast.model.rollouts import REVERTED
 from holdfast.model.runs import cron_of
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Change, Key
@@ -57,9 +66,23 @@ def _wish(workload: Any) -> Any:
         return None
     metadata = workload.metadata
     wanted = metadata.uid, metadata.generation, metadata.deletion_timestamp
-    if workload.spec.type is not WorkloadType.JOB:
-        return wanted
-    return *wanted, workload.status.job, workload.status.conditions
+    if workload.spec.type is WorkloadType.JOB:
+        return *wanted, workload.status.job, workload.status.conditions
+    rollout = workload.status.rollout
+    is_back = rollout.phase in REVERTED
+    targets = rollout.current, rollout.stable, rollout.surge, rollout.held, is_back
+    if workload.spec.type is WorkloadType.SERVICE:
+        return *wanted, targets
+    return *wanted, targets, rollout.updated
+
+
+def _moved_places(change: Change) -> list[int]:
+    """The places of a service that a rollout has begun, or given up, with this change."""
+    before, after = change.before, change.after
+    if not isinstance(before, Workload) or not isinstance(after, Workload):
+        return []
+    was, now = before.status.rollout.updated, after.status.rollout.updated
+    return sorted({*parse(was)} ^ {*parse(now)}) if was != now else []
 
 
 class WorkloadController(Controller):
@@ -111,11 +134,22 @@ class WorkloadController(Controller):
         if owner is not None:
             keys.append((workload.namespace, owner.name))
         if _wish(change.before) == _wish(change.after):
-            return keys
+            return [*keys, *self._begun(workload, _moved_places(change))]
         concerned = list(stretches(view, workload))
         for key in concerned:
             self._services.places.open_all(key)
         return [*keys, *concerned]
+
+    def _begun(self, workload: Workload, places: list[int]) -> list[Key]:
+        """The stretches of these places, which are to be looked at alone."""
+        if workload.spec.type is not WorkloadType.SERVICE:
+            return []
+        concerned: dict[Key, None] = {}
+        for ordinal in places:
+            key = stretch(workload.namespace, workload.name, ordinal)
+            self._services.places.touch(key, ordinal)
+            concerned[key] = None
+        return list(concerned)
 
     @staticmethod
     def _on_nodes(view: View) -> list[Key]:

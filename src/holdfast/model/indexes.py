@@ -38,6 +38,10 @@ class Indexes(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return sum(last - first + 1 for first, last in self.spans)
 
+    def __iter__(self) -> Iterator[int]:
+        for first, last in self.spans:
+            yield from range(first, last + 1)
+
     def __str__(self) -> str:
         return ",".join(
             str(first) if first == last else f"{first}-{last}" for first, last in self.spans

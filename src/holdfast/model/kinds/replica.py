@@ -180,6 +180,7 @@ class ReplicaStatus(Part, frozen=True):
 
     state: who owns its fate.
     stage: how far it has come.
+    ready_since: when it last became ready, by the authority's clock.
     transition_number: grows with each transition; an operation names the one it makes.
     binding: where it runs.
     reservation: the reservation that holds a place for it.
@@ -192,6 +193,7 @@ class ReplicaStatus(Part, frozen=True):
 
     state: State = State.PENDING
     stage: Stage = Stage.ADMITTED
+    ready_since: Timestamp | None = None
     transition_number: Revision = 0
     binding: Binding | None = None
     reservation: str = ""

@@ -129,6 +129,8 @@ class Rollout(Part, frozen=True):
     max_surge: how many, or per cent, may be too many meanwhile.
     canary: the steps of a canary.
     paused: do not go on.
+    min_ready_seconds: so long a replica must be ready before it counts, and twice as long for each
+        time that it has ended.
     progress_deadline_seconds: without progress for so long the expansion pauses; nothing is
         deleted.
     auto_revert: go back to the last good revision when the deadline passes.
@@ -140,6 +142,7 @@ class Rollout(Part, frozen=True):
     max_surge: Portion = "25%"
     canary: tuple[CanaryStep, ...] = ()
     paused: bool = False
+    min_ready_seconds: Seconds = 3
     progress_deadline_seconds: Seconds = 600
     auto_revert: bool = False
     history: Count = 10
@@ -280,22 +283,52 @@ class Progress(Part, frozen=True):
     deadline_state: str = ""
 
 
+class RolloutPhase(StrEnum):
+    """How a rollout goes; empty before anybody has looked at the workload."""
+
+    NONE = ""
+    IDLE = "Idle"
+    PROGRESSING = "Progressing"
+    PAUSED = "Paused"
+    REVERTING = "Reverting"
+    FAILED = "Failed"
+
+
 class RolloutStatus(Part, frozen=True):
     """Where a rollout stands; written by the rollout controller only.
 
+    Births follow it: a place takes `current` if it is among `updated` or beyond the stated count,
+    and `stable` otherwise.
+
     current: the revision that everything should reach.
     stable: the last revision that was wholly ready.
+    updated: the places that take the current revision, such as 0-3,7; none when nothing is rolled.
+    surge: how many places there are beyond the stated count.
+    held: nothing is born until the last replica of another revision is gone.
     step: the canary step that is under way.
+    ready: the most places that were ready with the current revision.
     phase: Idle, Progressing, Paused, Reverting or Failed.
+    reason: one stable word that says why.
+    message: a sentence for people.
     since: when this phase began.
+    progressed_at: when it last came further.
+    revisions: how many revisions there have been.
     observed_generation: the generation this speaks of.
     """
 
     current: str = ""
     stable: str = ""
+    updated: str = ""
+    surge: Count = 0
+    held: bool = False
     step: Count = 0
-    phase: str = ""
+    ready: Count = 0
+    phase: RolloutPhase = RolloutPhase.NONE
+    reason: str = ""
+    message: str = ""
     since: Timestamp | None = None
+    progressed_at: Timestamp | None = None
+    revisions: Revision = 0
     observed_generation: Revision = 0
 
 

@@ -154,6 +154,9 @@ def _rollout(at: Place, spec: WorkloadSpec) -> None:
         at["maxSurge"].wrong(surge, "must be 0 for PerNode: a node has one replica at a time")
     if all(good) and portions.is_nothing(missing) and portions.is_nothing(surge):
         at["maxUnavailable"].wrong(missing, "must not be 0 where maxSurge is 0: nothing could move")
+    if rollout.strategy is RolloutStrategy.RECREATE and spec.disruption is not None:
+        rule = "must not be Recreate, which takes all away at once, where a disruption budget is"
+        at["strategy"].wrong(rollout.strategy.value, rule)
     if rollout.progress_deadline_seconds == 0:
         at["progressDeadlineSeconds"].wrong(0, "must be at least 1")
     _canary(at["canary"], rollout)
@@ -238,8 +241,16 @@ def _autoscale(at: Place, _: WorkloadSpec, autoscale: Autoscale) -> None:
 
 
 def workload_status(obj: Workload, at: Place) -> None:
-    """The account of a job: what can be read back, and no more than it says."""
-    job, at = obj.status.job, at["status"]["job"]
+    """The targets of a rollout, and the account of a job: what can be read back, and no more than
+    it says.
+    """
+    at = at["status"]
+    updated = obj.status.rollout.updated
+    try:
+        indexes.parse(updated)
+    except Invalid:
+        at["rollout"]["updated"].wrong(updated[:40], indexes.RULE)
+    job, at = obj.status.job, at["job"]
     try:
         completed = indexes.parse(job.completed_indexes)
     except Invalid:
