@@ -17,6 +17,7 @@ from holdfast.model.registry import kind_of
 from holdfast.model.requests import (
     Accepted,
     Create,
+    DropReservation,
     Evict,
     JudgeNode,
     Move,
@@ -80,6 +81,8 @@ def subject(request: Any) -> Get:
             return Get("workloads", workload, namespace)
         case JudgeNode(node=node):
             return Get("nodes", node)
+        case DropReservation(namespace=namespace, reservation=reservation):
+            return Get("reservations", reservation, namespace)
         case Create(object=obj) | Update(object=obj):
             return Get(kind_of(obj).plural, obj.name, obj.namespace)
     if not isinstance(request, Remove | Patch):

@@ -6,6 +6,7 @@ from holdfast.correct.controller import Controller
 from holdfast.correct.crons import Zones, only_utc
 from holdfast.correct.disruption import DisruptionController
 from holdfast.correct.endpoints import EndpointsController
+from holdfast.correct.garbage import GarbageController
 from holdfast.correct.nodes import NodesController
 from holdfast.correct.repair import RepairController
 from holdfast.correct.status import StatusController
@@ -31,4 +32,9 @@ def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
 
     `zones` is what is known of time zones.
     """
-    return (*core_controllers(zones), EndpointsController(), DisruptionController())
+    return (
+        *core_controllers(zones),
+        EndpointsController(),
+        DisruptionController(),
+        GarbageController(),
+    )

@@ -64,6 +64,7 @@ class Actor(StrEnum):
     POLICY = "controller:policy"
     QUOTA = "controller:quota"
     GARBAGE = "controller:garbage"
+    EVENTS = "controller:events"
     REVIEW = "controller:review"
     AGENT = "agent"
     USER = "user"
