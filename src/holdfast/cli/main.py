@@ -23,6 +23,7 @@ A first try, in two terminals:
 # Loaded when they are used: `get` would wait half a second for what only servers need.
 COMMANDS = {
     "up": "holdfast.cli.up",
+    "status": "holdfast.cli.status",
     "get": "holdfast.cli.objects",
     "apply": "holdfast.cli.objects",
     "scale": "holdfast.cli.objects",

@@ -1,0 +1,215 @@
+"""How a plane is doing, judged from what its servers say: the lines of `holdfast status`.
+
+`status` gathers the facts. A part is wrong when nobody would expect it to mend itself soon, or when
+it keeps others from working; work of users that waits or fails is shown, and is no fault of the
+plane.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from holdfast.model.heartbeat import Heard
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.pulse import Beat, Felt, Pulses
+
+# Three pulses in a row that did not come.
+SILENT_MS = 16_000
+# A key that is due for longer is stuck: pauses after failures are half a minute at most.
+OVERDUE_MS = 60_000
+# Nothing is done on a picture that is older.
+PICTURE_MS = 30_000
+# An error that is older is no news.
+ERROR_MS = 60_000
+NAMES_MAX = 5
+
+_PHASES = tuple(NodePhase)
+
+
+class Server(msgspec.Struct, frozen=True):
+    """One server: its checks by name, or why it did not answer."""
+
+    url: str
+    took_ms: int = 0
+    checks: dict[str, bool] = {}
+    error: str = ""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """All that was found out. What may not be asked, or was not answered, is None."""
+
+    servers: tuple[Server, ...]
+    pulses: tuple[Pulses, ...] | None = None
+    heard: tuple[Heard, ...] | None = None
+    nodes: tuple[Node, ...] | None = None
+    workloads: tuple[Workload, ...] | None = None
+    # Why something is None: what, and the sentence.
+    unknown: dict[str, str] = {}
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One part of the plane. `wrong` says what is wrong with it, if anything is."""
+
+    part: str
+    name: str
+    state: str
+    more: str = ""
+    wrong: str = ""
+
+
+def judged(facts: Facts) -> list[Line]:
+    """All lines, in the order in which a person reads them."""
+    return [
+        *_servers(facts.servers),
+        *(_components(facts.pulses) if facts.pulses is not None else ()),
+        *(_nodes(facts.nodes, facts.heard or ()) if facts.nodes is not None else ()),
+        *(_work(facts.workloads) if facts.workloads is not None else ()),
+        *(Line("unknown", what, "?", why) for what, why in facts.unknown.items()),
+    ]
+
+
+def verdict(lines: Sequence[Line]) -> str:
+    """One sentence; empty when something is wrong."""
+    if any(line.wrong for line in lines):
+        return ""
+    parts = Counter(line.part for line in lines)
+    if parts["unknown"]:
+        return "What can be seen works; some of it may not be asked as who you are."
+    return "Everything works."
+
+
+# Servers and their store --------------------------------------------------------------------------
+
+
+def _servers(servers: Iterable[Server]) -> Iterable[Line]:
+    for server in servers:
+        if server.error:
+            yield Line("server", server.url, "silent", server.error, "it does not answer")
+            continue
+        failed = [name for name, good in server.checks.items() if not good and name != "store"]
+        wrong = f"its checks fail: {', '.join(failed)}" if failed else ""
+        state = "ready" if not failed else "not ready"
+        yield Line("server", server.url, state, f"answers in {server.took_ms} ms", wrong)
+        good = server.checks.get("store", False)
+        lost = "" if good else "the server cannot reach it: nothing new is decided, work runs on"
+        yield Line("store", f"of {server.url}", "reached" if good else "away", "", lost)
+
+
+# Schedulers and controllers -----------------------------------------------------------------------
+
+
+def _components(pulses: Sequence[Pulses]) -> Iterable[Line]:
+    """Each scope once: who acts for it, and how that one is doing."""
+    felt = _latest(pulses)
+    fresh = {who: it for who, it in felt.items() if it.age_ms <= SILENT_MS}
+    acting: dict[str, tuple[Felt, Beat]] = {}
+    for it in fresh.values():
+        for beat in it.pulse.beats:
+            if beat.epoch and beat.epoch >= acting.get(beat.scope, (it, Beat("-")))[1].epoch:
+                acting[beat.scope] = it, beat
+    scopes = sorted({beat.scope for it in felt.values() for beat in it.pulse.beats})
+    # A server that has just begun to listen cannot know who is silent.
+    is_early = max((it.listening_ms for it in pulses), default=0) < SILENT_MS
+    for scope in scopes:
+        part, _, name = scope.partition(":")
+        if scope in acting:
+            yield _acting(part, name, *acting[scope])
+        else:
+            wrong = "" if is_early or part == "scheduler" else "nobody acts for it"
+            yield Line(part, name, "silent", "no process that is heard holds its lease", wrong)
+    for part in ("scheduler", "controller"):
+        if not any(scope.startswith(f"{part}:") for scope in acting):
+            wrong = "" if is_early else f"no {part} works"
+            yield Line(part, "-", "none", "none was heard of lately", wrong)
+
+
+def _latest(pulses: Sequence[Pulses]) -> Mapping[tuple[str, str], Felt]:
+    """The youngest pulse of each process, of all that the servers have felt."""
+    found: dict[tuple[str, str], Felt] = {}
+    for it in sorted((felt for one in pulses for felt in one.felt), key=lambda it: -it.age_ms):
+        found[it.sender, it.pulse.process] = it
+    return found
+
+
+def _acting(part: str, name: str, felt: Felt, beat: Beat) -> Line:
+    words = [f"epoch {beat.epoch}", f"{beat.waiting} waiting"]
+    if beat.overdue_ms > 1_000:
+        words.append(f"oldest {_span(beat.overdue_ms)}")
+    if beat.looked_ago_ms is not None:
+        words.append(f"looked {_span(beat.looked_ago_ms + felt.age_ms)} ago")
+    errors = sum(beat.refused.values()) + beat.down + beat.unknown
+    if errors:
+        words.append(f"{errors} of {beat.sent} requests failed")
+    if beat.last_error_ago_ms is not None and beat.last_error_ago_ms <= ERROR_MS:
+        words.append(f"{_span(beat.last_error_ago_ms)} ago: {beat.last_error}")
+    wrong = ""
+    if beat.overdue_ms > OVERDUE_MS:
+        wrong = f"something has waited for {_span(beat.overdue_ms)}"
+    elif felt.pulse.picture_ms > PICTURE_MS:
+        age = _span(felt.pulse.picture_ms)
+        wrong = f"what it knows is {age} old, so it does nothing"
+    where = f"{felt.pulse.process}, heard {_span(felt.age_ms)} ago"
+    return Line(part, name, "acts", f"{where}: {', '.join(words)}", wrong)
+
+
+# Nodes and work -----------------------------------------------------------------------------------
+
+
+def _nodes(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
+    ages: dict[str, int] = {}
+    for one in heard:
+        for name, age_ms in one.ages_ms.items():
+            ages[name] = min(age_ms, ages.get(name, age_ms))
+    by_phase = {phase: [it.name for it in nodes if it.status.phase is phase] for phase in _PHASES}
+    for phase, names in by_phase.items():
+        if not names:
+            continue
+        known = [ages[name] for name in names if name in ages]
+        more = _named(names)
+        if known:
+            more += f"; the most silent was heard {_span(max(known))} ago"
+        cordoned = [it.name for it in nodes if it.spec.cordoned and it.status.phase is phase]
+        if cordoned:
+            more += f"; cordoned: {_named(cordoned)}"
+        is_well = phase is NodePhase.READY
+        count = f"{len(names)} {'node' if len(names) == 1 else 'nodes'}"
+        wrong = "" if is_well else f"{count} {phase.value}: {_named(names)}"
+        yield Line("nodes", count, phase.value, more, wrong)
+    if not nodes:
+        yield Line("nodes", "0 nodes", "none", "", "there is no node")
+
+
+def _work(workloads: Sequence[Workload]) -> Iterable[Line]:
+    reasons: Counter[str] = Counter()
+    for it in workloads:
+        reasons.update(it.status.progress.pending_reasons)
+    queued = sum(it.status.progress.queued for it in workloads)
+    said = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    yield Line("queue", f"{queued} waiting", "-" if not queued else "waits", said)
+    served = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
+    services = [it for it in workloads if it.spec.type in served]
+    short = [it for it in services if it.status.progress.ready < it.status.progress.desired]
+    short_of = [
+        f"{it.namespace}/{it.name} {it.status.progress.ready} of {it.status.progress.desired} ready"
+        for it in short
+    ]
+    more = _named(short_of) if short else ""
+    yield Line("work", f"{len(services)} services", "short" if short else "whole", more)
+    others = len(workloads) - len(services)
+    if others:
+        yield Line("work", f"{others} jobs", "-")
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more
+
+
+def _span(ms: int) -> str:
+    if ms < 60_000:
+        return f"{ms / 1_000:.0f} s"
+    return f"{ms // 60_000} min" if ms < 7_200_000 else f"{ms // 3_600_000} h"

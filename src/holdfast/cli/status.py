@@ -1,0 +1,170 @@
+"""`holdfast status`: whether the plane works, part by part, and what is wrong if it does not.
+
+Asks every server that the kubeconfig names, for what it knows itself: nothing here needs the store,
+so that a plane without one can still be looked at. `standing` judges what is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from holdfast.cli import tables
+from holdfast.cli.ending import Code, complain, plain, run
+from holdfast.cli.reaching import access, kubeconfig_option
+from holdfast.cli.standing import Facts, Line, Server, judged, verdict
+from holdfast.host.client import Access
+from holdfast.host.client.paths import collection
+from holdfast.host.client.transport import Transport
+from holdfast.host.errands import HEARTBEATS_PATH, PULSES_PATH
+from holdfast.model.errors import HoldfastError
+from holdfast.model.heartbeat import Heard
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.meta import AnyObject
+from holdfast.model.pulse import Pulses
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.wire import decode_trusted
+
+TIMEOUT_S = 5.0
+FORMS = ("table", "json")
+Found = TypeVar("Found")
+
+
+class _List(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw] = []
+
+
+@click.command(epilog="Example: holdfast status || echo the plane needs somebody")
+@click.option("-o", "--output", type=click.Choice(FORMS), default=FORMS[0], show_default=True)
+@kubeconfig_option
+def status(output: str, kubeconfig: Path | None) -> int:
+    """Show how the plane is doing: servers, store, schedulers, controllers, nodes, queue.
+
+    Ends with 0 if all works, with 1 if something is wrong, and with 3 if no server answers.
+    """
+
+    async def command() -> int:
+        facts = await gathered(access(kubeconfig))
+        lines = judged(facts)
+        if output == "json":
+            print(msgspec.json.encode({"verdict": verdict(lines), "lines": lines}).decode())
+        else:
+            _print(lines)
+        if all(server.error for server in facts.servers):
+            return complain("no server answers", Code.UNREACHABLE)
+        return Code.DONE if verdict(lines) else Code.FAILED
+
+    return run(command())
+
+
+def _print(lines: list[Line]) -> None:
+    heading = ("PART", "NAME", "STATE", "MORE")
+    body = [(it.part, it.name, it.state, it.more) for it in lines]
+    print("\n".join(tables.rows(heading, body)))
+    print()
+    wrong = [it for it in lines if it.wrong]
+    if not wrong:
+        print(verdict(lines))
+        return
+    print(f"{len(wrong)} {'thing is' if len(wrong) == 1 else 'things are'} wrong:")
+    for it in wrong:
+        print(plain(f"  {it.part} {it.name}: {it.wrong}", keep=""))
+
+
+async def gathered(to: Access) -> Facts:
+    """All that can be found out about the plane."""
+    asked = [msgspec.structs.replace(to, servers=(server,)) for server in to.servers]
+    found = await asyncio.gather(*(_asked(one) for one in asked))
+    servers = tuple(server for server, _ in found)
+    unknown: dict[str, str] = {}
+    answers = [answers for server, answers in found if not server.error]
+
+    def all_of(what: str) -> tuple[Any, ...] | None:
+        """What the servers said of something, unless none of them said anything."""
+        said = [it[what] for it in answers]
+        good = tuple(it for it in said if not isinstance(it, HoldfastError))
+        if said and not good:
+            unknown[what] = said[0].message
+        return good or None
+
+    pulses, heard = all_of("pulses"), all_of("heartbeats")
+    nodes, workloads = all_of("nodes"), all_of("workloads")
+    return Facts(
+        servers,
+        pulses,
+        heard,
+        # They tell the same, and the first one is enough.
+        nodes[0] if nodes is not None else None,
+        workloads[0] if workloads is not None else None,
+        unknown,
+    )
+
+
+async def _asked(to: Access) -> tuple[Server, dict[str, Any]]:
+    """One server: how it is, and what it says of the plane."""
+    async with Transport(to, agent="holdfast-cli") as transport:
+        began = time.monotonic()
+        try:
+            answer = await transport.send(
+                "GET", "/readyz", query={"verbose": "1"}, timeout_s=TIMEOUT_S
+            )
+        except HoldfastError as error:
+            return Server(to.servers[0], error=error.message), {}
+        took_ms = round((time.monotonic() - began) * 1_000)
+        checks = _checks(answer.body.decode(errors="replace"))
+        said = await asyncio.gather(
+            _told(transport, PULSES_PATH, Pulses),
+            _told(transport, HEARTBEATS_PATH, Heard),
+            _listed(transport, Node),
+            _listed(transport, Workload),
+        )
+        names = ("pulses", "heartbeats", "nodes", "workloads")
+        return Server(to.servers[0], took_ms, checks), dict(zip(names, said, strict=True))
+
+
+def _checks(text: str) -> dict[str, bool]:
+    """What /readyz says, check by check."""
+    found: dict[str, bool] = {}
+    for line in text.splitlines():
+        mark, name = line[:3], line[3:].partition(" ")[0]
+        if mark in ("[+]", "[-]") and name:
+            found[name] = mark == "[+]"
+    return found
+
+
+async def _told(transport: Transport, path: str, cls: type[Found]) -> Found | HoldfastError:
+    try:
+        body = await _read(transport, path, {})
+        return msgspec.json.decode(body, type=cls)
+    except HoldfastError as error:
+        return error
+    except msgspec.DecodeError as error:
+        return HoldfastError(f"an answer that cannot be read: {error}")
+
+
+async def _listed(
+    transport: Transport, cls: type[AnyObject]
+) -> tuple[AnyObject, ...] | HoldfastError:
+    """All objects of a kind, as this server has them in memory."""
+    try:
+        path = collection(kind_of_struct(cls), "")
+        body = await _read(transport, path, {"resourceVersion": "0"})
+        items = msgspec.json.decode(body, type=_List).items
+        return tuple(decode_trusted(cls, bytes(item)) for item in items)
+    except HoldfastError as error:
+        return error
+    except msgspec.DecodeError as error:
+        return HoldfastError(f"an answer that cannot be read: {error}")
+
+
+async def _read(transport: Transport, path: str, query: dict[str, str]) -> bytes:
+    answer = await transport.send("GET", path, query=query, timeout_s=TIMEOUT_S)
+    if not answer.is_good:
+        raise answer.error(may_have_happened=False)
+    return answer.body

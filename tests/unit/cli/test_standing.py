@@ -1,0 +1,149 @@
+"""What `holdfast status` calls wrong, and what it only shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.cli.standing import Facts, Line, Server, judged, verdict
+from holdfast.cli.status import _checks
+from holdfast.model.fence import FenceTiming
+from holdfast.model.heartbeat import Heard
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.workload import Progress, Workload
+from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
+from tests.unit.correct.pictures import node, replaced, workload
+
+GOOD = {"ping": True, "store": True, "hub": True, "shutdown": True}
+URL = "https://127.0.0.1:6443"
+
+
+def felt(process: str, *beats: Beat, age_ms: int = 1_000, **more: Any) -> Felt:
+    return Felt(f"system:{process}", age_ms, Pulse(process, beats, **more))
+
+
+TEAM = felt("controllers main", Beat("controller:nodes", 2), Beat("controller:workload", 4))
+PLACING = felt("scheduler main", Beat("scheduler:main", 1))
+
+
+def plane(*pulses: Felt, listening_ms: int = 60_000, **more: Any) -> Facts:
+    """A plane of which all is well but for what a test says."""
+    told = (Pulses("one", listening_ms, pulses or (TEAM, PLACING)),)
+    given: dict[str, Any] = {"servers": (Server(URL, 3, GOOD),), "nodes": (node(),), **more}
+    return Facts(pulses=told, workloads=given.pop("workloads", ()), **given)
+
+
+def wrong(facts: Facts) -> list[tuple[str, str]]:
+    lines = judged(facts)
+    assert bool(verdict(lines)) is not any(it.wrong for it in lines)
+    return [(it.part, it.name) for it in lines if it.wrong]
+
+
+def of(facts: Facts, part: str) -> list[Line]:
+    return [it for it in judged(facts) if it.part == part]
+
+
+def test_a_plane_of_which_all_works_is_called_so() -> None:
+    """[H3, A11]"""
+    assert wrong(plane()) == []
+    assert verdict(judged(plane())) == "Everything works."
+    assert [it.name for it in of(plane(), "controller")] == ["nodes", "workload"]
+    assert "epoch 4" in of(plane(), "controller")[1].more
+
+
+@pytest.mark.parametrize(
+    "server, part",
+    [
+        (Server(URL, error="refused"), "server"),
+        (Server(URL, 3, {**GOOD, "hub": False}), "server"),
+        (Server(URL, 3, {**GOOD, "store": False}), "store"),
+    ],
+    ids=["silent", "behind", "without-store"],
+)
+def test_a_server_that_is_of_no_use_is_wrong(server: Server, part: str) -> None:
+    """[H3, J2]"""
+    assert [it for it, _ in wrong(plane(servers=(server,)))] == [part]
+
+
+def stuck(overdue_ms: int) -> Felt:
+    beats = Beat("controller:nodes", 2), Beat("controller:workload", 4, overdue_ms=overdue_ms)
+    return felt("controllers main", *beats)
+
+
+@pytest.mark.parametrize(
+    "team, names",
+    [
+        (stuck(50_000), []),
+        (stuck(70_000), ["workload"]),
+        (felt("controllers main", Beat("controller:nodes", 2), picture_ms=40_000), ["nodes"]),
+        (felt("controllers main", Beat("controller:nodes", 2), Beat("controller:x")), ["x"]),
+        (felt("controllers main", Beat("controller:nodes", 2), age_ms=20_000), ["nodes", "-"]),
+    ],
+    ids=["busy", "stuck", "blind", "nobody-leads", "silent"],
+)
+def test_a_controller_that_does_not_get_on_is_wrong(team: Felt, names: list[str]) -> None:
+    """[H3, I1]"""
+    assert [name for part, name in wrong(plane(team, PLACING)) if part == "controller"] == names
+
+
+def test_whoever_stands_by_is_not_missed_and_the_latest_term_counts() -> None:
+    """Of two processes one acts for each controller. [K2]"""
+    old = felt("controllers a", Beat("controller:nodes", 2), age_ms=12_000)
+    new = felt("controllers b", Beat("controller:nodes", 3))
+    idle = felt("controllers c", Beat("controller:nodes"))
+    facts = plane(old, new, idle, PLACING)
+    assert wrong(facts) == []
+    (line,) = of(facts, "controller")
+    assert "controllers b" in line.more
+
+
+def test_a_server_that_has_just_begun_to_listen_misses_nobody() -> None:
+    """[H4]"""
+    assert wrong(plane(felt("x"), listening_ms=3_000)) == []
+    missed = wrong(plane(felt("x"), listening_ms=30_000))
+    assert missed == [("scheduler", "-"), ("controller", "-")]
+
+
+def test_nodes_are_counted_by_phase_with_the_most_silent() -> None:
+    """All but Ready is wrong, and so is a plane without nodes. [H3, H4]"""
+    timing = FenceTiming()
+    heard = (
+        Heard("a", 9, {"n1": 9_000, "n2": 2_000}, timing),
+        Heard("b", 9, {"n1": 3_000}, timing),
+    )
+    nodes: tuple[Node, ...] = (node("n1"), node("n2"), node("n3", NodePhase.UNKNOWN))
+    facts = plane(nodes=nodes, heard=heard)
+    ready, lost = of(facts, "nodes")
+    assert (ready.name, ready.state, ready.wrong) == ("2 nodes", "Ready", "")
+    assert "3 s ago" in ready.more
+    assert lost.wrong == "1 node Unknown: n3"
+    assert wrong(plane(nodes=())) == [("nodes", "0 nodes")]
+
+
+def test_work_that_waits_is_shown_and_is_no_fault_of_the_plane() -> None:
+    """[A11, M3]"""
+    progress = Progress(desired=3, ready=1, queued=2, pending_reasons={"NodeFull": 2})
+    short: Workload = replaced(
+        workload(3), status=msgspec.structs.replace(workload().status, progress=progress)
+    )
+    facts = plane(workloads=(short,))
+    assert wrong(facts) == []
+    (queue,), (work,) = of(facts, "queue"), of(facts, "work")
+    assert (queue.name, queue.more) == ("2 waiting", "NodeFull 2")
+    assert (work.state, work.more) == ("short", "acme/web 1 of 3 ready")
+
+
+def test_what_may_not_be_asked_is_said_and_is_not_wrong() -> None:
+    """[C6.7]"""
+    facts = Facts((Server(URL, 3, GOOD),), unknown={"pulses": "not for you"})
+    lines = judged(facts)
+    assert ("unknown", "pulses") in [(it.part, it.name) for it in lines]
+    assert "may not be asked" in verdict(lines)
+
+
+def test_the_checks_of_a_server_are_read_one_by_one() -> None:
+    """[H3]"""
+    text = "[+]ping ok\n[-]store failed\nreadyz check failed\n"
+    assert _checks(text) == {"ping": True, "store": False}
