@@ -4,8 +4,10 @@ It owns the disruption ledger of each workload that states a budget, besides wha
 writes there: whoever is born is missing, whoever is stopped is out, and both are forgotten with
 their objects. What is left to say is when a replica became ready, and when it is not any more.
 
-    ready, and not said so yet          -> settle
-    not ready, and not said so yet      -> settle
+    ready, and not said so yet                    -> settle
+    not ready, and not said so yet                -> settle
+    evicted from a job, or from its one node,
+    and released                                  -> settle: it is not missed there
 
 A ledger cannot be watched. So what was settled in this term is remembered, and at its beginning all
 replicas are named once. A settlement names replicas, and the authority looks at them itself and
@@ -21,9 +23,10 @@ import msgspec
 
 from holdfast.correct.controller import BY_WORKLOAD, Controller, Plan, View, key_of
 from holdfast.correct.rests import Rests
-from holdfast.model.disruption import counts_missing, is_available
+from holdfast.model.disruption import counts_missing, is_available, is_missing
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import State
 from holdfast.model.requests import Accepted, SettleDisruption, Term
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Change, Key
@@ -33,11 +36,10 @@ NAMED_MAX = 64
 
 
 class _Told(msgspec.Struct):
-    """What was settled for one workload in one term: whether each replica is available, by uid."""
+    """What was settled for one workload in one term: whether each replica is missing, by uid."""
 
-    uid: str
+    workload: Workload
     epoch: int
-    generation: int
     known: dict[str, bool] = {}
 
 
@@ -53,27 +55,27 @@ class DisruptionController(Controller):
         self._told: dict[Key, _Told] = {}
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
-        """A replica concerns its workload when it becomes ready or stops being so.
+        """A replica concerns its workload when it becomes ready or stops being so, and when one
+        that was evicted is released.
 
         One that is born counts as missing already, and of a workload only the budget matters.
         """
         before, after, obj = change.before, change.after, change.object
         if isinstance(obj, Replica):
-            was = isinstance(before, Replica) and is_available(before)
-            now = isinstance(after, Replica) and is_available(after)
-            return ((obj.namespace, obj.spec.workload),) if was != now else ()
+            is_news = _standing(before) != _standing(after)
+            return ((obj.namespace, obj.spec.workload),) if is_news else ()
         is_same = before is not None and after is not None and _spec(before) == _spec(after)
         return () if is_same else (key_of(obj),)
 
     def all_keys(self, view: View) -> Iterable[Key]:
         """Those with a budget, and those that had one."""
         self._rests.clear()
-        stated = [key_of(it) for it in view.all("workloads") if counts_missing(it)]
+        stated = [key_of(it) for it in view.all("workloads") if it.spec.disruption is not None]
         return dict.fromkeys((*stated, *self._told))
 
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
         workload: Workload | None = view.get("workloads", *key)
-        if workload is None or not counts_missing(workload):
+        if workload is None or workload.spec.disruption is None:
             self._told.pop(key, None)
             self._rests.forget(key)
             return Plan()
@@ -88,7 +90,9 @@ class DisruptionController(Controller):
         news = [
             it.name
             for it in named
-            if it.spec.workload_uid == uid and known.get(it.metadata.uid) is not is_available(it)
+            if it.spec.workload_uid == uid
+            and (counts_missing(workload) or it.status.cause is not None)
+            and known.get(it.metadata.uid) is not is_missing(workload, it)
         ]
         return Plan(
             tuple(
@@ -102,18 +106,18 @@ class DisruptionController(Controller):
         told = self._told.get(key)
         if told is not None and len(told.known) > 2 * len(named) + NAMED_MAX:
             there = {it.metadata.uid for it in named}
-            told.known = {uid: is_ready for uid, is_ready in told.known.items() if uid in there}
+            told.known = {uid: missing for uid, missing in told.known.items() if uid in there}
 
     def _known(self, key: Key, workload: Workload, term: Term) -> dict[str, bool]:
         """What was settled for this very workload in this term."""
-        uid, generation = workload.metadata.uid, workload.metadata.generation
         told = self._told.get(key)
-        if told is None or (told.uid, told.epoch) != (uid, term.epoch):
-            told = self._told[key] = _Told(uid, term.epoch, generation)
-        elif told.generation != generation:
+        is_same = told is not None and told.workload.metadata.uid == workload.metadata.uid
+        if told is None or not is_same or told.epoch != term.epoch:
+            told = self._told[key] = _Told(workload, term.epoch)
+        elif _spec(told.workload) != _spec(workload):
             # It may have been without a budget for a moment, in which nobody counts as missing.
-            told.generation = generation
-            told.known = {it: is_ready for it, is_ready in told.known.items() if is_ready}
+            told.workload = workload
+            told.known = {it: missing for it, missing in told.known.items() if not missing}
         return told.known
 
     def answered(
@@ -123,11 +127,20 @@ class DisruptionController(Controller):
         told = self._told.get((request.namespace, request.workload))
         if told is not None and told.epoch == request.term.epoch and isinstance(answer, Accepted):
             told.known |= {
-                it.metadata.uid: is_available(it)
+                it.metadata.uid: is_missing(told.workload, it)
                 for it in answer.objects
                 if isinstance(it, Replica)
             }
         return ()
+
+
+def _standing(replica: Any) -> tuple[bool, bool]:
+    """Whether it works, and whether it was evicted and has gone."""
+    if not isinstance(replica, Replica):
+        return False, False
+    status = replica.status
+    is_released = status.state is State.RELEASED and status.cause is not None
+    return is_available(replica), is_released
 
 
 def _spec(workload: Any) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.correct.controller import Controller
 from holdfast.correct.crons import Zones, only_utc
 from holdfast.correct.disruption import DisruptionController
+from holdfast.correct.drain import DrainController
 from holdfast.correct.endpoints import EndpointsController
 from holdfast.correct.garbage import GarbageController
 from holdfast.correct.nodes import NodesController
@@ -13,7 +14,12 @@ from holdfast.correct.status import StatusController
 from holdfast.correct.workload import WorkloadController
 
 
-def core_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
+# A workload of three that starts changes fifteen times within a second. People and tools that wait
+# for a status wait no longer than this more.
+STATUS_EVERY_MS = 200
+
+
+def core_controllers(zones: Zones = only_utc, status_every_ms: int = 0) -> tuple[Controller, ...]:
     """Those without which no replica comes from its birth to its release.
 
     Worlds of the simulator that are about one replica run these alone, so that what they have found
@@ -23,7 +29,7 @@ def core_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
         WorkloadController(zones),
         NodesController(),
         RepairController(),
-        StatusController(),
+        StatusController(status_every_ms),
     )
 
 
@@ -33,8 +39,9 @@ def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
     `zones` is what is known of time zones.
     """
     return (
-        *core_controllers(zones),
+        *core_controllers(zones, STATUS_EVERY_MS),
         EndpointsController(),
         DisruptionController(),
+        DrainController(),
         GarbageController(),
     )

@@ -45,6 +45,21 @@ def counts_missing(workload: Workload) -> bool:
     return workload.spec.disruption is not None and workload.spec.type in _RUNS_ON
 
 
+def is_missing(workload: Workload, replica: Replica) -> bool:
+    """Whether this replica counts against the budget of its workload at present.
+
+    At a place of a service it does until its successor works. Where the work may have ended for
+    good, by itself or because its node is emptied, it does until it is released.
+    """
+    if is_available(replica):
+        return False
+    if workload.spec.type is WorkloadType.SERVICE:
+        return True
+    is_evicted = replica.status.cause is not None
+    is_left = replica.status.state is not State.RELEASED
+    return is_left and (is_evicted or workload.spec.type is WorkloadType.PER_NODE)
+
+
 def desired_of(workload: Workload) -> int | None:
     """How many should be there, where a count says so."""
     is_counted = counts_missing(workload) and workload.spec.type is WorkloadType.SERVICE

@@ -244,8 +244,26 @@ def test_a_job_counts_only_what_was_taken_from_it() -> None:
     settled(it, one, two, waiting)
     assert ledger(it, "tight").missing == ()
     it.draining()
-    it.stopping(one, Cause.DRAIN)
+    stopped = it.stopping(one, Cause.DRAIN)
     refused(it.ask(DRAINS, it.evict(two, Cause.DRAIN)), Reason.DISRUPTION_BUDGET)
+    # Released ones of a job stay for a while, to be looked at.
+    settled(it, it.moved(stopped, State.RELEASED))
+    it.yes(DRAINS, it.evict(two, Cause.DRAIN))
+
+
+def test_one_per_node_is_not_missed_on_a_node_that_was_emptied() -> None:
+    """Or one drained node would hold up the drain of the next. [G4]"""
+    it = Furnished()
+    made = it.plane.workload(
+        "tight", type=WorkloadType.PER_NODE, disruption=Disruption(max_unavailable=1)
+    )
+    one, two = it.ready(made), it.ready(made, it.plane.node("node-b"))
+    refused(it.ask(ROLLOUTS, it.evict(two, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+    settled(it, one, two)
+    stopped = it.stopping(one, Cause.ROLLOUT)
+    refused(it.ask(ROLLOUTS, it.evict(two, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+    settled(it, it.moved(stopped, State.RELEASED))
+    it.yes(ROLLOUTS, it.evict(two, Cause.ROLLOUT))
 
 
 def test_who_is_missing_is_forgotten_with_the_budget_and_found_again_with_the_next() -> None:

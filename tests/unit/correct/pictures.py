@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.correct.controller import BY_NODE, BY_WORKLOAD, View
 from holdfast.correct.crons import BY_CRON
+from holdfast.correct.drain import BY_CLAIM
 from holdfast.correct.each_node import BY_TYPE
 from holdfast.correct.endpoints import BY_SERVICE
 from holdfast.correct.places import BY_PLACE, BY_STRETCH
@@ -52,7 +53,16 @@ def at(ms: int = 0) -> datetime:
 def view(*objects: Object, now: Instant = NOW, told: int = 1_000) -> View:
     """A picture of these objects, whole up to a revision."""
     cache = Cache([Follow(it) for it in PLURALS], random.Random(1), resync_ms=60_000)
-    for index in (BY_NODE, BY_PLACE, BY_STRETCH, BY_WORKLOAD, BY_CRON, BY_TYPE, BY_SERVICE):
+    for index in (
+        BY_CLAIM,
+        BY_NODE,
+        BY_PLACE,
+        BY_STRETCH,
+        BY_WORKLOAD,
+        BY_CRON,
+        BY_TYPE,
+        BY_SERVICE,
+    ):
         cache.index(index.plural, index.name, index.of)
     for effect in cache.step(Started({}), now).effects:
         if isinstance(effect, Open):

@@ -248,7 +248,11 @@ class Rig:
         """A scheduler that binds what waits to the nodes in turn."""
         if self._bind_term is None:
             self._bind_term = self.plane.term(SCHEDULER)
-        nodes = [it for it in self.all("nodes") if it.status.phase.value == "Ready"]
+        nodes = [
+            it
+            for it in self.all("nodes")
+            if it.status.phase.value == "Ready" and it.spec.drain is None
+        ]
         waiting = [
             it
             for it in self.all("replicas")

@@ -105,6 +105,21 @@ def test_without_a_budget_there_is_nothing_to_settle() -> None:
     assert list(it.all_keys(view(web(disruption=None)))) == []
 
 
+def test_what_was_taken_from_a_job_is_named_until_it_is_released() -> None:
+    """And nothing else of it: thousands of indexes start and end by themselves. [G4]"""
+    it, job = DisruptionController(), web(type=WorkloadType.JOB)
+    taken = replica(State.STOPPING, 1, cause=Cause.DRAIN)
+    (request,) = asked(it, job, replica(), taken)
+    assert request.replicas == ("web-1-0",)
+    answer(it, request, taken)
+    assert asked(it, job, replica(), taken) == ()
+    gone = replica(State.RELEASED, 1, cause=Cause.DRAIN)
+    assert list(it.keys_of(Change("replicas", taken, gone), view())) == [KEY]
+    (request,) = asked(it, job, replica(), gone)
+    answer(it, request, gone)
+    assert asked(it, job, replica(), gone) == ()
+
+
 def test_only_becoming_ready_or_unready_is_news() -> None:
     """[V4]"""
     it = DisruptionController()

@@ -1,0 +1,215 @@
+"""controller:drain: empties the nodes that their operators want to be empty.
+
+It owns evictions for Drain and the condition Drained of a node. That the node takes no new work is
+the commit's doing, from the very write of `spec.drain` on.
+
+    Bound, Running                    -> Evict, as far as the budget of its workload has room
+    no room, before the deadline      -> waits, and the condition says for whom
+    past the deadline                 -> Evict: there budgets end
+    one per node                      -> Evict, once nothing else is left
+    Stopping, Unknown, Failed,
+    Succeeded, reservations           -> nothing: they end by their owners, agents and fences
+    nothing left                      -> Drained is True
+    the drain is taken back           -> the condition goes; what was stopped was stopped
+
+Room is looked up in the picture first, so that one look asks for as much as can pass and nothing is
+asked again and again while it cannot. The commit decides, and refuses what a drain that has ended
+still asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.controller import (
+    BY_NODE,
+    BY_WORKLOAD,
+    REQUESTS_PER_PLAN_MAX,
+    Controller,
+    Index,
+    Plan,
+    View,
+    sooner,
+    step_id,
+    target,
+)
+from holdfast.correct.drain_progress import DRAINED, Left, drained
+from holdfast.correct.drain_room import Room
+from holdfast.model.disruption import is_available
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation, ReservationPhase
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.lifecycle import MAY_RUN, Cause, State
+from holdfast.model.meta import Condition, condition, with_condition
+from holdfast.model.requests import Evict, Term, Update
+from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.observe.cache import Change, Key
+
+# Deadlines are the authority's wall clock. It acts two seconds late itself; one more than that, and
+# our own clock may be a little ahead without asking in vain.
+LATE_MS = 3_000
+# The progress of one node is written so often at most; that it is done, at once.
+TELL_EVERY_MS = 1_000
+# How soon to look again when the picture may lack what was bound before the drain began.
+UNTOLD_PAUSE_MS = 1_000
+
+_STOPPABLE = (State.BOUND, State.RUNNING)
+_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+
+
+def _claimed_nodes(held: Reservation) -> Iterable[str]:
+    if held.status.phase not in _ACTIVE:
+        return ()
+    return dict.fromkeys(it.node for it in held.status.claims if it.node and not it.consumed)
+
+
+BY_CLAIM = Index("reservations", "claimed node", _claimed_nodes)
+
+
+class DrainController(Controller):
+    """See the module's docstring. A key is a node."""
+
+    name = "drain"
+    follows = ("nodes", "replicas", "workloads", "reservations")
+    indexes = (BY_NODE, BY_WORKLOAD, BY_CLAIM)
+
+    def __init__(self) -> None:
+        # For which workloads each draining node waits, and when its progress was last told.
+        self._waits: dict[str, frozenset[Key]] = {}
+        self._told_ms: dict[str, int] = {}
+
+    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+        """Draining nodes, of what is on them and of what they wait for."""
+        match change.object:
+            case Node() as node:
+                return (("", node.name),) if _concerns(change.before, change.after) else ()
+            case Replica() as replica:
+                binding = replica.status.binding
+                names = [binding.node] if binding is not None else []
+                return self._keys(view, [*names, *self._waiting(_workload_of(replica))])
+            case Reservation():
+                claimed = [
+                    name
+                    for it in (change.before, change.after)
+                    if isinstance(it, Reservation)
+                    for name in _claimed_nodes(it)
+                ]
+                return self._keys(view, claimed)
+        return self._keys(view, self._waiting((change.object.namespace, change.object.name)))
+
+    def _waiting(self, workload: Key) -> list[str]:
+        return [name for name, waits in self._waits.items() if workload in waits]
+
+    @staticmethod
+    def _keys(view: View, names: Iterable[str]) -> list[Key]:
+        return [("", name) for name in dict.fromkeys(names) if _is_draining(view, name)]
+
+    def all_keys(self, view: View) -> Iterable[Key]:
+        return [("", it.name) for it in view.all("nodes") if _concerns(None, it)]
+
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+        node: Node | None = view.get("nodes", *key)
+        if node is None or node.spec.drain is None:
+            self._waits.pop(key[1], None)
+            self._told_ms.pop(key[1], None)
+            said = condition(node.status.conditions, DRAINED) if node is not None else None
+            return Plan((_without(node),)) if node is not None and said is not None else Plan()
+        deadline = node.spec.drain.deadline
+        left_ms = wall_ms(deadline) + LATE_MS - now.wall_ms if deadline is not None else None
+        is_late = left_ms is not None and left_ms <= 0
+        left = _left(view, node)
+        goes = list(_going(view, left, None if is_late else Room(view)))
+        self._waits[node.name] = frozenset(left.waits)
+        evidence = f"drain of node {node.name}: {node.spec.drain.reason or 'no reason given'}"
+        requests: list[Any] = [
+            Evict(target(it), Cause.DRAIN, evidence, term, step_id(self.identity, it, "stop-Drain"))
+            for it in goes[:REQUESTS_PER_PLAN_MAX]
+        ]
+        wake_ms = None if is_late else left_ms
+        if left.is_empty and not view.knows_all_of(node):
+            return Plan(tuple(requests), wake_after_ms=sooner(wake_ms, UNTOLD_PAUSE_MS))
+        told, pause_ms = self._told(node, drained(node, left), now)
+        return Plan((*requests, *told), wake_after_ms=sooner(wake_ms, pause_ms))
+
+    def _told(
+        self, node: Node, said: Condition, now: Instant
+    ) -> tuple[tuple[Update, ...], int | None]:
+        """The progress, where it differs from what the node says and was not told just now."""
+        before = node.status.conditions
+        after = with_condition(before, said, timestamp(now.wall_ms))
+        if after is before:
+            return (), None
+        was = condition(before, DRAINED)
+        pause_ms = self._told_ms.get(node.name, 0) + TELL_EVERY_MS - now.monotonic_ms
+        if was is not None and was.status is said.status and pause_ms > 0:
+            return (), pause_ms
+        self._told_ms[node.name] = now.monotonic_ms
+        return (_with_conditions(node, after),), None
+
+
+def _is_draining(view: View, name: str) -> bool:
+    node: Node | None = view.get("nodes", "", name)
+    return node is not None and node.spec.drain is not None
+
+
+def _concerns(before: Any, after: Any) -> bool:
+    """Whether a change of a node is about its drain, or what is said of it."""
+    if not isinstance(after, Node):
+        return before is not None
+    said = condition(after.status.conditions, DRAINED)
+    if not isinstance(before, Node):
+        return after.spec.drain is not None or said is not None
+    told = condition(before.status.conditions, DRAINED)
+    was = before.spec.drain, told, before.status.phase
+    is_open = any(it is not None for it in (before.spec.drain, after.spec.drain, told, said))
+    return is_open and was != (after.spec.drain, said, after.status.phase)
+
+
+def _workload_of(replica: Replica) -> Key:
+    return replica.namespace, replica.spec.workload
+
+
+def _left(view: View, node: Node) -> Left:
+    """All that is on a node, told apart by who has to move next."""
+    there: list[Replica] = [
+        it for it in view.found(BY_NODE, node.name) if it.status.state in MAY_RUN
+    ]
+    held = [f"{it.namespace}/{it.name}" for it in view.found(BY_CLAIM, node.name)]
+    last = [it for it in there if _is_last(view, it)]
+    kept = {it.metadata.uid for it in last}
+    return Left(
+        first=[it for it in there if it.metadata.uid not in kept], last=last, reservations=held
+    )
+
+
+def _is_last(view: View, replica: Replica) -> bool:
+    """Whether it serves the other work on its node, and so goes after it."""
+    workload: Workload | None = view.get("workloads", *_workload_of(replica))
+    return workload is not None and workload.spec.type is WorkloadType.PER_NODE
+
+
+def _going(view: View, left: Left, room: Room | None) -> Iterator[Replica]:
+    """What to stop now. What has to wait is noted; without `room` nothing has to."""
+    for replica in left.first or left.last:
+        if replica.status.state not in _STOPPABLE:
+            continue
+        key = _workload_of(replica)
+        if room is not None and is_available(replica) and not room.take(replica):
+            left.waits[key] = room.said(replica)
+            continue
+        yield replica
+
+
+def _with_conditions(node: Node, conditions: tuple[Condition, ...]) -> Update:
+    status = msgspec.structs.replace(node.status, conditions=conditions)
+    return Update(msgspec.structs.replace(node, status=status), "status")
+
+
+def _without(node: Node) -> Update:
+    """The node without a word of a drain."""
+    rest = tuple(it for it in node.status.conditions if it.type != DRAINED)
+    return _with_conditions(node, rest)
