@@ -68,6 +68,8 @@ WRITERS: dict[type[Object], Writers] = {
         },
         conditions={
             "Available": Actor.STATUS,
+            "Bound": Actor.STATUS,
+            "SchedulingRetrying": Actor.STATUS,
             "Complete": Actor.WORKLOAD,
             "Failed": Actor.WORKLOAD,
             "Progressing": Actor.ROLLOUT,

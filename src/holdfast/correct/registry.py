@@ -13,7 +13,6 @@ from holdfast.correct.repair import RepairController
 from holdfast.correct.status import StatusController
 from holdfast.correct.workload import WorkloadController
 
-
 # A workload of three that starts changes fifteen times within a second. People and tools that wait
 # for a status wait no longer than this more.
 STATUS_EVERY_MS = 200

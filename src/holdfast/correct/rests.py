@@ -27,6 +27,11 @@ class Rests:
         """It was looked at, with so many replicas."""
         self._until_ms[key] = now.monotonic_ms + replicas * self._us_per_replica // 1_000
 
+    def rest_for(self, key: Key, ms: int, now: Instant) -> None:
+        """Let it rest for at least so long."""
+        until_ms = now.monotonic_ms + ms
+        self._until_ms[key] = max(until_ms, self._until_ms.get(key, 0))
+
     def forget(self, key: Key) -> None:
         """It is gone."""
         self._until_ms.pop(key, None)

@@ -1,11 +1,13 @@
 """controller:status: how far a workload has come, counted from its replicas.
 
-It owns observedGeneration, progress and the condition Available of a workload, and writes them only
-when they differ; large workloads rest between two counts. The counts are of now: each replica that
+It owns observedGeneration, progress and the conditions Available, Bound and SchedulingRetrying of a
+workload, and writes them only when they differ, and no more often than once in an interval; large
+workloads rest longer between two counts. The counts are of now: each replica that
 is not released is in exactly one of queued, scheduled, bound and not running yet, starting, ready,
 stopping, unknown, failed, succeeded; `bound` also counts those that run, and `ready` those that
 serve. Of a job, `succeeded` counts all indexes that are complete. A job has no Available: it ends
 with Complete or Failed, which controller:workload writes; and a cron job has nothing to count.
+The conditions follow from the counts (`status_conditions.py`).
 
 The update names the resourceVersion it rests on, which its own success changes. It carries no
 operation id: every workload would fill up with ids of counts, and push out those of its users.
@@ -23,6 +25,7 @@ from holdfast.correct.controller import BY_WORKLOAD, Controller, Plan, View, key
 from holdfast.correct.each_node import BY_TYPE, is_same_home, wanted
 from holdfast.correct.endings import BACKOFF_REASON, ending, endings, replaced_at_ms
 from holdfast.correct.rests import Rests
+from holdfast.correct.status_conditions import UNTRIED_REASON, stated
 from holdfast.correct.tally import Tally, tally
 from holdfast.correct.verdict import deadline_ms
 from holdfast.model.jobs import COMPLETE, completions, finished
@@ -36,14 +39,11 @@ from holdfast.model.kinds.workload import (
     WorkloadType,
 )
 from holdfast.model.lifecycle import Stage, State
-from holdfast.model.meta import Condition, ConditionStatus, with_condition
+from holdfast.model.meta import with_condition
 from holdfast.model.requests import Term, Update
 from holdfast.model.time import Instant, rfc3339, timestamp
 from holdfast.observe.cache import Change, Key
 
-AVAILABLE = "Available"
-# What a replica waits for that no scheduler has spoken of yet.
-UNTRIED_REASON = "WaitingForScheduler"
 # As many reasons are shown as a person reads; the rest is with the replicas.
 REASONS_MAX = 16
 SENTENCE_MAX = 240
@@ -61,8 +61,9 @@ class StatusController(Controller):
     follows = ("workloads", "replicas", "nodes", "tenants", "regions")
     indexes = (BY_WORKLOAD, BY_TYPE)
 
-    def __init__(self) -> None:
-        self._rests = Rests()
+    def __init__(self, every_ms: int = 0) -> None:
+        """`every_ms` is the shortest time between two writes of one workload's status."""
+        self._rests, self._every_ms = Rests(), every_ms
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
         obj: Any = change.object
@@ -98,6 +99,7 @@ class StatusController(Controller):
         status = seen(workload, mine, now, desired)
         if status == workload.status:
             return Plan()
+        self._rests.rest_for(key, self._every_ms, now)
         return Plan((Update(msgspec.structs.replace(workload, status=status), "status"),))
 
 
@@ -121,8 +123,7 @@ def seen(
     before, generation = workload.status, workload.metadata.generation
     progress = counted(workload, mine, desired)
     conditions = before.conditions
-    if workload.spec.type in (WorkloadType.SERVICE, WorkloadType.PER_NODE):
-        news = _available(progress, generation)
+    for news in stated(workload.spec.type, progress, before.conditions, generation):
         conditions = with_condition(conditions, news, timestamp(now.wall_ms))
     return msgspec.structs.replace(
         before, observed_generation=generation, progress=progress, conditions=conditions
@@ -253,14 +254,3 @@ def _newest(
 
 def _clipped(text: str) -> str:
     return text if len(text) <= SENTENCE_MAX else f"{text[: SENTENCE_MAX - 1]}…"
-
-
-def _available(progress: Progress, generation: int) -> Condition:
-    is_whole = progress.ready >= progress.desired
-    return Condition(
-        AVAILABLE,
-        ConditionStatus.TRUE if is_whole else ConditionStatus.FALSE,
-        generation,
-        reason="AllReady" if is_whole else "NotAllReady",
-        message=f"{progress.ready} of {progress.desired} replicas are ready",
-    )

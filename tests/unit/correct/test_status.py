@@ -10,13 +10,13 @@ import pytest
 from holdfast.correct.births import revision_of
 from holdfast.correct.controller import Plan
 from holdfast.correct.status import (
-    AVAILABLE,
     REASONS_MAX,
     SENTENCE_MAX,
     StatusController,
     counted,
     seen,
 )
+from holdfast.correct.status_conditions import AVAILABLE
 from holdfast.model.kinds.replica import CRASH_LOOP, Pending, Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Job, JobStatus, RolloutStatus, Workload, WorkloadType
