@@ -54,6 +54,8 @@ def test_the_help_lists_all_commands_and_exit_codes(capsys: pytest.CaptureFixtur
         ("scale wl a --replicas -1", "-1 is not in the range"),
         ("scale node a --replicas 1", "nodes cannot be scaled"),
         ("delete wl", "NAME: must be given"),
+        ("drain", "Missing argument 'NODE'"),
+        ("drain n --deadline soon", "--deadline: soon: must be a time"),
         ("token create", "--node: must be given, or --any"),
         ("up --agents 65", "65 is not in the range"),
         ("up --listen 7", "'7' is no address"),
