@@ -7,6 +7,7 @@ from holdfast.correct.crons import Zones, only_utc
 from holdfast.correct.disruption import DisruptionController
 from holdfast.correct.drain import DrainController
 from holdfast.correct.endpoints import EndpointsController
+from holdfast.correct.events import EventsController
 from holdfast.correct.garbage import GarbageController
 from holdfast.correct.nodes import NodesController
 from holdfast.correct.repair import RepairController
@@ -43,4 +44,5 @@ def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
         DisruptionController(),
         DrainController(),
         GarbageController(),
+        EventsController(),
     )
