@@ -166,8 +166,10 @@ class _Up:
         self._say(
             f"\nIn another terminal:\n"
             f"    export KUBECONFIG={kubeconfig}\n"
+            f"    holdfast status                          all parts, and a verdict\n"
             f"    holdfast apply -f examples/hello.yaml    (or: kubectl apply -f …)\n"
-            f"    holdfast get workloads,replicas,nodes    (or: kubectl get …)\n\n"
+            f"    holdfast apply -f examples/first-job.yaml\n"
+            f"    holdfast get workloads,replicas,endpoints,nodes    (or: kubectl get …)\n\n"
             f"Logs are in {self._plan.logs}. Ctrl-C stops everything; the data stays."
         )
 
