@@ -66,6 +66,7 @@ HANDLERS: dict[type[Any], Handler] = {
     ask.AcquireLease: leases.acquire,
     ask.RenewLease: leases.renew,
     ask.ReleaseLease: leases.release,
+    ask.RetireLease: leases.retire,
     ask.Create: objects.create,
     ask.Update: objects.update,
     ask.Patch: patching.patch,

@@ -11,19 +11,30 @@ after it has seen the same epoch and the same count of renewals for the whole du
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.records import Epoch
+from holdfast.commit.records import Epoch, EpochFloor
 from holdfast.model import keys
 from holdfast.model.errors import agree
 from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import AcquireLease, ReleaseLease, RenewLease, Term
+from holdfast.model.requests import (
+    AcquireLease,
+    ReleaseLease,
+    RenewLease,
+    RetireLease,
+    Term,
+)
 from holdfast.model.validation import validate
+
+# Longer than any holder is away and means to come back, so that people can still see who it was.
+LEASE_KEPT = timedelta(hours=24)
 
 
 def term_refusal(draft: Draft, context: Context, term: Term | None) -> Refusal | None:
@@ -80,12 +91,10 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
                 f"{lease.spec.holder} holds {request.scope!r} and has moved since it was seen",
                 {"holder": lease.spec.holder, "epoch": str(lease.spec.epoch)},
             )
-    before: Epoch | None = draft.read(keys.epoch(request.scope))
     spec = LeaseSpec(
         scope=request.scope,
         holder=context.identity.name,
-        # The epoch's own key has the last word: it only grows, whatever became of the lease.
-        epoch=(before.epoch if before is not None else 0) + 1,
+        epoch=_last_epoch(draft, request.scope) + 1,
         duration_ms=request.duration_ms,
         acquired=context.at,
         renewed=context.at,
@@ -98,6 +107,20 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
         return refusal
     draft.write(keys.epoch(request.scope), Epoch(epoch=spec.epoch, holder=spec.holder))
     return made
+
+
+def _last_epoch(draft: Draft, scope: str) -> int:
+    """The last epoch that anybody may ever have acted under for a scope.
+
+    The epoch's own key has the last word: it only grows, whatever became of the lease. Of a scope
+    that was forgotten nobody knows more than that it was not above the floor.
+    """
+    before: Epoch | None = draft.read(keys.epoch(scope))
+    if before is not None:
+        return before.epoch
+    draft.suppose_absent(keys.epoch_floor())
+    floor: EpochFloor | None = draft.read(keys.epoch_floor())
+    return floor.epoch if floor is not None else 0
 
 
 def _may_hold(context: Context, scope: str) -> bool:
@@ -139,6 +162,35 @@ def release(draft: Draft, context: Context, request: ReleaseLease) -> Lease | Re
         held.spec, holder="", renewals=held.spec.renewals + 1, instance="", address=""
     )
     return _written(draft, context, held, held.name, spec)
+
+
+def retire(draft: Draft, context: Context, request: RetireLease) -> Refusal | None:
+    """Forget a lease and its epoch that nobody has had a use for in a long time.
+
+    A mistake costs its holder one takeover of its own: what it asks under the old epoch is refused,
+    and the next one is above the floor, which rises with every epoch that is forgotten.
+    """
+    if not context.is_actor(Actor.AUTHORITY):
+        return Refusal(Reason.NOT_OWNER, "only servers retire leases")
+    lease = draft.object(Lease, "", lease_name(request.scope))
+    current: Epoch | None = draft.read(keys.epoch(request.scope))
+    if lease is None or current is None or lease.spec.scope != request.scope:
+        return Refusal(Reason.MISSING, f"nobody ever held {request.scope!r}, or not any more")
+    seen = (request.seen_epoch, request.seen_renewals)
+    since = lease.spec.renewed or lease.metadata.creation_timestamp
+    is_idle = since is not None and context.at - since >= LEASE_KEPT
+    if (lease.spec.epoch, lease.spec.renewals) != seen or not is_idle:
+        return Refusal(
+            Reason.LEASE_HELD,
+            f"{request.scope!r} was renewed within {LEASE_KEPT}, or has moved since it was seen",
+            {"holder": lease.spec.holder, "epoch": str(lease.spec.epoch)},
+        )
+    floor: EpochFloor | None = draft.read(keys.epoch_floor())
+    if floor is None or floor.epoch < current.epoch:
+        draft.write(keys.epoch_floor(), EpochFloor(current.epoch))
+    draft.delete(keys.epoch(request.scope))
+    draft.delete(keys.key_of(lease))
+    return None
 
 
 def _invalid(lease: Lease) -> Refusal | None:

@@ -37,6 +37,12 @@ class Epoch(Part, frozen=True):
     holder: str
 
 
+class EpochFloor(Part, frozen=True):
+    """The highest epoch of all scopes whose own was forgotten: a new scope begins above it."""
+
+    epoch: int
+
+
 class PastOperation(Part, frozen=True):
     """An accepted operation whose object is gone: a delete, or a create under a generated name."""
 
@@ -55,6 +61,7 @@ _TYPES: tuple[tuple[str, type[Any]], ...] = (
     (f"{keys.LEDGERS}grant/", GrantLedger),
     (f"{keys.LEDGERS}pools/", PoolsLedger),
     (keys.EPOCHS, Epoch),
+    (keys.FLOORS, EpochFloor),
     (keys.OPERATIONS, PastOperation),
 )
 _DECODERS = {prefix: msgspec.json.Decoder(struct) for prefix, struct in _TYPES}

@@ -144,7 +144,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "hold capacity for an owner",
-        "scheduler, controller:repair, controller:workload",
+        "scheduler, controller:repair, controller:workload, controller:reserves",
         Guard.SERIALISED,
         "a snapshot of nodes",
         "the capacity goes to somebody else",
@@ -307,7 +307,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "forget operations",
-        "controller:garbage",
+        "server, controller:garbage",
         Guard.SERIALISED,
         "operations whose time is over",
         "nothing: an operation is written once and never again",
@@ -343,6 +343,16 @@ STEPS: tuple[Step, ...] = (
         "somebody took over",
         "the epoch in the transaction",
         request=ask.ReleaseLease,
+        compares=(Compared.LEASE, Compared.EPOCH),
+    ),
+    Step(
+        "forget a lease",
+        "server",
+        Guard.SERIALISED,
+        "epoch and renewals, unchanged for a day",
+        "its holder comes back",
+        "epoch and renewals in the transaction; the floor keeps its epoch from coming again",
+        request=ask.RetireLease,
         compares=(Compared.LEASE, Compared.EPOCH),
     ),
 )

@@ -156,7 +156,8 @@ def _has_news(before: Any, after: Any) -> bool:
         if before is None:
             return after.status.transition_number > 0 or after.status.pending is not None
         was, now = before.status, after.status
-        return was.transition_number != now.transition_number or was.pending != now.pending
+        same = (was.transition_number, was.pending) == (now.transition_number, now.pending)
+        return not same
     if isinstance(after, Node):
         return before is None or before.status.phase is not after.status.phase
     return before is None or bool(before.status.conditions != after.status.conditions)

@@ -39,6 +39,7 @@ from holdfast.host.pulses import PulseBook
 from holdfast.host.settings import Settings
 from holdfast.host.shell import Shell
 from holdfast.host.showing import handlers
+from holdfast.host.tidying import tidy_for_ever
 from holdfast.host.trust import Trust, establish, write_kubeconfig
 from holdfast.host.trust_upkeep import renew_for_ever
 from holdfast.host.upkeep import Horizon, compact_for_ever
@@ -61,6 +62,7 @@ LOAD_S = 300.0
 # A stop in order: the HTTP server takes the most of it, for requests that are being served.
 STOP_S = 4.5
 RELEASE_S = 0.5
+TIDY_S = 10.0
 DRAIN_S = 0.5
 
 Say = Callable[[str], None]
@@ -135,6 +137,11 @@ class Plane:
         machine.address = settings.advertise or settings.listen.url_for_others(port)
         self._count(hub, machine)
         self._keep(compact_for_ever(store, lambda: _is_ours(store, machine), Horizon()))
+
+        async def ask(request: Any) -> Any:
+            return await authority.ask(self._identity, request, TIDY_S)
+
+        self._keep(tidy_for_ever(store, lambda: _is_ours(store, machine), ask))
 
     async def _run(self, shell: Shell, name: str) -> None:
         await shell.start()

@@ -13,6 +13,7 @@ OBJECTS = "objects/"
 LEDGERS = "ledgers/"
 EPOCHS = "epochs/"
 OPERATIONS = "operations/"
+FLOORS = "floors/"
 
 # The last code point. No store takes a key that begins with it, so every key comes before it.
 END = "\U0010ffff"
@@ -65,6 +66,10 @@ def pools_ledger() -> str:
 
 def epoch(scope: str) -> str:
     return f"{EPOCHS}{scope}"
+
+
+def epoch_floor() -> str:
+    return f"{FLOORS}epochs"
 
 
 def operation(operation_id: str) -> str:

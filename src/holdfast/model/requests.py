@@ -93,6 +93,9 @@ class Unreserve(msgspec.Struct, frozen=True, tag=True):
 class HoldCapacity(msgspec.Struct, frozen=True, tag=True):
     """Hold capacity for an owner and an intent, not for a certain replica: recovery lanes,
     gangs.
+
+    controller:reserves may ask again for a recovery: then it holds these open claims and no others
+    from now on, until the later deadline.
     """
 
     namespace: str
@@ -265,6 +268,16 @@ class ReleaseLease(msgspec.Struct, frozen=True, tag=True):
     operation: str = ""
 
 
+class RetireLease(msgspec.Struct, frozen=True, tag=True):
+    """Forget a lease that was not renewed for long, as it was last seen. Its epoch never comes
+    again.
+    """
+
+    scope: str
+    seen_epoch: int
+    seen_renewals: int
+
+
 class Create(msgspec.Struct, frozen=True):
     """A new object."""
 
@@ -337,7 +350,7 @@ class ForgetOperations(msgspec.Struct, frozen=True, tag=True):
     """
 
     operations: tuple[str, ...]
-    term: Term
+    term: Term | None = None
 
 
 class Forward(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ from holdfast.model.requests import (
     NodeWord,
     ReleaseLease,
     RenewLease,
+    RetireLease,
     SettleDisruption,
     Term,
     Unreserve,
@@ -42,6 +43,7 @@ from tests.plane import (
     WORKLOADS,
     Plane,
     accepted,
+    bind,
     refused,
     target,
 )
@@ -359,3 +361,51 @@ def test_an_address_that_is_none_is_refused_when_taking_and_when_renewing(addres
     taken = accepted(plane.ask(SCHEDULER, AcquireLease(SCOPE, 10_000)))
     renewal = RenewLease(Term(SCOPE, taken.spec.epoch), address=address)
     refused(plane.ask(SCHEDULER, renewal), Reason.INVALID)
+
+
+# Forgetting --------------------------------------------------------------------------------------
+
+SERVER = who.server("s1")
+DAY_MS = 24 * 3_600_000
+
+
+def retire(term: Term, renewals: int = 0) -> RetireLease:
+    return RetireLease(term.scope, term.epoch, renewals)
+
+
+def test_a_lease_that_nobody_renewed_for_a_day_is_forgotten_with_its_epoch() -> None:
+    """Not before, not as somebody else saw it, and not by whoever likes. [I4, I5]"""
+    it = Furnished()
+    term = it.plane.term(SCHEDULER)
+    it.plane.elapsed_ms += DAY_MS - 1
+    refused(it.ask(SERVER, retire(term)), Reason.LEASE_HELD)
+    it.plane.elapsed_ms += 1
+    refused(it.ask(SERVER, retire(term, 1)), Reason.LEASE_HELD)
+    for identity in (ADMIN, SCHEDULER, NODES):
+        refused(it.ask(identity, retire(term)), Reason.NOT_OWNER)
+    accepted(it.ask(SERVER, retire(term)))
+    assert it.plane.read(keys.epoch(term.scope)) is None
+    assert it.plane.read("objects/leases/scheduler-one") is None
+    refused(it.ask(SERVER, retire(term)), Reason.MISSING)
+
+
+def test_no_epoch_that_was_ever_forgotten_comes_again() -> None:
+    """Neither for its own scope nor for any other: what is on its way stays refused. [K3, INV7]"""
+    it = Furnished()
+    for _ in range(3):
+        old = it.plane.term(SCHEDULER)
+        accepted(it.ask(SCHEDULER, ReleaseLease(old)))
+    low = it.plane.term(NODES)
+    it.plane.elapsed_ms += DAY_MS
+    # Giving it back counts as a renewal.
+    accepted(it.ask(SERVER, retire(old, 1)))
+    accepted(it.ask(SERVER, retire(low)))
+    pending = it.pending()
+    late = bind(pending, it.node, old)
+    refused(it.ask(SCHEDULER, late), Reason.STALE_EPOCH)
+    again = it.plane.term(SCHEDULER)
+    assert again.epoch == old.epoch + 1
+    refused(it.ask(SCHEDULER, late), Reason.STALE_EPOCH)
+    assert it.plane.term(NODES).epoch == old.epoch + 1
+    it.plane.authority = it.plane.new_authority()
+    assert it.plane.term(who.scheduler("new")).epoch == old.epoch + 1

@@ -102,6 +102,12 @@ def settled(it: Furnished) -> ask.SettleDisruption:
     return ask.SettleDisruption("acme", "tight", names, it.term(DISRUPTIONS))
 
 
+def retired(it: Furnished) -> ask.RetireLease:
+    term = it.term(SCHEDULER)
+    it.plane.elapsed_ms += 25 * 3_600_000
+    return ask.RetireLease(term.scope, term.epoch, 0)
+
+
 def dropped(it: Furnished) -> ask.DropReservation:
     held = it.yes(SCHEDULER, held_capacity(it))
     return ask.DropReservation(
@@ -153,6 +159,7 @@ EXAMPLES: dict[type[Any], Example] = {
     ask.AcquireLease: lambda it: (SCHEDULER, ask.AcquireLease("scheduler:other", 10_000)),
     ask.RenewLease: lambda it: (SCHEDULER, ask.RenewLease(it.term(SCHEDULER))),
     ask.ReleaseLease: lambda it: (SCHEDULER, ask.ReleaseLease(it.term(SCHEDULER))),
+    ask.RetireLease: lambda it: (who.server("s1"), retired(it)),
 }
 
 

@@ -1,0 +1,104 @@
+"""Which records are forgotten when, and that the authority agrees."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast.host.tidying import FORGET_AT_ONCE, LATE_MS, Tidying, tidy_for_ever
+from holdfast.model import identity as who
+from holdfast.model import keys
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import Create, ForgetOperations, Remove, RenewLease, RetireLease
+from holdfast.model.time import Instant
+from holdfast.store.memory import MemoryStore
+from tests.plane import ADMIN, NODES, SCHEDULER, START_WALL_MS, Plane, accepted
+
+SERVER = who.server("s1")
+DAY_MS = 24 * 3_600_000
+KEPT_MS = 600_000
+
+
+def deleted(plane: Plane, count: int) -> None:
+    """So many deletions that each left an operation behind."""
+    plane.tenant()
+    for at in range(count):
+        metadata = ObjectMeta(name=f"s-{at:03}", namespace="acme")
+        accepted(plane.ask(ADMIN, Create(Secret(metadata))))
+        gone = Remove("secrets", "acme", metadata.name, operation=f"gone-{at}")
+        accepted(plane.ask(ADMIN, gone))
+
+
+def records(plane: Plane, prefix: str) -> Any:
+    return plane.store.range(prefix, keys.after_prefix(prefix)).records
+
+
+def test_operations_are_forgotten_after_their_time_a_few_at_once() -> None:
+    """What must still be remembered stays. [C2, I5]"""
+    plane = Plane()
+    deleted(plane, FORGET_AT_ONCE + 5)
+    plane.elapsed_ms += KEPT_MS
+    deleted_late = Remove("tenants", "", "acme", operation="late")
+    accepted(plane.ask(ADMIN, deleted_late))
+    tidying, wall_ms = Tidying(), START_WALL_MS + plane.elapsed_ms
+    there = records(plane, keys.OPERATIONS)
+    assert tidying.operations(there, wall_ms) == []
+    plane.elapsed_ms += LATE_MS + 1
+    asked = tidying.operations(there, START_WALL_MS + plane.elapsed_ms)
+    assert [len(it.operations) for it in asked] == [FORGET_AT_ONCE, 5]
+    for request in asked:
+        accepted(plane.ask(SERVER, request))
+    assert records(plane, keys.OPERATIONS) == ()
+
+
+def test_leases_are_retired_once_they_stood_still_for_a_day_as_far_as_we_saw() -> None:
+    """Ours is the clock that counts first; the authority's own date comes on top. [K3, I4]"""
+    plane, tidying = Plane(), Tidying()
+    term = plane.term(SCHEDULER)
+    alive = plane.term(NODES)
+    prefix = "objects/leases/"
+    start_ms = 5_000_000
+    assert tidying.leases(records(plane, prefix), start_ms) == []
+    assert tidying.leases(records(plane, prefix), start_ms + DAY_MS) == []
+    plane.elapsed_ms += DAY_MS + LATE_MS
+    accepted(plane.ask(NODES, RenewLease(alive)))
+    asked = tidying.leases(records(plane, prefix), start_ms + DAY_MS + LATE_MS)
+    assert asked == [RetireLease(term.scope, term.epoch, 0)]
+    accepted(plane.ask(SERVER, asked[0]))
+    assert len(records(plane, prefix)) == 1
+    assert Tidying().leases(records(plane, prefix), start_ms + 10 * DAY_MS) == []
+
+
+def test_the_servers_own_lease_is_left_alone() -> None:
+    """[K3]"""
+    plane, tidying = Plane(), Tidying()
+    plane.term(SERVER, "authority")
+    for ms in (1, 10 * DAY_MS):
+        assert tidying.leases(records(plane, "objects/leases/"), ms) == []
+
+
+def test_only_the_server_whose_task_it_is_asks() -> None:
+    """Page after page, and again from the first. [I5]"""
+    plane = Plane()
+    deleted(plane, 3)
+
+    later = Instant(0, START_WALL_MS + KEPT_MS + LATE_MS + 1)
+
+    async def story(is_ours: bool) -> list[Any]:
+        asked: list[Any] = []
+
+        async def ask(request: Any) -> Any:
+            asked.append(request)
+
+        store = MemoryStore(plane.store)
+        work = tidy_for_ever(store, lambda: is_ours, ask, every_s=0, now=lambda: later)
+        task = asyncio.create_task(work)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        task.cancel()
+        return asked
+
+    assert asyncio.run(story(False)) == []
+    first, second, *_ = asyncio.run(story(True))
+    assert first == second == ForgetOperations(tuple(f"admin/gone-{at}" for at in range(3)))
