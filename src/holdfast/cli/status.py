@@ -31,7 +31,8 @@ from holdfast.model.pulse import Pulses
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.wire import decode_trusted
 
-TIMEOUT_S = 5.0
+# A server that cannot reach its store takes some seconds to say so.
+TIMEOUT_S = 10.0
 FORMS = ("table", "json")
 Found = TypeVar("Found")
 
