@@ -22,7 +22,6 @@ import msgspec
 
 from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Controller, View, sooner
 from holdfast.correct.member import Member
-from holdfast.correct.vitals import Vitals
 from holdfast.model.errors import invariant
 from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
 from holdfast.model.pulse import Beat
@@ -118,10 +117,6 @@ class Team:
         """The leases that are held as far as is known, by the controller's name."""
         held = {it.controller.name: it.tenure.term for it in self._members}
         return {name: term for name, term in held.items() if term is not None}
-
-    def vitals(self) -> dict[str, Vitals]:
-        """How each controller is doing, by its name."""
-        return {it.controller.name: it.vitals for it in self._members}
 
     def beats(self, now: Instant) -> tuple[Beat, ...]:
         """The heartbeat of each controller."""

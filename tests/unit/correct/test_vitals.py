@@ -39,7 +39,8 @@ def test_each_controller_of_a_team_has_a_heartbeat_and_counts_of_its_own() -> No
     rig.plane.workload(replicas=2)
     rig.fate = lambda ask: DOWN if len(rig.sent) < 3 else DONE
     rig.turn()
-    vitals = rig.team.vitals()
+    beats = rig.team.beats(rig.plane.now)
+    vitals = {it.scope.removeprefix("controller:"): it for it in beats}
     assert sorted(vitals) == sorted(it.name for it in rig.controllers)
     mine = vitals["workload"]
     assert mine.accepted >= 2
