@@ -27,7 +27,7 @@ from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.token import Token
-from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.kinds.workload import RolloutPhase, Workload, WorkloadType
 from holdfast.model.kinds.workloadrevision import WorkloadRevision
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
@@ -107,6 +107,21 @@ def _ready(workload: Workload) -> str:
             return f"{len(workload.status.cron.active)} active"
 
 
+def _rollout(workload: Workload) -> str:
+    """How a rollout goes, and how many places it has reached; at rest, the revision that it left.
+
+    A rollout whose places are more than those wanted has reached all of them for a moment.
+    """
+    spec, rollout = workload.spec, workload.status.rollout
+    if rollout.phase in (RolloutPhase.NONE, RolloutPhase.IDLE):
+        return rollout.current or "-"
+    if rollout.phase is RolloutPhase.FAILED:
+        return f"{rollout.reason} to {rollout.stable}"
+    is_service = spec.type is WorkloadType.SERVICE
+    wanted = spec.replicas if is_service else workload.status.progress.desired
+    return f"{rollout.phase.value} {min(rollout.ready, wanted)}/{wanted}"
+
+
 def _outcome(workload: Workload) -> str:
     over, cron = finished(workload), workload.status.cron
     if over is not None:
@@ -123,6 +138,7 @@ COLUMNS: dict[type[Object], tuple[Column, ...]] = {
         _of("Ready", _ready, "replicas that are ready, of those wanted; of a job, those complete"),
         _count("Serving", lambda o: o.status.progress.serving, "replicas that get traffic"),
         _count("Pending", lambda o: o.status.progress.queued, "replicas that wait for a place"),
+        _of("Rollout", _rollout, "the revision, or how far the next one has come"),
         _of(
             "Waits for",
             lambda o: _joined(o.status.progress.pending_reasons),

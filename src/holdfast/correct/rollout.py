@@ -1,0 +1,312 @@
+"""controller:rollout: how a new template takes the place of the old one.
+
+It owns the WorkloadRevisions, the part `rollout` of a workload's status with the conditions
+Progressing and RollbackObserved, and evictions for Rollout. For services and for one per node;
+runs of jobs are never replaced.
+
+    template without a revision   -> Create it, before anything is made from it
+    status as it should be        -> Update: which places take which revision (rollout_course.py)
+    a holder of another revision  -> Evict, as far as enough others are well
+    old revisions beyond history  -> Remove
+
+It makes no replica: controller:workload does, by the targets in the status, and releases what waits
+for a place with the wrong revision. The commit holds both to the targets (`model/rollouts.py`).
+
+The update names the resourceVersion that it rests on, and has no operation id for the same reason
+as that of controller:status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.births import is_of, revision_of
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    REQUESTS_PER_PLAN_MAX,
+    Controller,
+    Index,
+    Plan,
+    View,
+    key_of,
+    operation,
+    step_id,
+    target,
+)
+from holdfast.correct.each_node import wanted
+from holdfast.correct.rests import Rests
+from holdfast.correct.rollout_course import next_course, to_stop
+from holdfast.correct.rollout_survey import Survey, survey
+from holdfast.model.identity import controller
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import (
+    RolloutPhase,
+    RolloutStatus,
+    Workload,
+    WorkloadStatus,
+    WorkloadType,
+)
+from holdfast.model.kinds.workloadrevision import WorkloadRevision, WorkloadRevisionSpec
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.meta import (
+    API_VERSION,
+    Condition,
+    ConditionStatus,
+    ObjectMeta,
+    OwnerReference,
+    condition,
+    with_condition,
+)
+from holdfast.model.requests import Create, Evict, Remove, Term, Update
+from holdfast.model.rollouts import REVERTED, is_misplaced, revision_name
+from holdfast.model.time import Instant, timestamp
+from holdfast.observe.cache import Change, Key
+
+IDENTITY = controller("rollout").name
+PROGRESSING, ROLLBACK_OBSERVED = "Progressing", "RollbackObserved"
+# How soon to look again at a revision whose workload may not have been told of yet.
+UNTOLD_PAUSE_MS = 1_000
+
+BY_OWNER = Index("workloadrevisions", "owner", lambda it: (f"{it.namespace}/{it.spec.workload}",))
+
+_ROLLED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
+_AT_REST = (RolloutPhase.IDLE, RolloutPhase.FAILED)
+
+
+class RolloutController(Controller):
+    """See the module's docstring."""
+
+    name = "rollout"
+    follows = ("workloads", "replicas", "workloadrevisions", "nodes", "tenants", "regions")
+    indexes = (BY_WORKLOAD, BY_OWNER)
+
+    def __init__(self) -> None:
+        self._rests = Rests()
+
+    # Keys ----------------------------------------------------------------------------------------
+
+    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+        """At rest, replicas of the right revision concern nobody here, whatever becomes of them.
+
+        How many nodes one per node should have is looked up with the next news of its replicas.
+        """
+        obj: Any = change.object
+        match obj:
+            case Workload():
+                return (key_of(obj),)
+            case WorkloadRevision():
+                return ((obj.namespace, obj.spec.workload),)
+            case Replica():
+                key = obj.namespace, obj.spec.workload
+                owner: Workload | None = view.get("workloads", *key)
+                return () if owner is None or _is_settled(owner, obj) else (key,)
+        return ()
+
+    def all_keys(self, view: View) -> Iterable[Key]:
+        self._rests.clear()
+        named = [key_of(it) for it in view.all("workloads")]
+        named += [(it.namespace, it.spec.workload) for it in view.all("workloadrevisions")]
+        return dict.fromkeys(named)
+
+    # Decisions -----------------------------------------------------------------------------------
+
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+        workload: Workload | None = view.get("workloads", *key)
+        known: list[WorkloadRevision] = view.found(BY_OWNER, f"{key[0]}/{key[1]}")
+        left = [it for it in known if workload is None or not _belongs(it, workload)]
+        if left:
+            return self._cleared(view, left)
+        if workload is None or workload.spec.type not in _ROLLED:
+            self._rests.forget(key)
+            return Plan()
+        if workload.metadata.deletion_timestamp is not None:
+            return Plan()
+        revision = revision_of(workload.spec.template)
+        if not any(it.spec.digest == revision for it in known):
+            return Plan((_recorded(workload, revision, known),))
+        left_ms = self._rests.left_ms(key, now)
+        if left_ms:
+            return Plan(wake_after_ms=left_ms)
+        return self._led(view, workload, revision, known, term, now)
+
+    def _cleared(self, view: View, left: list[WorkloadRevision]) -> Plan:
+        """Revisions of a workload that is gone, or of an earlier one of its name."""
+        if not all(view.knows_all_of(it) for it in left):
+            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+        return Plan(tuple(map(_removal, left[: REQUESTS_PER_PLAN_MAX + 1])))
+
+    def _led(
+        self,
+        view: View,
+        workload: Workload,
+        revision: str,
+        known: list[WorkloadRevision],
+        term: Term,
+        now: Instant,
+    ) -> Plan:
+        sound = _sound(workload, known)
+        if sound is not workload and not view.knows_all_of(workload):
+            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+        mine = _mine(view, workload)
+        if _is_quiet(workload, revision) and not any(is_misplaced(workload, it) for it in mine):
+            rollout = workload.status.rollout
+            return self._ends(workload, rollout, known, mine, now)
+        self._rests.rest(key_of(workload), len(mine), now)
+        nodes = 0
+        if workload.spec.type is WorkloadType.PER_NODE:
+            nodes = wanted(view, workload)
+        seen = survey(sound, mine, nodes, now)
+        course = next_course(sound, seen, revision, now)
+        written = _written(workload, _numbered(course.status, known), now)
+        if written:
+            # Nothing is stopped for targets that may not come true.
+            return Plan(tuple(written), wake_after_ms=course.wake_ms)
+        stops = [_stop(it, term) for it in _stopped(workload, seen)]
+        return Plan(tuple(stops[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=course.wake_ms)
+
+    def _ends(
+        self,
+        workload: Workload,
+        rollout: RolloutStatus,
+        known: list[WorkloadRevision],
+        mine: list[Replica],
+        now: Instant,
+    ) -> Plan:
+        """What is left to do at rest: say so, and keep no more history than is wanted."""
+        written = _written(workload, rollout, now)
+        if written:
+            return Plan(tuple(written))
+        kept = {rollout.current, rollout.stable}
+        old = [it for it in known if it.spec.digest not in kept]
+        excess = len(old) - workload.spec.rollout.history
+        if excess <= 0:
+            return Plan()
+        used = {it.spec.revision for it in mine if it.status.state is not State.RELEASED}
+        old.sort(key=lambda it: it.spec.number)
+        gone = [it for it in old[:excess] if it.spec.digest not in used]
+        return Plan(tuple(map(_removal, gone[: REQUESTS_PER_PLAN_MAX + 1])))
+
+
+def _mine(view: View, workload: Workload) -> list[Replica]:
+    named: list[Replica] = view.found(BY_WORKLOAD, f"{workload.namespace}/{workload.name}")
+    return [it for it in named if is_of(it, workload)]
+
+
+def _belongs(revision: WorkloadRevision, workload: Workload) -> bool:
+    return any(it.uid == workload.metadata.uid for it in revision.metadata.owner_references)
+
+
+def _is_settled(workload: Workload, replica: Replica) -> bool:
+    is_at_rest = workload.status.rollout.phase in _AT_REST
+    return is_at_rest and not is_misplaced(workload, replica)
+
+
+def _is_quiet(workload: Workload, revision: str) -> bool:
+    """Whether no rollout goes on, and none begins."""
+    rollout = workload.status.rollout
+    return rollout.phase in _AT_REST and rollout.current == revision
+
+
+def _sound(workload: Workload, known: list[WorkloadRevision]) -> Workload:
+    """The workload without a stable revision whose template nobody has any more.
+
+    There is no way back to that; what it leaves goes to the current one.
+    """
+    rollout = workload.status.rollout
+    if rollout.stable in ("", *(it.spec.digest for it in known)):
+        return workload
+    status = msgspec.structs.replace(
+        workload.status, rollout=msgspec.structs.replace(rollout, stable="")
+    )
+    return msgspec.structs.replace(workload, status=status)
+
+
+def _numbered(status: RolloutStatus, known: list[WorkloadRevision]) -> RolloutStatus:
+    """The status with the highest number that a revision has had, so that none comes again."""
+    highest = max((it.spec.number for it in known), default=0)
+    return msgspec.structs.replace(status, revisions=max(status.revisions, highest))
+
+
+def _stopped(workload: Workload, seen: Survey) -> Iterator[tuple[Replica, str]]:
+    for place in to_stop(workload, seen):
+        if place.holder is not None:
+            yield place.holder, place.target
+
+
+def _stop(what: tuple[Replica, str], term: Term) -> Evict:
+    replica, revision = what
+    return Evict(
+        target(replica),
+        Cause.ROLLOUT,
+        f"revision {replica.spec.revision} makes way for {revision}",
+        term,
+        step_id(IDENTITY, replica, f"roll-to-{revision}"),
+    )
+
+
+def _recorded(workload: Workload, revision: str, known: list[WorkloadRevision]) -> Create:
+    """The revision of the template as it is stated."""
+    numbers = (it.spec.number for it in known)
+    number = max((*numbers, workload.status.rollout.revisions)) + 1
+    uid = workload.metadata.uid
+    owner = OwnerReference(API_VERSION, "Workload", workload.name, uid, controller=True)
+    metadata = ObjectMeta(
+        name=revision_name(workload.name, revision),
+        namespace=workload.namespace,
+        owner_references=(owner,),
+    )
+    spec = WorkloadRevisionSpec(workload.name, number, revision, workload.spec.template)
+    made = WorkloadRevision(metadata=metadata, spec=spec)
+    return Create(made, operation=operation(IDENTITY, uid, number, f"record-{revision}"))
+
+
+def _removal(revision: WorkloadRevision) -> Remove:
+    uid = revision.metadata.uid
+    return Remove(
+        "workloadrevisions",
+        revision.namespace,
+        revision.name,
+        uid,
+        operation=operation(IDENTITY, uid, 0, "remove"),
+    )
+
+
+def _written(workload: Workload, rollout: RolloutStatus, now: Instant) -> list[Update]:
+    """The status, where it is not as it should be."""
+    generation = workload.metadata.generation
+    rollout = msgspec.structs.replace(rollout, observed_generation=generation)
+    status = msgspec.structs.replace(
+        workload.status, rollout=rollout, conditions=_conditions(workload.status, rollout, now)
+    )
+    if status == workload.status:
+        return []
+    return [Update(msgspec.structs.replace(workload, status=status), "status")]
+
+
+def _conditions(
+    status: WorkloadStatus, rollout: RolloutStatus, now: Instant
+) -> tuple[Condition, ...]:
+    at, generation = timestamp(now.wall_ms), rollout.observed_generation
+    goes_on = rollout.phase in (RolloutPhase.PROGRESSING, RolloutPhase.REVERTING)
+    news = Condition(
+        PROGRESSING,
+        ConditionStatus.TRUE if goes_on else ConditionStatus.FALSE,
+        generation,
+        reason=rollout.reason,
+        message=rollout.message,
+    )
+    conditions = with_condition(status.conditions, news, at)
+    is_back = rollout.phase in REVERTED
+    if not is_back and condition(conditions, ROLLBACK_OBSERVED) is None:
+        return conditions
+    back = Condition(
+        ROLLBACK_OBSERVED,
+        ConditionStatus.TRUE if is_back else ConditionStatus.FALSE,
+        generation,
+        reason=rollout.reason,
+        message=rollout.message if is_back else "",
+    )
+    return with_condition(conditions, back, at)

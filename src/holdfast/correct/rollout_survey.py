@@ -1,0 +1,134 @@
+"""What a rollout sees of a workload: who holds each of its places, and whether that one is well.
+
+controller:rollout makes a survey before each decision; `rollout_course.py` decides by it. A replica
+is well when it has been ready for `minReadySeconds` without a break, and twice as long for each
+time that it has ended before: work that crashes soon after its start is ready again and again, and
+must not pass for well in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.correct.births import FURTHER, worth
+from holdfast.correct.endings import endings_before, vacates
+from holdfast.model.disruption import is_available
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.lifecycle import State
+from holdfast.model.rollouts import goal, target_of, wanted_places
+from holdfast.model.time import Instant, wall_ms
+
+_DOUBLINGS_MAX = 6
+
+
+class Place(msgspec.Struct, frozen=True):
+    """One place: which revision it takes, who holds it, and how well that one is.
+
+    `left_ms` says in how long the holder counts as well if it stays as it is: 0 for one that does,
+    None for one that is not ready, and for a place without a holder.
+    """
+
+    number: int
+    target: str
+    is_surge: bool = False
+    holder: Replica | None = None
+    left_ms: int | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its holder does its work at the moment."""
+        return self.left_ms is not None
+
+    @property
+    def is_well(self) -> bool:
+        """Whether its holder counts as capacity."""
+        return self.left_ms == 0
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Whether its holder is of a revision that the place does not take."""
+        return self.holder is not None and self.holder.spec.revision != self.target
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its holder is well and what it should be."""
+        return self.is_well and not self.is_misplaced
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """All places that a workload has at the moment, in order.
+
+    `stated` is how many there should be in the end; `unplaced` how many of those have no place yet,
+    which is so for nodes alone; `strays` how many replicas may still run that are not of the
+    revision that all should have.
+    """
+
+    places: tuple[Place, ...]
+    stated: int
+    unplaced: int
+    strays: int
+
+    @property
+    def lasting(self) -> list[Place]:
+        """The places that stay when the rollout is over."""
+        return [it for it in self.places if not it.is_surge]
+
+    @property
+    def well(self) -> int:
+        """How many replicas count as capacity, of whatever revision."""
+        return sum(it.is_well for it in self.places)
+
+
+def survey(workload: Workload, mine: Iterable[Replica], nodes: int, now: Instant) -> Survey:
+    """Look at a workload's replicas. `nodes` is how many one per node should have."""
+    lives: dict[int, list[Replica]] = {}
+    strays, aim = 0, goal(workload)
+    for replica in mine:
+        lives.setdefault(replica.spec.ordinal, []).append(replica)
+        strays += replica.spec.revision != aim and not vacates(replica)
+    is_service = workload.spec.type is WorkloadType.SERVICE
+    stated = workload.spec.replicas if is_service else nodes
+    numbers = range(wanted_places(workload)) if is_service else sorted(lives)
+    places = tuple(
+        _place(workload, number, lives.get(number, []), is_service and number >= stated, now)
+        for number in numbers
+    )
+    return Survey(places, stated, max(0, stated - len(places)), strays)
+
+
+def _place(
+    workload: Workload, number: int, lives: list[Replica], is_surge: bool, now: Instant
+) -> Place:
+    alive = [it for it in lives if it.status.state in FURTHER]
+    holder = max(alive, key=worth, default=None)
+    left_ms = _left_ms(workload, holder, now) if holder is not None else None
+    return Place(number, target_of(workload, number), is_surge, holder, left_ms)
+
+
+def _left_ms(workload: Workload, replica: Replica, now: Instant) -> int | None:
+    """In how long it counts as well; None while it is not ready."""
+    if not is_available(replica):
+        return None
+    ends = replica.status.process.restarts + endings_before(replica)
+    pause_ms = workload.spec.rollout.min_ready_seconds * 1_000 << min(ends, _DOUBLINGS_MAX)
+    return ready_in_ms(replica, pause_ms, now)
+
+
+def ready_in_ms(replica: Replica, for_ms: int, now: Instant) -> int:
+    """How much is left until it has been ready for so long.
+
+    The moment is by the authority's clock and now is by ours. One that is ahead of ours can make us
+    wait, but not for longer than the whole time.
+    """
+    since = replica.status.ready_since
+    if since is None:
+        return 0
+    return min(for_ms, max(0, wall_ms(since) + for_ms - now.wall_ms))
+
+
+def is_on_node(replica: Replica) -> bool:
+    """Whether it can be evicted. What waits for a place is released by controller:workload."""
+    return replica.status.state in (State.BOUND, State.RUNNING)
