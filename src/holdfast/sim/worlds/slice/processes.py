@@ -156,8 +156,7 @@ class Processes:
     def _launch(self, cell: Cell, launch: Launch) -> None:
         table = self.table(cell.host)
         if launch.attempt in table:
-            # The directory is there already, so the system refuses to make it.
-            self._refuse(cell, launch, "AlreadyLaunched")
+            self._take_over(cell, table[launch.attempt])
             return
         held = table[launch.attempt] = Held(launch, was_frozen=self._is_dated(cell.host, launch))
         slow = self._rng.random() * SLOW_START_ONE_IN < 1
@@ -167,6 +166,17 @@ class Processes:
             self._world.pause_for(cell, stall_ms)
             delay_ms += stall_ms
         held.alarm = self._after(cell.host, delay_ms, self._exec, cell, held)
+
+    def _take_over(self, cell: Cell, held: Held) -> None:
+        """The directory is there already. To say that its work does not run would be a lie on
+        which a second copy could be started; what is being started tells so itself."""
+        attempt, process = held.launch.attempt, held.process
+        if process.id:
+            self._tell(cell.host, cell, Launched(attempt, process))
+        if process.id and not held.is_running:
+            self._tell(cell.host, cell, Exited(attempt, process))
+        elif process.reason and not held.is_running:
+            self._tell(cell.host, cell, NotLaunched(attempt, process))
 
     @staticmethod
     def _is_dated(host: Host, launch: Launch) -> bool:

@@ -1,0 +1,132 @@
+"""Who uses this plane: an owner of work of every manner, who also replaces Secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.kinds.template import (
+    ExecAction,
+    OnDisconnect,
+    PreStop,
+    Probes,
+    Resources,
+    RestartPolicy,
+    Template,
+)
+from holdfast.model.kinds.workload import Workload, WorkloadSpec
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import Create, Update
+from holdfast.sim.plan import Act
+from holdfast.sim.randomness import between, pick
+from holdfast.sim.worlds.agents.manners import PROBES, Sort
+from holdfast.sim.worlds.agents.seals import ENV, FILES, NAME, secret
+from holdfast.sim.worlds.authority.looks import Look
+from holdfast.sim.worlds.authority.people import TENANTS
+from holdfast.sim.worlds.slice.people import Customer
+
+FAULTS_MS = 120_000
+WORKLOADS = 6
+# At which age each sort does what it is called after.
+_AGES_MS = {
+    Sort.CRASHES: (100, 3_000),
+    Sort.FINISHES: (1_000, 20_000),
+    Sort.EATS: (500, 6_000),
+    Sort.SLOW: (4_000, 15_000),
+    Sort.SULKS: (3_000, 20_000),
+    Sort.SICKENS: (4_000, 30_000),
+}
+
+
+class Owner(Customer):
+    """Makes workloads by their manner; the rest is the operator's trade."""
+
+    def _request(self, look: Look, act: dict[str, Any]) -> Any:
+        match act["do"]:
+            case "create":
+                return Create(workload_of(act))
+            case "replace":
+                found = look.get(Secret, act["tenant"], NAME)
+                if found is None:
+                    return None
+                data = secret(act["tenant"], act["edition"], has_key=act["whole"]).data
+                return Update(msgspec.structs.replace(found, data=data))
+        return super()._request(look, act)
+
+
+def script(rng: Random) -> Sequence[Act]:
+    """Work of many manners at once, and somebody who keeps touching it."""
+    acts = [Act(500 + 200 * i, "operator", service(rng, i)) for i in range(WORKLOADS)]
+    acts += [
+        Act(between(rng, 5_000, FAULTS_MS - 10_000), "operator", _act(rng))
+        for _ in range(between(rng, 4, 10))
+    ]
+    for edition in range(1, 1 + between(rng, 1, 4)):
+        acts += _replaced(rng, edition)
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
+def _act(rng: Random) -> dict[str, Any]:
+    some = between(rng, 0, 99)
+    return pick(
+        rng,
+        (
+            {"do": "scale", "some": some, "replicas": between(rng, 0, 3)},
+            {"do": "kill", "some": some},
+            {"do": "kill", "some": some},
+            {"do": "delete", "some": some | 1},
+        ),
+    )
+
+
+def _replaced(rng: Random, edition: int) -> list[Act]:
+    """A Secret gets another value; now and then it lacks for a while what work needs of it."""
+    at_ms, tenant = between(rng, 5_000, FAULTS_MS - 30_000), pick(rng, TENANTS)
+    words = {"do": "replace", "tenant": tenant, "edition": edition, "whole": True}
+    acts = [Act(at_ms + between(rng, 3_000, 20_000), "operator", words)]
+    if between(rng, 0, 1):
+        acts.append(Act(at_ms, "operator", {**words, "whole": False}))
+    return acts
+
+
+def service(rng: Random, number: int) -> dict[str, Any]:
+    """A service of some manner, in words."""
+    sort = pick(rng, tuple(Sort))
+    policies = ("Always", "OnFailure", "Never") if sort in _ENDING else ("Always",)
+    return {
+        "do": "create",
+        "name": f"w{number}",
+        "tenant": pick(rng, TENANTS),
+        "replicas": between(rng, 1, 2),
+        "manner": [sort.value, between(rng, *_AGES_MS.get(sort, (0, 0)))],
+        "policy": pick(rng, policies),
+        "keep": pick(rng, (False, False, True)),
+        "grace": pick(rng, (1, 4, 20)),
+        "farewell": pick(rng, (False, True)),
+        "sealed": pick(rng, (False, True)),
+    }
+
+
+_ENDING = (Sort.FINISHES, Sort.EATS, Sort.CRASHES)
+
+
+def workload_of(act: dict[str, Any]) -> Workload:
+    """The workload that such words describe."""
+    sort, at_ms = act["manner"]
+    template = Template(
+        command=("work", sort, str(at_ms)),
+        env=ENV if act["sealed"] else (),
+        files=FILES if act["sealed"] else (),
+        resources=Resources(cpu="250m", memory="256Mi"),
+        probes=PROBES.get(Sort(sort), Probes()),
+        pre_stop=PreStop(exec=ExecAction(("farewell",))) if act["farewell"] else None,
+        grace_seconds=act["grace"],
+        restart=RestartPolicy(act["policy"]),
+        on_disconnect=OnDisconnect.KEEP if act["keep"] else OnDisconnect.STOP,
+    )
+    spec = WorkloadSpec(replicas=act["replicas"], template=template)
+    return Workload(ObjectMeta(name=act["name"], namespace=act["tenant"]), spec=spec)

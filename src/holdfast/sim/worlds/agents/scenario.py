@@ -1,0 +1,183 @@
+"""Who lives in this world, what befalls them, and what must be so.
+
+    python -m holdfast.sim run holdfast.sim.worlds.agents.scenario:AGENTS --seeds 0-99
+
+`AGENTS` has all faults that an agent has to live with. `AWAY` has few, but the servers fall silent
+for ten minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+
+import msgspec
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.facts import Facts
+from holdfast.commit.context import Settings
+from holdfast.correct.registry import core_controllers
+from holdfast.correct.team import Team
+from holdfast.model import fence, keys
+from holdfast.model.fence import FenceTiming
+from holdfast.observe.news import SERVERS
+from holdfast.propose.scheduler import Scheduler
+from holdfast.sim.cell import Seat
+from holdfast.sim.check import Settles
+from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+from holdfast.sim.worlds.agents.census import Census
+from holdfast.sim.worlds.agents.ears import listened
+from holdfast.sim.worlds.agents.people import FAULTS_MS, Owner, script
+from holdfast.sim.worlds.agents.restarts import Backoff, Counted
+from holdfast.sim.worlds.agents.seals import secret
+from holdfast.sim.worlds.agents.stops import Ending, Graceful, Rightful
+from holdfast.sim.worlds.agents.table import Table
+from holdfast.sim.worlds.agents.told import Sealing, Status
+from holdfast.sim.worlds.agents.wellbeing import Wellbeing
+from holdfast.sim.worlds.authority.books import Books
+from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
+from holdfast.sim.worlds.authority.hands import Tell
+from holdfast.sim.worlds.authority.people import TENANTS
+from holdfast.sim.worlds.authority.rogues import ADMIN
+from holdfast.sim.worlds.authority.scenario import admit, furnish
+from holdfast.sim.worlds.slice.checks import OneCopy, Proven
+from holdfast.sim.worlds.slice.processes import KILL_MS
+from holdfast.sim.worlds.slice.servers import SimServer
+from holdfast.sim.worlds.slice.verdicts import Reborn
+from holdfast.store.memory import Keyspace
+
+NODES = ("agent-0", "agent-1")
+SERVER_NAMES = ("server-1", "server-2")
+TOLD_WITHIN_MS = 60_000
+SETTLE_MS = TOLD_WITHIN_MS + 60_000
+AWAY_FROM_MS, AWAY_MS = 60_000, 600_000
+_TIMES = FenceTiming(
+    ack_window_ms=500,
+    self_stop_after_ms=9_000,
+    grace_ms=2_000,
+    kill_bound_ms=KILL_MS[1],
+    margin_ms=100,
+    fence_after_ms=0,
+)
+TIMING = msgspec.structs.replace(_TIMES, fence_after_ms=fence.fence_after_min_ms(_TIMES))
+
+HAZARDS = (
+    Hazard("crash", 120, for_ms=(0, 8_000), amount=(0, 6), only="agent"),
+    Hazard("crash", 30, for_ms=(0, 40_000), amount=(0, 6), only="agent", share=0.4),
+    Hazard("pause", 90, for_ms=(500, 8_000), amount=(0, 6), only="agent"),
+    Hazard("pause", 30, for_ms=(10_000, 40_000), amount=(0, 6), only="agent", share=0.4),
+    Hazard("start_stall", 60, amount=(500, 15_000), only="agent"),
+    Hazard("reboot", 40, for_ms=(500, 20_000), only="agent", share=0.5),
+    Hazard("machine_freeze", 20, for_ms=(500, 20_000), amount=(0, 1), only="agent", share=0.3),
+    Hazard("disk_full", 60, for_ms=(1_000, 20_000), only="agent", share=0.5),
+    Hazard("shim_pause", 60, for_ms=(500, 15_000), only="agent", share=0.5),
+    Hazard("shim_kill", 40, only="agent", share=0.5),
+    Hazard("work_exit", 60, amount=(0, 1), only="agent", share=0.5),
+    Hazard("clock_rate", 120, amount=(-200, 200)),
+    Hazard("clock_step", 60, for_ms=(1_000, 30_000), amount=(-300_000, 300_000)),
+    Hazard("partition", 60, for_ms=(500, 30_000), only="agent"),
+    Hazard("cut", 60, for_ms=(500, 20_000), only="agent", share=0.5),
+    Hazard("delay", 40, for_ms=(1_000, 20_000), amount=(50, 900), only="agent", share=0.5),
+    Hazard("loss", 40, for_ms=(1_000, 20_000), amount=(50, 500), only="agent", share=0.5),
+    Hazard("crash", 30, for_ms=(0, 4_000), amount=(0, 6), only="server", share=0.5),
+    Hazard("store_mute", 30, for_ms=(1_000, 15_000), amount=(100, 800), share=0.3),
+)
+# What may happen to a node while nobody hears of it.
+_AWAY_HAZARDS = (
+    Hazard("crash", 10, for_ms=(0, 20_000), amount=(0, 6), only="agent"),
+    Hazard("reboot", 3, for_ms=(500, 20_000), only="agent", share=0.3),
+    Hazard("work_exit", 10, amount=(0, 1), only="agent", share=0.5),
+    Hazard("shim_kill", 5, only="agent", share=0.5),
+    Hazard("clock_rate", 20, amount=(-200, 200)),
+)
+
+
+def build(world: World, *, is_away: bool = False) -> None:
+    """Two servers over one store, a scheduler, a team of controllers, two nodes with work."""
+    keyspace, settings = Keyspace(), Settings(fence=TIMING)
+    furnish(keyspace, world.seed)
+    admit(keyspace, world.seed, [secret(tenant, 0) for tenant in TENANTS])
+    world.add_store(keyspace=keyspace)
+    world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+    table = Table(world, TIMING)
+    for name in SERVER_NAMES:
+        identity = f"system:server:{name}"
+        world.add(name, lambda seat: SimServer(seat, settings), store="store", identity=identity)
+    world.balance(SERVERS, SERVER_NAMES)
+    world.balance(HANDS_SERVERS, SERVER_NAMES)
+    world.add(
+        "scheduler", lambda seat: Scheduler("main", seat.rng), identity="system:scheduler:main"
+    )
+    world.add("controllers", _team, identity="system:controllers")
+    for number, node in enumerate(NODES):
+        _add_agent(world, node, f"eu-{number}")
+    world.add("operator", lambda seat: Owner(seat, ADMIN.name), store="store", identity=ADMIN)
+    _add_checkers(world, keyspace, table)
+    if is_away:
+        world.post(AWAY_FROM_MS * 1000, _go_away, world, None)
+
+
+def _team(seat: Seat) -> Team:
+    return Team(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+
+
+def _add_agent(world: World, node: str, zone: str) -> None:
+    facts = Facts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
+    make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
+    world.add(node, listened(node, make), identity=f"system:node:{node}")
+
+
+def _go_away(_number: int, world: World, _: None) -> None:
+    for name in SERVER_NAMES:
+        world.pause_for(world.cells[name], AWAY_MS)
+
+
+def _add_checkers(world: World, keyspace: Keyspace, table: Table) -> None:
+    books = Books()
+    books.learn(tuple(keyspace.range("", keys.END).records))
+    wellbeing, status = Wellbeing(world, NODES, TIMING), Status(books, table)
+    # The books are first: the others read in them what the commit has changed.
+    world.check(books, wellbeing, OneCopy(books, table), Proven(books, table))
+    world.check(Reborn(books, table), Ending(world, table, wellbeing, TIMING))
+    world.check(Backoff(world, books, table, wellbeing), Counted(books, table))
+    world.check(Rightful(world, books, table, wellbeing), Graceful(books, table, wellbeing))
+    world.check(Sealing(books, table), Census(books))
+    world.check(
+        Settles("C7.3", status.missing, within_ms=TOLD_WITHIN_MS),
+        Settles("I5", status.left, within_ms=TOLD_WITHIN_MS),
+    )
+
+
+def _away_script(rng: Random) -> Sequence[Act]:
+    """The same acts, and some more when the servers are back."""
+    later_ms = AWAY_FROM_MS + AWAY_MS
+    return [
+        act if act.at_ms < AWAY_FROM_MS - 10_000 else _later(act, later_ms) for act in script(rng)
+    ]
+
+
+def _later(act: Act, by_ms: int) -> Act:
+    return msgspec.structs.replace(act, at_ms=act.at_ms - (AWAY_FROM_MS - 10_000) + by_ms)
+
+
+AGENTS = Scenario(
+    name="holdfast.sim.worlds.agents.scenario:AGENTS",
+    build=build,
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+    script=script,
+)
+
+# The same, when nobody answers for ten minutes.
+AWAY = Scenario(
+    name="holdfast.sim.worlds.agents.scenario:AWAY",
+    build=partial(build, is_away=True),
+    hazards=_AWAY_HAZARDS,
+    faults_ms=AWAY_FROM_MS + AWAY_MS + 10_000,
+    settle_ms=SETTLE_MS,
+    script=_away_script,
+)
