@@ -16,6 +16,7 @@ from holdfast.model.meta import API_VERSION, OwnerReference
 from holdfast.model.requests import Create, Remove, ReportStage, Update
 from holdfast.observe.cache import Change
 from tests.unit.correct.pictures import NOW, TERM, later, meta, node, replica, view, workload
+from tests.unit.correct.team_rig import ADMIN, DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig, accepted
 
 KEY = ("acme", "web")
 
@@ -191,3 +192,40 @@ def test_only_those_who_come_or_go_wake_anybody() -> None:
     ):
         change = Change("replicas", before, after)
         assert tuple(controller.keys_of(change, picture)) == keys
+
+
+@pytest.mark.parametrize("fate", [DONE, LOST_AFTER, LOST_BEFORE, DOWN])
+def test_nobody_ever_serves_who_is_not_published(fate: str) -> None:
+    """On the real authority, whatever becomes of every third request; in the end who is ready
+    serves, and who was stopped is in no list. [A6, I6, C7.5]"""
+    rig = Rig()
+    rig.plane.tenant()
+    rig.plane.node("node-a")
+    rig.plane.workload(replicas=3)
+    checks: list[int] = []
+
+    def judged(ask: Any) -> str:
+        serves = {it.name for it in rig.all("replicas") if is_serving(it)}
+        assert serves <= published(rig), serves
+        checks.append(len(serves))
+        return fate if len(rig.sent) % 3 == 0 else DONE
+
+    rig.fate = judged
+    rig.turn(8)
+    assert published(rig) == {it.name for it in rig.all("replicas") if is_serving(it)}
+    assert len(published(rig)) == 3
+    wanted = rig.get("workloads", "web", "acme")
+    fewer = msgspec.structs.replace(wanted.spec, replicas=1)
+    accepted(rig.plane.ask(ADMIN, Update(msgspec.structs.replace(wanted, spec=fewer))))
+    rig.turn(8)
+    assert published(rig) == {"web-0-0"}
+    assert max(checks) == 3
+
+
+def is_serving(replica: Replica) -> bool:
+    status = replica.status
+    return status.state is State.RUNNING and status.stage is Stage.SERVING
+
+
+def published(rig: Rig) -> set[str]:
+    return {entry.replica for it in rig.all("endpoints") for entry in it.endpoints}
