@@ -18,6 +18,8 @@ from holdfast.model.problems import malformed
 from holdfast.model.pulse import Pulse
 from holdfast.model.refusal import Reason
 
+# Whose pulses are taken, and what the leases are called that they act under.
+_SCOPES = {CONTROLLER_PREFIX: "controller:", SCHEDULER_PREFIX: "scheduler:"}
 _ENCODER = msgspec.json.Encoder()
 _PULSE = msgspec.json.Decoder(Pulse)
 
@@ -34,13 +36,20 @@ async def take(call: Call) -> web.StreamResponse:
     call.demand_somebody()
     demand_json(call)
     name = call.identity.name
-    is_component = name.startswith((CONTROLLER_PREFIX, SCHEDULER_PREFIX))
-    if not is_component:
+    own = next((scope for prefix, scope in _SCOPES.items() if name.startswith(prefix)), "")
+    if not own:
         raise Forbidden(f"{name} is no component that has a pulse", code=Reason.NOT_ALLOWED)
     try:
         pulse = _PULSE.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(f"is no pulse: {error}") from None
+    for index, beat in enumerate(pulse.beats):
+        # One process speaks for all its controllers, and no scheduler for any of them.
+        if not beat.scope.startswith(own):
+            raise Forbidden(
+                f"beats[{index}].scope: {beat.scope[:80]!r} must begin with {own!r} from {name}",
+                code=Reason.NOT_OWNER,
+            )
     _book(call).take(name, pulse)
     return reply(200, b"{}")
 

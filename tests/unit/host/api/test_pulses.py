@@ -33,6 +33,8 @@ def test_components_tell_and_those_who_watch_over_a_plane_ask(run: Any) -> None:
             assert (await rig.send("POST", PULSES, PULSE, user=user)).code == 403, user
         nobody = "system:controller:none-such"
         assert (await rig.send("POST", PULSES, PULSE, user=nobody)).code == 401
+        other = await rig.send("POST", PULSES, PULSE, user="system:scheduler:main")
+        assert (other.code, "beats[0].scope" in other.body["message"]) == (403, True)
         assert (await rig.send("POST", PULSES, PULSE, user=TEAM)).code == 200
         for user in ("admin", "prometheus"):
             answer = await rig.send("GET", PULSES, user=user)
