@@ -80,7 +80,11 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     assert caught.value.code == "StoreMissing"
 
 
-@pytest.mark.parametrize("content", [b"hello\n", b"SQLite format 3\0", os.urandom(9_000)])
+@pytest.mark.parametrize(
+    "content",
+    [b"hello\n", b"SQLite format 3\0", os.urandom(9_000)],
+    ids=["text", "only-its-first-words", "noise"],
+)
 def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(content)
