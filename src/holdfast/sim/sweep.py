@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from holdfast.model.errors import InvariantBroken
-from holdfast.sim.check import CRASHED, Violation
+from holdfast.sim.check import CRASHED, Checker, Violation
 from holdfast.sim.plan import Fault, Plan
 from holdfast.sim.run import Scenario, play
 from holdfast.sim.world import World
@@ -45,12 +45,32 @@ def undisturbed(scenario: Scenario, seed: int, calm: Plan, fingerprint: Fingerpr
     """Run without faults and count. The plan holds the acts and the times."""
     world = World(seed)
     play(scenario, world, calm)
+    return _counted(world, fingerprint(world))
+
+
+def undisturbed_until_calm(
+    scenario: Scenario, seed: int, calm: Plan, fingerprint: Fingerprint
+) -> Points:
+    """The same, but for points of the time to settle, in which nothing new happens."""
+    found: list[Points] = []
+
+    class AtCalm(Checker):
+        def on_calm(self, world: World) -> None:
+            found.append(_counted(world, None))
+
+    world = World(seed)
+    world.check(AtCalm())
+    play(scenario, world, calm)
+    return msgspec.structs.replace(found[0], fingerprint=fingerprint(world))
+
+
+def _counted(world: World, fingerprint: object) -> Points:
     return Points(
         effects={cell.name: cell.performed for cell in world.cells.values()},
         deliveries={cell.name: cell.delivered for cell in world.cells.values()},
         unguarded={cell.name: cell.unguarded for cell in world.cells.values()},
         revisions={store.name: store.keyspace.revision for store in world.stores.values()},
-        fingerprint=fingerprint(world),
+        fingerprint=fingerprint,
     )
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from holdfast.correct.each_node import home_of
+from holdfast.model import keys
 from holdfast.model.cron import parse
+from holdfast.model.disruption import counts_missing, is_available
 from holdfast.model.firing import last_fire
 from holdfast.model.jobs import finished
 from holdfast.model.kinds.replica import Replica
@@ -25,8 +27,19 @@ from holdfast.sim.worlds.slice.checks import Desired, holds_place
 PUNCTUAL = timedelta(seconds=20)
 
 
+def true_time(world: World) -> datetime:
+    """The calendar, as no machine knows it."""
+    return datetime.fromtimestamp((world.origin_us + world.now_us) / 1_000_000, UTC)
+
+
 class Wished(Desired):
     """V1 and V3 for every type of work: what is wanted is there, and nothing else."""
+
+    _at = datetime.fromtimestamp(0, UTC)
+
+    def missing(self, world: World) -> str | None:
+        self._at = true_time(world)
+        return super().missing(world)
 
     def _judge(self) -> str | None:
         replicas = self._books.all("objects/replicas/")
@@ -63,10 +76,13 @@ class Wished(Desired):
         if homes != nodes:
             yield f"is on {homes} of {nodes}"
 
-    @staticmethod
-    def _ended(job: Workload, held: list[Replica]) -> Iterator[str]:
+    def _ended(self, job: Workload, held: list[Replica]) -> Iterator[str]:
         """A job is over unless it was paused, or has no room and says so."""
-        if finished(job) is not None:
+        over = finished(job)
+        if over is not None:
+            ttl_s = job.spec.job.ttl_seconds_after_finished
+            if ttl_s is not None and over.last_transition_time is not None:
+                yield from self._outlived(over.last_transition_time, ttl_s)
             if held:
                 yield f"is over, and {[it.name for it in held]} are there"
         elif job.spec.job.parallelism != 0:
@@ -74,6 +90,12 @@ class Wished(Desired):
                 yield f"goes on with {[it.name for it in held]}"
         elif held:
             yield f"is paused, and {[it.name for it in held]} are there"
+
+    def _outlived(self, since: datetime, ttl_s: int) -> Iterator[str]:
+        """What a calendar that was ahead has ended is due later, by that calendar."""
+        late_s = (self._at - since).total_seconds() - ttl_s
+        if late_s > PUNCTUAL.total_seconds():
+            yield f"should have been gone {late_s:g} s ago"
 
 
 class Fitting(Placeable):
@@ -108,7 +130,8 @@ class Truthful:
         workloads = {it.metadata.uid: it for it in self._books.all("objects/workloads/")}
         for uid, workload in workloads.items():
             there = mine.get(uid, [])
-            for wrong in (*self._counts(workload, there), *self._lists(workload, there)):
+            said = (*self._counts(workload, there), *self._lists(workload, there))
+            for wrong in (*said, *self._budget(workload, there)):
                 return f"{workload.name} {wrong}"
         for listed in self._books.all("objects/endpoints/"):
             owners = [it.uid for it in listed.metadata.owner_references]
@@ -140,9 +163,19 @@ class Truthful:
         if listed != ready:
             yield f"lists {listed}, and {ready} are ready"
 
+    def _budget(self, workload: Workload, mine: list[Replica]) -> Iterator[str]:
+        """The ledger of what was taken away says who does not work, and nobody else."""
+        ledger = self._books.now.get(keys.disruption_ledger(workload.namespace, workload.name))
+        if ledger is None or not counts_missing(workload):
+            return
+        said = sorted({*ledger.out, *ledger.missing})
+        idle = sorted(it.metadata.uid for it in mine if not is_available(it))
+        if said != idle or ledger.replicas != len(mine):
+            yield f"has a ledger of {said} of {ledger.replicas}, and {idle} of {len(mine)} are idle"
+
     def unpunctual(self, world: World) -> str | None:
         """Whether a cron job has left a moment of its schedule that is long past."""
-        at = datetime.fromtimestamp((world.origin_us + world.now_us) / 1_000_000, UTC) - PUNCTUAL
+        at = true_time(world) - PUNCTUAL
         for cron in self._books.all("objects/workloads/"):
             stated: Cron | None = cron.spec.cron
             if stated is None or stated.suspend or cron.spec.type is not WorkloadType.CRON:

@@ -202,7 +202,7 @@ class Published(Checker):
             namespace = (new or old).namespace
             for name in sorted(known - listed):
                 self._unlisted_ms[namespace, name] = now_ms
-            for name in sorted(listed - known):
+            for name in sorted(listed):
                 self._listed(namespace, name, now_ms)
         for _, old, new in self._books.changed("objects/replicas/"):
             if old is not None and is_ready(old):
@@ -228,9 +228,11 @@ class Published(Checker):
             return
         until_ms = self._until_ms.get((namespace, name))
         if until_ms is None:
-            self.violated("SERVE", f"{name} was listed and has never been ready")
+            self.violated("SERVE", f"{name} is listed and has never been ready")
         if now_ms - until_ms > STALE_MS:
-            self.violated("SERVE", f"{name} was listed {now_ms - until_ms} ms after it was ready")
+            self.violated(
+                "SERVE", f"{name} is listed anew {now_ms - until_ms} ms after it was ready"
+            )
 
 
 def is_ready(replica: Replica) -> bool:

@@ -36,6 +36,7 @@ from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.scenario import furnish
 from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
+from holdfast.sim.worlds.keeping.budgets import Spared
 from holdfast.sim.worlds.keeping.census import KeepingCensus
 from holdfast.sim.worlds.keeping.checks import Fitting, Truthful, Wished
 from holdfast.sim.worlds.keeping.laws import Accounted, OnePerNode, Published, Punctual
@@ -57,6 +58,8 @@ FAULTS_MS = 300_000
 CRONS_REST_MS = 40_000
 WELL_WITHIN_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 90_000
+# Longer than any job may take.
+LONG_MS = 200_000
 # A renewal every 4 s: a node is Suspect after 8 s of silence and marked after 14.
 TIMING = FenceTiming(self_stop_after_ms=12_000, grace_ms=5_000, fence_after_ms=24_000)
 SETTINGS = Settings(fence=TIMING)
@@ -154,6 +157,7 @@ def _add_laws(world: World, keyspace: Keyspace, pieces: Pieces) -> Books:
     world.check(OneCopy(books, pieces), Proven(books, pieces))
     world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED), Audited())
     world.check(Accounted(books, pieces), Punctual(books), OnePerNode(books), Published(books))
+    world.check(Spared(books))
     census = KeepingCensus(books)
     census.begin(world)
     world.check(census)
@@ -203,6 +207,8 @@ def _act(rng: Random, number: int) -> dict[str, Any]:
             {"do": "kill", "some": some},
             {"do": "parallelism", "some": some, "count": between(rng, 0, 3)},
             {"do": "cordon", "node": node, "on": bool(some % 2)},
+            {"do": "drain", "node": node, "on": bool(some % 3)},
+            {"do": "drain", "node": node, "on": bool(some % 3)},
             {"do": "label", "some": some, "how": pick(rng, ("merge", "apply"))},
         ),
     )
@@ -213,23 +219,24 @@ def _service(rng: Random, number: int) -> dict[str, Any]:
         **_named(rng, number, "Service"),
         "replicas": between(rng, 1, 5),
         "grace": pick(rng, (1, 10)),
+        "budget": pick(rng, (None, 1, 2)),
     }
 
 
 def _job(rng: Random, number: int) -> dict[str, Any]:
     """Some fail a few times, some too often, some take longer than they may."""
-    times, rules = pick(rng, (0, 0, 1, 2)), pick(rng, (False, False, True))
+    times, rules = pick(rng, (0, 0, 1, 2, 99)), pick(rng, (False, False, True))
     is_long = pick(rng, (False, False, False, True))
     return {
         **_named(rng, number, "Job"),
         "replicas": between(rng, 1, 5),
         "parallelism": pick(rng, (None, 1, 2, 3)),
-        "ms": 30_000 if is_long else pick(rng, (500, 3_000)) if times else 8_000,
+        "ms": LONG_MS if is_long else pick(rng, (500, 3_000)) if times else 8_000,
         "times": times,
         "code": pick(rng, (1, FATAL)),
         "rules": rules,
         "restart": "Never" if rules else pick(rng, ("Never", "OnFailure")),
-        "retries": pick(rng, (0, 3, 20)),
+        "retries": pick(rng, (0, 3) if times > 2 else (0, 3, 20)),
         "deadline": pick(rng, (20, 60)) if is_long else pick(rng, (None, None, 5)),
         "ttl": pick(rng, (None, None, 5, 30)),
     }

@@ -1,0 +1,47 @@
+"""Bugs planted in the controllers that keep it so, and benign controls.
+
+    python -m holdfast.sim mutants tests.sim.keeping.mutants:MUTANTS \
+        --record tests/sim/keeping/found.json
+
+searches for each over many seeds and records which found it; the tests run each at its seed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.sim.mutants import rewrite, swap
+from tests.sim.keeping.job_bugs import CRONS, JOBS
+from tests.sim.keeping.planting import CORRECT, benign
+from tests.sim.keeping.told_bugs import BUDGETS, COUNTS, LISTS, PLACES
+
+RECORDED = Path(__file__).with_name("found.json")
+
+CONTROLS = (
+    benign(
+        "account-written-seldom",
+        "the account of a job is written every three seconds at most",
+        swap(CORRECT + "accounts:ACCOUNT_PAUSE_MS", 3_000),
+    ),
+    benign(
+        "fewer-kept",
+        "one released replica of a job is kept to be looked at",
+        swap(CORRECT + "jobs:RELEASED_KEPT_MAX", 1),
+    ),
+    benign(
+        "highest-index-first",
+        "jobs begin with what was never begun, and then come back to what has failed",
+        rewrite(
+            CORRECT + "jobs:Jobs._births_of",
+            "(*retries, *_first(fresh, room))",
+            "(*_first(fresh, room), *retries)",
+        ),
+    ),
+    benign(
+        "young-pictures-only",
+        "controllers do nothing on a picture that is older than 20 s",
+        swap(CORRECT + "team:PICTURE_AGE_MAX_MS", 20_000),
+    ),
+)
+
+MUTANTS = (*JOBS, *CRONS, *PLACES, *LISTS, *COUNTS, *BUDGETS, *CONTROLS)

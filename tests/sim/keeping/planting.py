@@ -1,0 +1,20 @@
+"""How bugs are planted in the controllers that keep it so, and where they are looked for."""
+
+from __future__ import annotations
+
+from holdfast.sim.mutants import Mutant, Plant
+
+_WORLD = "holdfast.sim.worlds.keeping.scenario:"
+WHOLE, CALM = f"{_WORLD}SCENARIO", f"{_WORLD}CALM"
+
+COMMIT = "holdfast.commit."
+CORRECT = "holdfast.correct."
+MODEL = "holdfast.model."
+
+
+def bug(name: str, mistake: str, *plants: Plant, world: str = WHOLE) -> Mutant:
+    return Mutant(name, mistake, world, plants)
+
+
+def benign(name: str, change: str, *plants: Plant, world: str = WHOLE) -> Mutant:
+    return Mutant(name, change, world, plants, benign=True)
