@@ -18,7 +18,7 @@ AGENTS  ?= 3
 SEEDS   ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page help install up system check format test test-quick crash-long failover-long slice-long run-long sim-authority sim-slice bench requirements lock clean
+.PHONY: authority-page signals-page help install up system check format test test-quick crash-long failover-long slice-long run-long sim-authority sim-slice bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ requirements: $(VENV)/.installed ## Rewrite the column of proofs in docs/require
 
 authority-page: $(VENV)/.installed ## Rewrite docs/authority.md from the table in commit/table.py
 	@$(BIN)/python -m tools.authority_page
+
+signals-page: $(VENV)/.installed ## Rewrite docs/signals.md from the table in correct/signals.py
+	@$(BIN)/python -m tools.signals_page
 
 lock: ## Rewrite constraints.txt with the newest versions that pyproject.toml allows
 	@tools/lock-versions $(PYTHON)

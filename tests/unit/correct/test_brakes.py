@@ -11,10 +11,19 @@ from tests.unit.correct.pictures import node
 
 @pytest.mark.parametrize(
     "nodes, silent, is_held",
-    [(2, 2, False), (3, 1, False), (3, 2, True), (20, 10, False), (20, 11, True), (100, 54, False)],
+    [
+        (2, 2, False),
+        (3, 1, False),
+        (3, 2, True),
+        (5, 3, True),
+        (10, 6, True),
+        (20, 10, False),
+        (20, 11, True),
+        (100, 54, False),
+    ],
 )
 def test_most_of_a_zone_silent_is_our_own_deafness(nodes: int, silent: int, is_held: bool) -> None:
-    """From 55 per cent of three nodes or more; the reason names the numbers. [N3, H4]"""
+    """From 55 per cent of three nodes or more; the reason names the numbers. [N3, H4, SC6]"""
     brakes = Brakes()
     zone = [(node(f"n{at}"), at < silent) for at in range(nodes)]
     reason = brakes.weigh("eu/a", zone)
