@@ -6,7 +6,8 @@ neither can change without the other. All times are milliseconds after the launc
 
     deadline 300 | none
     grace 200
-    work exits CODE at MS | obeys | ignores     whether it ends by itself, or upon SIGTERM with 0
+    work exits CODE at MS | outlasts CODE at MS | obeys | ignores
+                    whether it ends by itself (also when it is stopped), or upon SIGTERM with 0
     at MS extend MS | foreign MS | stop MS -> ANSWER
     expect REASON code N | signal N [killed] at MS
 """
@@ -69,8 +70,8 @@ def read(path: Path) -> Script:
                 found.deadline_ms = None if until == "none" else int(until)
             case ["grace", ms]:
                 found.grace_ms = int(ms)
-            case ["work", "exits", code, "at", ms]:
-                found.work, found.code, found.exits_ms = "exits", int(code), int(ms)
+            case ["work", ("exits" | "outlasts") as manner, code, "at", ms]:
+                found.work, found.code, found.exits_ms = manner, int(code), int(ms)
             case ["work", ("obeys" | "ignores") as manner]:
                 found.work = manner
             case ["at", ms, verb, number, "->", *answer]:
@@ -113,8 +114,9 @@ def _ask(shim: Shim, step: Step) -> str:
 
 def _ending(script: Script, shim: Shim, now_ms: int) -> Ending | None:
     """How the work has ended by now, if it has: by itself, by the signal, or by the kill."""
-    if script.exits_ms is not None and script.exits_ms <= now_ms and not shim.reason:
-        return Ending("Exited", script.code, 0, False, now_ms)
+    is_deaf = script.work == "outlasts" or not shim.reason
+    if script.exits_ms is not None and script.exits_ms <= now_ms and is_deaf:
+        return Ending(shim.ended("Exited"), script.code, 0, False, now_ms)
     if shim.reason and script.work == "obeys":
         return Ending(shim.reason, 0, 0, False, now_ms)
     if shim.is_killed:

@@ -29,7 +29,8 @@ _MANNERS = {
 
 def _work(script: Script) -> str:
     if script.exits_ms is not None:
-        return f"echo ready; sleep {script.exits_ms / 1000}; exit {script.code}"
+        first = "trap '' TERM; " if script.work == "outlasts" else ""
+        return f"{first}echo ready; sleep {script.exits_ms / 1000}; exit {script.code}"
     return _MANNERS[script.work]
 
 

@@ -148,7 +148,8 @@ class Counted(Checker):
             held = self._table.table(world.hosts[fact.host])[Attempt(fact.uid, fact.number)]
             self._last[fact.uid] = held.process
             policy = held.launch.template.restart
-            is_done = policy is RestartPolicy.ON_FAILURE and held.process.exit_code == 0
+            has_finished = held.process.exit_code == 0 and not held.is_stopping
+            is_done = policy is RestartPolicy.ON_FAILURE and has_finished
             if is_done or policy is RestartPolicy.NEVER:
                 self._over.add(fact.uid)
 

@@ -93,14 +93,15 @@ class Table(Processes):
     def _end_itself(self, _number: int, host: Host, held: Held) -> None:
         if not held.is_running:
             return
+        shim = held.shim
         match self.manner(held).sort:
             case Sort.FINISHES:
-                self._end(host, held, "Exited", code=0)
+                self._end(host, held, shim.ended("Exited"), code=0)
             case Sort.EATS:
                 held.process = msgspec.structs.replace(held.process, oom_killed=True)
-                self._end(host, held, "Killed", signal=SIGKILL)
+                self._end(host, held, shim.ended("Killed"), signal=SIGKILL)
             case _:
-                self._end(host, held, "Exited", code=1)
+                self._end(host, held, shim.ended("Exited"), code=1)
 
     # Asking ----------------------------------------------------------------------------------
 

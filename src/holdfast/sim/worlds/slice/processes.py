@@ -378,7 +378,7 @@ class Processes:
         host = world.hosts[fault.target]
         for held in list(self.table(host).values()):
             if held.is_running and not host.frozen:
-                self._end(host, held, "Exited", code=fault.amount)
+                self._end(host, held, held.shim.ended("Exited"), code=fault.amount)
 
     def _shim_kill(self, world: World, fault: Fault) -> None:
         """The shims of a node are killed; each is the init of its own world and takes it along."""

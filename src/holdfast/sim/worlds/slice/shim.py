@@ -74,6 +74,10 @@ class Shim:
         self.reason = self.reason or why
         self._settle_end()
 
+    def ended(self, how: str) -> str:
+        """Why the work ended, when it did so by itself: a stop that had begun is the reason."""
+        return self.reason or how
+
     def _settle_end(self) -> None:
         """Whoever counts the fence counts on deadline + grace, whatever was asked for."""
         self.kill_ms = self.asked_ms
