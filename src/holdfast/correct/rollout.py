@@ -28,19 +28,27 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
     Controller,
-    Index,
     Plan,
     View,
     key_of,
-    operation,
     step_id,
     target,
 )
 from holdfast.correct.each_node import wanted
 from holdfast.correct.rests import Rests
-from holdfast.correct.rollout_course import next_course, to_stop
+from holdfast.correct.rollout_course import next_course
+from holdfast.correct.rollout_revisions import (
+    BY_OWNER,
+    IDENTITY,
+    belongs,
+    excess,
+    numbered,
+    recorded,
+    removal,
+    sound,
+)
 from holdfast.correct.rollout_survey import Survey, survey
-from holdfast.model.identity import controller
+from holdfast.correct.rollout_widening import to_stop
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import (
     RolloutPhase,
@@ -49,28 +57,22 @@ from holdfast.model.kinds.workload import (
     WorkloadStatus,
     WorkloadType,
 )
-from holdfast.model.kinds.workloadrevision import WorkloadRevision, WorkloadRevisionSpec
-from holdfast.model.lifecycle import Cause, State
+from holdfast.model.kinds.workloadrevision import WorkloadRevision
+from holdfast.model.lifecycle import Cause
 from holdfast.model.meta import (
-    API_VERSION,
     Condition,
     ConditionStatus,
-    ObjectMeta,
-    OwnerReference,
     condition,
     with_condition,
 )
-from holdfast.model.requests import Create, Evict, Remove, Term, Update
-from holdfast.model.rollouts import REVERTED, is_misplaced, revision_name
+from holdfast.model.requests import Evict, Term, Update
+from holdfast.model.rollouts import REVERTED, is_misplaced
 from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import Change, Key
 
-IDENTITY = controller("rollout").name
 PROGRESSING, ROLLBACK_OBSERVED = "Progressing", "RollbackObserved"
 # How soon to look again at a revision whose workload may not have been told of yet.
 UNTOLD_PAUSE_MS = 1_000
-
-BY_OWNER = Index("workloadrevisions", "owner", lambda it: (f"{it.namespace}/{it.spec.workload}",))
 
 _ROLLED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 _AT_REST = (RolloutPhase.IDLE, RolloutPhase.FAILED)
@@ -116,7 +118,7 @@ class RolloutController(Controller):
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
         workload: Workload | None = view.get("workloads", *key)
         known: list[WorkloadRevision] = view.found(BY_OWNER, f"{key[0]}/{key[1]}")
-        left = [it for it in known if workload is None or not _belongs(it, workload)]
+        left = [it for it in known if workload is None or not belongs(it, workload)]
         if left:
             return self._cleared(view, left)
         if workload is None or workload.spec.type not in _ROLLED:
@@ -126,7 +128,7 @@ class RolloutController(Controller):
             return Plan()
         revision = revision_of(workload.spec.template)
         if not any(it.spec.digest == revision for it in known):
-            return Plan((_recorded(workload, revision, known),))
+            return Plan((recorded(workload, revision, known),))
         left_ms = self._rests.left_ms(key, now)
         if left_ms:
             return Plan(wake_after_ms=left_ms)
@@ -136,7 +138,7 @@ class RolloutController(Controller):
         """Revisions of a workload that is gone, or of an earlier one of its name."""
         if not all(view.knows_all_of(it) for it in left):
             return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
-        return Plan(tuple(map(_removal, left[: REQUESTS_PER_PLAN_MAX + 1])))
+        return Plan(tuple(map(removal, left[: REQUESTS_PER_PLAN_MAX + 1])))
 
     def _led(
         self,
@@ -147,8 +149,8 @@ class RolloutController(Controller):
         term: Term,
         now: Instant,
     ) -> Plan:
-        sound = _sound(workload, known)
-        if sound is not workload and not view.knows_all_of(workload):
+        course_of = sound(workload, known)
+        if course_of is not workload and not view.knows_all_of(workload):
             return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
         mine = _mine(view, workload)
         if _is_quiet(workload, revision) and not any(is_misplaced(workload, it) for it in mine):
@@ -158,9 +160,9 @@ class RolloutController(Controller):
         nodes = 0
         if workload.spec.type is WorkloadType.PER_NODE:
             nodes = wanted(view, workload)
-        seen = survey(sound, mine, nodes, now)
-        course = next_course(sound, seen, revision, now)
-        written = _written(workload, _numbered(course.status, known), now)
+        seen = survey(course_of, mine, nodes, now)
+        course = next_course(course_of, seen, revision, now)
+        written = _written(workload, numbered(course.status, known), now)
         if written:
             # Nothing is stopped for targets that may not come true.
             return Plan(tuple(written), wake_after_ms=course.wake_ms)
@@ -179,24 +181,13 @@ class RolloutController(Controller):
         written = _written(workload, rollout, now)
         if written:
             return Plan(tuple(written))
-        kept = {rollout.current, rollout.stable}
-        old = [it for it in known if it.spec.digest not in kept]
-        excess = len(old) - workload.spec.rollout.history
-        if excess <= 0:
-            return Plan()
-        used = {it.spec.revision for it in mine if it.status.state is not State.RELEASED}
-        old.sort(key=lambda it: it.spec.number)
-        gone = [it for it in old[:excess] if it.spec.digest not in used]
-        return Plan(tuple(map(_removal, gone[: REQUESTS_PER_PLAN_MAX + 1])))
+        gone = excess(workload, known, mine)[: REQUESTS_PER_PLAN_MAX + 1]
+        return Plan(tuple(map(removal, gone)))
 
 
 def _mine(view: View, workload: Workload) -> list[Replica]:
     named: list[Replica] = view.found(BY_WORKLOAD, f"{workload.namespace}/{workload.name}")
     return [it for it in named if is_of(it, workload)]
-
-
-def _belongs(revision: WorkloadRevision, workload: Workload) -> bool:
-    return any(it.uid == workload.metadata.uid for it in revision.metadata.owner_references)
 
 
 def _is_settled(workload: Workload, replica: Replica) -> bool:
@@ -208,26 +199,6 @@ def _is_quiet(workload: Workload, revision: str) -> bool:
     """Whether no rollout goes on, and none begins."""
     rollout = workload.status.rollout
     return rollout.phase in _AT_REST and rollout.current == revision
-
-
-def _sound(workload: Workload, known: list[WorkloadRevision]) -> Workload:
-    """The workload without a stable revision whose template nobody has any more.
-
-    There is no way back to that; what it leaves goes to the current one.
-    """
-    rollout = workload.status.rollout
-    if rollout.stable in ("", *(it.spec.digest for it in known)):
-        return workload
-    status = msgspec.structs.replace(
-        workload.status, rollout=msgspec.structs.replace(rollout, stable="")
-    )
-    return msgspec.structs.replace(workload, status=status)
-
-
-def _numbered(status: RolloutStatus, known: list[WorkloadRevision]) -> RolloutStatus:
-    """The status with the highest number that a revision has had, so that none comes again."""
-    highest = max((it.spec.number for it in known), default=0)
-    return msgspec.structs.replace(status, revisions=max(status.revisions, highest))
 
 
 def _stopped(workload: Workload, seen: Survey) -> Iterator[tuple[Replica, str]]:
@@ -244,33 +215,6 @@ def _stop(what: tuple[Replica, str], term: Term) -> Evict:
         f"revision {replica.spec.revision} makes way for {revision}",
         term,
         step_id(IDENTITY, replica, f"roll-to-{revision}"),
-    )
-
-
-def _recorded(workload: Workload, revision: str, known: list[WorkloadRevision]) -> Create:
-    """The revision of the template as it is stated."""
-    numbers = (it.spec.number for it in known)
-    number = max((*numbers, workload.status.rollout.revisions)) + 1
-    uid = workload.metadata.uid
-    owner = OwnerReference(API_VERSION, "Workload", workload.name, uid, controller=True)
-    metadata = ObjectMeta(
-        name=revision_name(workload.name, revision),
-        namespace=workload.namespace,
-        owner_references=(owner,),
-    )
-    spec = WorkloadRevisionSpec(workload.name, number, revision, workload.spec.template)
-    made = WorkloadRevision(metadata=metadata, spec=spec)
-    return Create(made, operation=operation(IDENTITY, uid, number, f"record-{revision}"))
-
-
-def _removal(revision: WorkloadRevision) -> Remove:
-    uid = revision.metadata.uid
-    return Remove(
-        "workloadrevisions",
-        revision.namespace,
-        revision.name,
-        uid,
-        operation=operation(IDENTITY, uid, 0, "remove"),
     )
 
 

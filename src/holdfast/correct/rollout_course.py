@@ -1,4 +1,4 @@
-"""How a rollout goes on: the next targets of a workload, and what may be stopped for them.
+"""How a rollout goes on: the next status of a workload that takes up a template.
 
 controller:rollout asks for the next status after each survey, writes it if it differs, and stops
 nothing before it is committed.
@@ -10,23 +10,20 @@ nothing before it is committed.
     Failed ◀──all well── Reverting  Paused
                             ▲ deadline, where autoRevert is set
 
-A place is begun only while fewer are on their way than may be missing or too many; what is out of
-contact, being stopped, or not ready counts as missing. First come places whose holder does no work
-anyway. A deadline stops nobody: it ends the beginning of further places, or it begins the way back,
-on which what is well is stopped only while enough others are.
+A deadline stops nobody: it ends the beginning of further places, or it begins the way back, on
+which what is well is stopped only while enough others are. Progress is that more places are well
+than ever before, that more are begun, or that a canary's step is passed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
 
 from holdfast.correct.controller import sooner
-from holdfast.correct.rollout_survey import Place, Survey, is_on_node, ready_in_ms
-from holdfast.model.indexes import Indexes, parse
-from holdfast.model.kinds.replica import Replica
+from holdfast.correct.rollout_survey import Place, Survey, ready_in_ms
+from holdfast.correct.rollout_widening import allowed, hold_seconds, text_of, widened
 from holdfast.model.kinds.workload import (
     Rollout,
     RolloutPhase,
@@ -34,8 +31,7 @@ from holdfast.model.kinds.workload import (
     RolloutStrategy,
     Workload,
 )
-from holdfast.model.portions import portion
-from holdfast.model.rollouts import goal, limits
+from holdfast.model.rollouts import goal
 from holdfast.model.time import Instant, timestamp, wall_ms
 
 COMPLETE, ROLLING_OUT = "Complete", "RollingOut"
@@ -120,7 +116,6 @@ class _Step:
         self._spec: Rollout = workload.spec.rollout
         self._before = workload.status.rollout
         self._aim = goal(workload)
-        self._missing, self._surge = limits(self._spec, seen.stated)
         # What should be of the new revision by now, and is not there or not well.
         self._begun = [it for it in seen.places if it.target == self._aim]
         self._lag = sum(not it.is_done for it in self._begun)
@@ -152,7 +147,7 @@ class _Step:
         is_done = not seen.unplaced and all(
             it.is_done and it.target == self._aim for it in seen.lasting
         )
-        return is_done and not self._before.held and self._hold_seconds() is None
+        return is_done and not self._before.held and hold_seconds(self._workload) is None
 
     def _finished(self, status: RolloutStatus) -> RolloutStatus:
         is_back = status.phase is RolloutPhase.REVERTING
@@ -176,7 +171,7 @@ class _Step:
         if self._spec.strategy is RolloutStrategy.RECREATE:
             # Nothing is born before the last one of another revision is proven to have stopped.
             held = self._seen.strays > 0
-            updated = self._text(it.number for it in self._seen.lasting)
+            updated = text_of(self._seen, (it.number for it in self._seen.lasting))
             after = msgspec.structs.replace(status, held=held)
             if not is_back and status.stable and status.stable != status.current:
                 after = msgspec.structs.replace(after, updated=updated)
@@ -184,9 +179,11 @@ class _Step:
             return None
         elif self._is_gate_passed():
             # Where a deadline had paused it, what was begun has come after all.
-            after = msgspec.structs.replace(self._expanded(status), step=status.step + 1)
+            after = msgspec.structs.replace(
+                widened(self._workload, self._seen, status, self._lag), step=status.step + 1
+            )
         else:
-            after = self._expanded(status)
+            after = widened(self._workload, self._seen, status, self._lag)
         if after == status:
             return None
         if is_back:
@@ -203,73 +200,17 @@ class _Step:
         """After the deadline only once all that was begun is well."""
         return self._before.phase is RolloutPhase.PROGRESSING or not self._lag
 
-    def _hold_seconds(self) -> int | None:
-        """How long the places of the canary step have to be ready; None when all steps are over."""
-        steps, at = self._spec.canary, self._before.step
-        return steps[at].hold_seconds if at < len(steps) and self._before.stable else None
-
-    def _allowed(self) -> int:
-        """How many places may take the new revision by now."""
-        steps, at, count = self._spec.canary, self._before.step, len(self._seen.lasting)
-        if self._hold_seconds() is None:
-            return count
-        return min(count, portion(steps[at].portion, self._seen.stated, round_up=True))
-
     def _is_gate_passed(self) -> bool:
         """Whether all places of a canary step are there, well, and have been for long enough."""
-        hold_seconds = self._hold_seconds()
+        hold_s = hold_seconds(self._workload)
         begun = [it for it in self._begun if not it.is_surge]
-        if hold_seconds is None or self._lag or len(begun) < self._allowed():
+        if hold_s is None or self._lag or len(begun) < allowed(self._workload, self._seen):
             return False
-        return not any(self._holds_ms(it, hold_seconds) for it in self._begun)
+        return not any(self._holds_ms(it, hold_s) for it in self._begun)
 
-    def _holds_ms(self, place: Place, hold_seconds: int) -> int:
+    def _holds_ms(self, place: Place, hold_s: int) -> int:
         holder = place.holder
-        return ready_in_ms(holder, hold_seconds * 1_000, self._now) if holder is not None else 0
-
-    def _expanded(self, status: RolloutStatus) -> RolloutStatus:
-        """The status with as many more places as may be on their way."""
-        if not status.stable or status.stable == status.current:
-            # All places take the one revision that there is; who holds them is replaced in turn.
-            return self._with_surge(status, any(it.is_misplaced for it in self._seen.places))
-        status = self._with_surge(status, is_needed=True)
-        lasting, updated = self._seen.lasting, parse(status.updated)
-        allowed = self._allowed()
-        chosen = [it.number for it in lasting if it.number in updated][:allowed]
-        rest = [it for it in lasting if it.number not in updated]
-        # Where the new revision is already, as after a change of the count, it need not be begun.
-        there = [it for it in rest if _is_of(it.holder, status.current)]
-        idle = [it for it in rest if it not in there and not it.is_ready]
-        busy = [it for it in rest if it not in there and it.is_ready]
-        room = self._missing + self._before.surge - self._lag
-        first = idle[: max(0, room)]
-        spare = room - len(idle) - self._seen.unplaced
-        more = [*there, *first, *busy[: max(0, spare)]]
-        chosen += [it.number for it in more[: max(0, allowed - len(chosen))]]
-        return msgspec.structs.replace(status, updated=self._text(chosen))
-
-    def _with_surge(self, status: RolloutStatus, is_needed: bool) -> RolloutStatus:
-        """A canary shows no more of the new revision than it says, unless it could not move."""
-        is_step = self._hold_seconds() is not None and self._missing > 0
-        surge = 0 if is_step or not is_needed else self._surge
-        return msgspec.structs.replace(status, surge=max(status.surge, surge))
-
-    def _text(self, numbers: Iterable[int]) -> str:
-        """Places as a text; those without anybody between them are one stretch, so that it stays
-        short where places are numbers of nodes.
-        """
-        chosen = set(numbers)
-        spans: list[tuple[int, int]] = []
-        is_open = False
-        for place in self._seen.lasting:
-            if place.number not in chosen:
-                is_open = False
-            elif is_open:
-                spans[-1] = spans[-1][0], place.number
-            else:
-                spans.append((place.number, place.number))
-                is_open = True
-        return str(Indexes(tuple(spans)))
+        return ready_in_ms(holder, hold_s * 1_000, self._now) if holder is not None else 0
 
     def _told(self, status: RolloutStatus) -> str:
         return f"revision {status.current} takes the places {status.updated or 'of all'}"
@@ -280,14 +221,14 @@ class _Step:
         """How much time is left for the next progress. A canary's hold is on top of it."""
         if status.progressed_at is None:
             return 0
-        limit_s = self._spec.progress_deadline_seconds + (self._hold_seconds() or 0)
+        limit_s = self._spec.progress_deadline_seconds + (hold_seconds(self._workload) or 0)
         return max(0, wall_ms(status.progressed_at) + limit_s * 1_000 - self._now.wall_ms)
 
     def _wake_ms(self, left_ms: int) -> int | None:
         waits = [it.left_ms for it in self._seen.places if it.left_ms]
-        hold_seconds = self._hold_seconds()
-        if hold_seconds is not None:
-            waits += [self._holds_ms(it, hold_seconds) for it in self._begun if it.is_ready]
+        hold_s = hold_seconds(self._workload)
+        if hold_s is not None:
+            waits += [self._holds_ms(it, hold_s) for it in self._begun if it.is_ready]
         wake_ms = min((it for it in waits if it), default=None)
         return sooner(wake_ms, left_ms or None)
 
@@ -313,31 +254,3 @@ class _Step:
             held=False,
             ready=0,
         )
-
-
-def _is_of(holder: Replica | None, revision: str) -> bool:
-    return holder is not None and holder.spec.revision == revision
-
-
-def to_stop(workload: Workload, seen: Survey) -> Iterator[Place]:
-    """The places whose holder may be stopped for the targets as they are committed.
-
-    What does no work makes way at once. What does is stopped only while enough others are well, and
-    on the way back the last one never is.
-    """
-    spec, status = workload.spec.rollout, workload.status.rollout
-    if spec.paused or status.phase is RolloutPhase.PAUSED:
-        return
-    missing, _ = limits(spec, seen.stated)
-    floor = seen.stated - missing
-    if status.phase is RolloutPhase.REVERTING:
-        floor = max(floor, min(1, seen.stated))
-    spare = len(seen.places) if status.held else seen.well - floor
-    for place in seen.places:
-        if not place.is_misplaced or place.holder is None or not is_on_node(place.holder):
-            continue
-        if not place.is_ready:
-            yield place
-        elif spare > 0:
-            spare -= 1
-            yield place
