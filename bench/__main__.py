@@ -13,7 +13,17 @@ from pathlib import Path
 HERE = Path(__file__).parent
 # Modules of this package that are not benchmarks themselves.
 _NOT_BENCHMARKS = frozenset(
-    {"__init__", "__main__", "harness", "http_bare", "http_load", "openb_lists", "played"}
+    {
+        "__init__",
+        "__main__",
+        "control_plane",
+        "harness",
+        "hollow",
+        "http_bare",
+        "http_load",
+        "openb_lists",
+        "played",
+    }
 )
 
 

@@ -1,0 +1,243 @@
+"""Hollow agents: many nodes in one process, whose work is only pretended.
+
+    python -m bench.hollow --server https://127.0.0.1:6443 --pki data/pki --prefix h --count 50
+
+`bench/control` starts some. Everything up to the runtime is what ships: the agent's machine, its
+shell, and its own connections over TLS under its own certificate, one for the summons of the server
+included. Only the runtime is hollow: work starts after a moment, keeps its deadline and stops when
+it is asked to, without a process. Nobody can read its logs or run a command beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.facts import Facts
+from holdfast.agent.words import (
+    DEADLINE_PASSED,
+    STOPPED,
+    Attempt,
+    Clear,
+    Exited,
+    Extend,
+    Halt,
+    Inventory,
+    Launch,
+    Launched,
+    LookAround,
+    NotLaunched,
+    Probe,
+    Probed,
+)
+from holdfast.host import clock
+from holdfast.host.attending import Attending
+from holdfast.host.certificates import Authority
+from holdfast.host.client.access import Access
+from holdfast.host.remote import Remote
+from holdfast.host.running import until_signal
+from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.shell import Shell
+from holdfast.model import identity as who
+from holdfast.model.kinds.replica import Process
+from holdfast.model.time import timestamp
+
+# What a shim and a small program take to start on an idle machine.
+START_S = 0.02
+STOP_S = 0.005
+LOOK_S = 0.05
+GREETING = "The hollow nodes"
+_PORT_FIRST = 20_000
+_SIGTERM = 15
+
+
+class HollowWork:
+    """The runtime of one node without processes. Lives on the event loop of its shell."""
+
+    def __init__(self, address: str, post: Callable[[Any], None]) -> None:
+        self._address, self._post = address, post
+        self._started = 0
+        self._running: dict[Attempt, Process] = {}
+        # Work that has a deadline; all of a node have the same once they were extended.
+        self._until_ms: dict[Attempt, int] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+
+    @property
+    def performers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """What a shell gives to its machine's effects."""
+        return {
+            Launch: self._launch,
+            Extend: self._extend,
+            Halt: self._halt,
+            Probe: lambda it: self._post(Probed(it.attempt, it.kind, it.attempt in self._running)),
+            Clear: lambda it: None,
+            LookAround: lambda it: self._post(Inventory(())),
+        }
+
+    def close(self) -> None:
+        """Everything is gone, as after a cut of the power."""
+        self._running.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def _launch(self, effect: Launch) -> None:
+        asyncio.get_running_loop().call_later(START_S, self._begin, effect)
+
+    def _begin(self, effect: Launch) -> None:
+        now = clock.now()
+        if effect.deadline_ms is not None and now.monotonic_ms >= effect.deadline_ms:
+            self._post(NotLaunched(effect.attempt, Process(reason=DEADLINE_PASSED)))
+            return
+        self._started += 1
+        ports = [port.name for port in effect.template.ports]
+        process = self._running[effect.attempt] = Process(
+            id=f"hollow/{self._started}/{now.monotonic_ms}",
+            started_at=timestamp(now.wall_ms),
+            addresses=dict.fromkeys(ports, f"{self._address}:{_PORT_FIRST + self._started}"),
+        )
+        if effect.deadline_ms is not None:
+            self._until_ms[effect.attempt] = effect.deadline_ms
+            self._arm()
+        self._post(Launched(effect.attempt, process))
+
+    def _extend(self, effect: Extend) -> None:
+        for attempt, until_ms in self._until_ms.items():
+            self._until_ms[attempt] = max(until_ms, effect.deadline_ms)
+
+    def _arm(self) -> None:
+        """Deadlines move far more often than they strike, so the alarm looks when it sounds."""
+        if self._alarm is None and self._until_ms:
+            left_ms = min(self._until_ms.values()) - clock.monotonic_ms()
+            later = asyncio.get_running_loop().call_later
+            self._alarm = later(max(0.001, left_ms / 1_000), self._strike)
+
+    def _strike(self) -> None:
+        self._alarm = None
+        now_ms = clock.monotonic_ms()
+        for attempt in [it for it, until_ms in self._until_ms.items() if until_ms <= now_ms]:
+            self._end(attempt, DEADLINE_PASSED)
+        self._arm()
+
+    def _halt(self, effect: Halt) -> None:
+        asyncio.get_running_loop().call_later(STOP_S, self._end, effect.attempt, STOPPED)
+
+    def _end(self, attempt: Attempt, why: str) -> None:
+        process = self._running.pop(attempt, None)
+        self._until_ms.pop(attempt, None)
+        if process is None:
+            self._post(Exited(attempt, Process(reason="NotFound")))
+        else:
+            ended = msgspec.structs.replace(process, reason=why, signal=_SIGTERM)
+            self._post(Exited(attempt, ended))
+
+
+class HollowNode:
+    """One node: the agent that ships, over hollow work."""
+
+    def __init__(self, name: str, facts: Facts, access: Access) -> None:
+        identity = who.agent(name)
+        self._remote = Remote({identity.name: access})
+        self.agent = Agent(name, facts, random.SystemRandom())
+        self.work = HollowWork(facts.address, self._post)
+        self.shell = Shell(
+            self.agent,
+            identity,
+            peers=self._remote,
+            sources=self._remote,
+            performers=self.work.performers,
+        )
+        # It reaches for the runtime only when somebody asks for logs or commands.
+        self._attending = Attending(name, lambda: access, cast("Runtime", self.work))
+
+    def _post(self, stimulus: Any) -> None:
+        self.shell.post(stimulus)
+
+    async def start(self) -> None:
+        await self.shell.start()
+        self._attending.start()
+
+    async def stop(self) -> None:
+        self.work.close()
+        await self._attending.stop()
+        await self.shell.stop()
+        await self._remote.close()
+
+
+class HollowNodes:
+    """All nodes of this process, started one after the other."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self.nodes: list[HollowNode] = []
+
+    def _make(self, number: int, authority: Authority) -> HollowNode:
+        given = self._arguments
+        name = f"{given.prefix}{number}"
+        issued = authority.issue(who.agent(name).name)
+        access = Access(
+            servers=tuple(given.server),
+            ca=authority.pem,
+            certificate=issued.certificate,
+            key=issued.key,
+        )
+        facts = Facts(
+            region="eu",
+            zone=f"eu-{number % given.zones}",
+            capacity=dict(it.split("=") for it in given.capacity.split(",")),
+            address=f"10.0.{number // 256}.{number % 256}",
+            installation=name,
+        )
+        return HollowNode(name, facts, access)
+
+    async def start(self) -> None:
+        authority = Authority.open(self._arguments.pki)
+        for number in range(self._arguments.first, self._arguments.first + self._arguments.count):
+            node = self._make(number, authority)
+            await node.start()
+            self.nodes.append(node)
+            await asyncio.sleep(self._arguments.pause_ms / 1_000)
+        for node in self.nodes:
+            while node.agent.life is None:  # noqa: ASYNC110 - machines have no events to wait for
+                await asyncio.sleep(LOOK_S)
+
+    async def wait(self) -> str:
+        ends = [asyncio.create_task(node.shell.wait()) for node in self.nodes]
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        return f"a hollow agent has stopped: {[task.exception() for task in done]}"
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(node.stop() for node in self.nodes))
+
+    def greet(self) -> None:
+        sys.stdout.write(f"{GREETING} are {len(self.nodes)}\n")
+        sys.stdout.flush()
+
+
+def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.hollow")
+    parser.add_argument("--server", action="append", required=True)
+    parser.add_argument("--pki", type=Path, required=True, help="the plane's authority")
+    parser.add_argument("--prefix", default="h", help="what nodes are called, before their number")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=50)
+    parser.add_argument("--zones", type=int, default=3)
+    parser.add_argument("--capacity", default="cpu=64,memory=64Gi")
+    parser.add_argument("--pause-ms", type=int, default=0, help="between the starts of two nodes")
+    return parser.parse_args(arguments)
+
+
+async def main() -> int:
+    nodes = HollowNodes(parsed())
+    return await until_signal(nodes, nodes.greet)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
