@@ -23,6 +23,7 @@ from holdfast.commit.holds import (
     ACTIVE,
     add_claim,
     drop_claims,
+    give_back,
     held_for,
     open_reservation,
     overdue_refusal,
@@ -172,7 +173,7 @@ def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | R
 
 def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation | Replayed | Refusal:
     """Capacity for an owner and an intent. A gang may start empty and grow by `reserve`."""
-    if not context.is_actor(Actor.SCHEDULER, Actor.REPAIR, Actor.WORKLOAD):
+    if not context.is_actor(Actor.SCHEDULER, Actor.REPAIR, Actor.WORKLOAD, Actor.RESERVES):
         return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not hold capacity")
     refusal = term_refusal(draft, context, request.term) or _intent_refusal(request.intent)
     if refusal is not None:
@@ -193,9 +194,14 @@ def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation |
         capacity_class=capacity_class(draft, owner.spec.template.priority_class),
         min_available=request.min_available,
     )
-    made = open_reservation(draft, context, request.namespace, name, spec, request.term.epoch)
-    draft.load(*(keys.node_ledger(claim.node) for claim in request.claims if claim.node))
-    for claim in request.claims:
+    claims = request.claims
+    made: Reservation | Refusal
+    if old is not None and _is_own_recovery(context, old, spec):
+        made, claims = _kept(draft, old, spec, claims)
+    else:
+        made = open_reservation(draft, context, request.namespace, name, spec, request.term.epoch)
+    draft.load(*(keys.node_ledger(claim.node) for claim in claims if claim.node))
+    for claim in claims:
         if isinstance(made, Refusal):
             return made
         made = _held_on(draft, context, made, claim, owner)
@@ -208,6 +214,44 @@ def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation |
     made = msgspec.structs.replace(made, metadata=metadata)
     save(draft, made)
     return made
+
+
+def _is_own_recovery(context: Context, old: Reservation, spec: ReservationSpec) -> bool:
+    """Whether this is a recovery lane that the caller holds for the same owner already."""
+    return (
+        context.is_actor(Actor.RESERVES)
+        and spec.intent is Intent.RECOVERY
+        and old.status.phase in ACTIVE
+        and old.status.by == context.identity.name
+        and old.spec.owner.uid == spec.owner.uid
+    )
+
+
+def _kept(
+    draft: Draft, old: Reservation, spec: ReservationSpec, claims: tuple[Claim, ...]
+) -> tuple[Reservation, tuple[Claim, ...]]:
+    """What stays of a recovery lane, and what has yet to be held. The rest is given back.
+
+    All in one transaction: a place that is moved is never without a lane in between, and a deadline
+    that passed meanwhile has not been acted on.
+    """
+    wanted, kept = list(claims), []
+    draft.load(*(keys.node_ledger(it.node) for it in old.status.claims if it.node))
+    for claim in old.status.claims:
+        if claim.consumed:
+            continue
+        if claim in wanted and old.spec.capacity_class is spec.capacity_class:
+            wanted.remove(claim)
+            kept.append(claim)
+        else:
+            give_back(draft, old, claim)
+    spec = msgspec.structs.replace(spec, deadline=max(spec.deadline, old.spec.deadline))
+    moved_on = spec != old.spec
+    metadata = msgspec.structs.replace(
+        old.metadata, generation=old.metadata.generation + int(moved_on)
+    )
+    status = msgspec.structs.replace(old.status, claims=tuple(kept))
+    return msgspec.structs.replace(old, metadata=metadata, spec=spec, status=status), tuple(wanted)
 
 
 def _owner(draft: Draft, namespace: str, owner: ReservationOwner) -> Workload | Replica | Refusal:

@@ -76,6 +76,7 @@ WRITERS: dict[type[Object], Writers] = {
             "RollbackObserved": Actor.ROLLOUT,
             "Recovered": Actor.REPAIR,
             "RepairComplete": Actor.REPAIR,
+            "RecoveryReserved": Actor.RESERVES,
             "ScalingLimited": Actor.AUTOSCALE,
             "SchedulerOverrideObserved": Actor.SCHEDULER,
         },

@@ -19,6 +19,7 @@ from holdfast.model.requests import (
     Create,
     DropReservation,
     Evict,
+    HoldCapacity,
     JudgeNode,
     Move,
     Patch,
@@ -81,6 +82,8 @@ def subject(request: Any) -> Get:
             return Get("workloads", workload, namespace)
         case JudgeNode(node=node):
             return Get("nodes", node)
+        case HoldCapacity(namespace=namespace, owner=owner, intent=intent):
+            return Get("reservations", f"{owner.name}-{intent.value}", namespace)
         case DropReservation(namespace=namespace, reservation=reservation):
             return Get("reservations", reservation, namespace)
         case Create(object=obj) | Update(object=obj):
@@ -93,7 +96,7 @@ def subject(request: Any) -> Get:
 def after_writing(request: Any, answer: Accepted) -> list[Expected]:
     """What an accepted request lets us expect to see."""
     it = subject(request)
-    may_be_gone = not isinstance(request, Create)
+    may_be_gone = not isinstance(request, Create | HoldCapacity)
     if not may_be_gone and not answer.objects:
         # A server need not repeat an object that is new: it is as it was asked for, since then.
         return [Expected(it.plural, it.namespace, it.name, answer.revision, may_be_gone)]
@@ -111,5 +114,5 @@ def after_reading(request: Any, found: Found) -> Expected:
     if obj is None:
         return Expected(it.plural, it.namespace, it.name, found.revision, may_be_gone=True)
     since = object_revision(obj.metadata.resource_version)
-    may_be_gone = not isinstance(request, Create)
+    may_be_gone = not isinstance(request, Create | HoldCapacity)
     return Expected(it.plural, it.namespace, it.name, since, may_be_gone)

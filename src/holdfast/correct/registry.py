@@ -11,6 +11,7 @@ from holdfast.correct.events import EventsController
 from holdfast.correct.garbage import GarbageController
 from holdfast.correct.nodes import NodesController
 from holdfast.correct.repair import RepairController
+from holdfast.correct.reserves import ReservesController
 from holdfast.correct.rollout import RolloutController
 from holdfast.correct.status import StatusController
 from holdfast.correct.workload import WorkloadController
@@ -44,6 +45,7 @@ def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
         EndpointsController(),
         DisruptionController(),
         DrainController(),
+        ReservesController(),
         GarbageController(),
         RolloutController(),
         EventsController(),

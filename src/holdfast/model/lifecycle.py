@@ -60,6 +60,7 @@ class Actor(StrEnum):
     STATUS = "controller:status"
     ENDPOINTS = "controller:endpoints"
     DISRUPTION = "controller:disruption"
+    RESERVES = "controller:reserves"
     AUTOSCALE = "controller:autoscale"
     POLICY = "controller:policy"
     QUOTA = "controller:quota"

@@ -129,4 +129,5 @@ def bind_of(identity: str, replica: Replica, proposal: Proposal, term: Term) -> 
         policy=proposal.policy,
         snapshot_revision=proposal.snapshot_revision,
         snapshot_age_ms=proposal.snapshot_age_ms,
+        reservation=proposal.reservation,
     )

@@ -118,6 +118,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     `scores` is the breakdown of the chosen node's score by scorer; `reasons` counts what ruled out
     the nodes that were not candidates, and `best` has the breakdown of the best ones. Where many
     that are alike were placed at once, these three speak of the moment before the first.
+    `reservation` is what holds the place for it already.
     """
 
     node: str
@@ -131,3 +132,4 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     snapshot_revision: int
     snapshot_age_ms: int
     best: tuple[Ranked, ...] = ()
+    reservation: str = ""

@@ -34,9 +34,10 @@ from holdfast.propose.dues import Dues
 from holdfast.propose.evidence import Evidence
 from holdfast.propose.filters import Filter
 from holdfast.propose.fleet import Fleet
+from holdfast.propose.lanes import Lanes
 from holdfast.propose.notices import Notices
 from holdfast.propose.queue import PENDING_PER_TENANT_MAX, Entry, Lane, Queue
-from holdfast.propose.report import PENDING_CAP, Hope, Report, Verdict
+from holdfast.propose.report import PENDING_CAP, Hope, Proposal, Report, Verdict
 from holdfast.propose.scores import Scorer
 from holdfast.propose.share import EVERYTHING, Share
 from holdfast.propose.view import PRIORITY_NAME, QUOTA_NAME, View, policy_in_force
@@ -105,7 +106,7 @@ class Scheduler:
         self.fleet, self.queue = Fleet(), Queue(rng)
         self.board = Board(filters, scorers)
         self._waking = Waking(self.queue, self.fleet, self.board, self.cache)
-        self.notices, self.dues = Notices(), Dues()
+        self.notices, self.dues, self._lanes = Notices(), Dues(), Lanes(self.fleet)
         self.evidence = Evidence(self.identity, self.fleet)
         self.binder = Binder(
             self.fleet,
@@ -341,10 +342,15 @@ class Scheduler:
             decisions = propose_run(view, [it for _, it in run], now, salt, self.board)
             self.evidence.decided(run, decisions, self._quota_state(view, run[0][1]))
             for (entry, replica), decision in zip(run, decisions, strict=False):
+                place: Proposal | None
                 if isinstance(decision, Report):
-                    self._wait(entry, replica, decision, now)
-                    continue
-                course, bind = self.binder.start(entry, replica, decision, term, now)
+                    place = self._lanes.place(view, replica, decision, now)
+                    if place is None:
+                        self._wait(entry, replica, decision, now)
+                        continue
+                else:
+                    place = decision
+                course, bind = self.binder.start(entry, replica, place, term, now)
                 effects.append(self._asks.ask(bind, _About(course), now.monotonic_ms))
             # There may be fewer decisions than replicas: what was just assumed matters to the rest.
             run = run[len(decisions) :]

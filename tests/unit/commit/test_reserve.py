@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.model import identity as who
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Protection
 from holdfast.model.kinds.placement import Taint
@@ -44,6 +45,7 @@ from tests.plane import (
     template,
 )
 
+RESERVES = who.controller("reserves")
 ONE = {"cpu": 1000, "memory": 2**30, "replicas": 1}
 GPU = (DeviceRequest(device_class="gpu", memory="16Gi"),)
 
@@ -400,6 +402,46 @@ def test_only_a_gang_states_how_many_it_needs(least: int) -> None:
     it = Furnished()
     intent = Intent.GANG if not least else Intent.RECOVERY
     refused(it.ask(SCHEDULER, hold(it, intent=intent, least=least)), Reason.INVALID)
+
+
+def test_a_recovery_lane_is_renewed_moved_and_refilled_in_one_step() -> None:
+    """By its own controller alone; a place that stays is not given back meanwhile. [D5, C6.9]"""
+    it = Furnished()
+    it.plane.node("node-b")
+    one, other = (Claim(node=name, charge=ONE) for name in ("node-a", "node-b"))
+    first = it.yes(RESERVES, hold(it, one, one, identity=RESERVES))
+    again = hold(it, one, other, identity=RESERVES, after_s=120)
+    second = it.yes(RESERVES, again)
+    assert second.metadata.uid == first.metadata.uid
+    assert second.status.claims == (one, other)
+    assert second.spec.deadline == it.plane.at(120)
+    assert used(it) == ONE
+    # One that comes late shortens nothing.
+    third = it.yes(RESERVES, hold(it, one, other, identity=RESERVES, after_s=30))
+    assert third.spec.deadline == it.plane.at(120)
+    refused(it.ask(SCHEDULER, hold(it, one)), Reason.RESERVATION_EXISTS)
+    # A replica of the owner binds into it, and what it used is held again.
+    it.yes(SCHEDULER, it.bind(it.pending(), reservation=first.name))
+    assert used(it) == ONE
+    filled = it.yes(RESERVES, hold(it, one, other, identity=RESERVES))
+    assert filled.status.claims == (other, one)
+    assert used(it)["cpu"] == 2000
+    it.yes(RESERVES, drop(it, filled, RESERVES))
+    assert used(it) == ONE
+
+
+def test_a_recovery_lane_that_finds_no_room_stays_as_it_was() -> None:
+    """[C6.9, INV12]"""
+    it = Furnished(cpus=1)
+    one = Claim(node="node-a", charge=ONE)
+    held = it.yes(RESERVES, hold(it, one, identity=RESERVES))
+    refused(it.ask(RESERVES, hold(it, one, one, identity=RESERVES)), Reason.NODE_FULL)
+    assert it.reservation(held.name).status.claims == (one,)
+    # Nobody else's work gets in, and only the owner's may use it.
+    other = it.pending(it.plane.workload("other"))
+    refused(it.ask(SCHEDULER, it.bind(other)), Reason.NODE_FULL)
+    refused(it.ask(SCHEDULER, it.bind(other, reservation=held.name)), Reason.PROTECTED_CAPACITY)
+    it.yes(SCHEDULER, it.bind(it.pending(), reservation=held.name))
 
 
 def test_who_places_nothing_holds_nothing() -> None:

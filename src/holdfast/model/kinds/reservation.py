@@ -65,7 +65,7 @@ class Claim(Part, frozen=True):
 
 
 class ReservationSpec(Part, frozen=True):
-    """What is held and until when. It never changes.
+    """What is held and until when. Only for a recovery it may be renewed.
 
     owner: whom it is held for.
     intent: why.

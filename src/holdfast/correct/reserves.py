@@ -1,0 +1,230 @@
+"""controller:reserves: holds capacity for the recovery of work that asks for it ahead of time.
+
+It owns the recovery reservation of each workload with `recovery.reserve`, and the condition
+RecoveryReserved that says how much of it is held.
+
+    fewer places held than wanted          -> hold more, on nodes of its recovery regions
+    a place that is of no use any more     -> given up, and held elsewhere by the same step: its
+                                              node is drained, cordoned, fenced, gone or unfit, or
+                                              the work needs something else by now
+    half of the time is over               -> renew
+    nothing is wanted, or the workload goes -> release
+
+A replica that replaces another one binds into it when it finds no other room (`propose/lanes.py`);
+then the place is held anew. What nobody renews ends at its deadline, by controller:repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.controller import (
+    BY_NODE,
+    BY_WORKLOAD,
+    Controller,
+    Plan,
+    View,
+    key_of,
+    operation,
+    sooner,
+)
+from holdfast.correct.drain import BY_CLAIM
+from holdfast.correct.each_node import is_same_home
+from holdfast.correct.reserves_places import Places, is_useful
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.reservation import (
+    Claim,
+    Intent,
+    Reservation,
+    ReservationOwner,
+    ReservationPhase,
+)
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.meta import Condition, ConditionStatus, with_condition
+from holdfast.model.requests import DropReservation, HoldCapacity, Term, Update
+from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.observe.cache import Change, Key
+
+RESERVED = "RecoveryReserved"
+# For so long a lane is held without a word of its controller; renewed when half of that is over.
+HELD_FOR_S = 3_600
+RENEWED_MS = HELD_FOR_S * 500
+# Looking for room costs a look at many nodes, so it is looked for so often at most.
+SEARCH_EVERY_MS = 5_000
+# One lane has so many places; a transaction compares the node of each.
+PLACES_MAX = 32
+
+_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+
+
+class ReservesController(Controller):
+    """See the module's docstring. A key is a workload."""
+
+    name = "reserves"
+    follows = ("workloads", "replicas", "nodes", "reservations", "tenants", "regions")
+    indexes = (BY_NODE, BY_WORKLOAD, BY_CLAIM)
+
+    def __init__(self) -> None:
+        self._searched_ms: dict[Key, int] = {}
+
+    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+        """Its workload for a lane, and the lanes on it for a node. Room that appears elsewhere is
+        found by looking again."""
+        match change.object:
+            case Workload() as workload:
+                is_news = _wish(change.before) != _wish(change.after)
+                return (key_of(workload),) if is_news else ()
+            case Reservation() as held if held.spec.intent is Intent.RECOVERY:
+                return ((held.namespace, held.spec.owner.name),)
+            case Node() as node if not is_same_home(change.before, change.after):
+                return [
+                    (it.namespace, it.spec.owner.name)
+                    for it in view.found(BY_CLAIM, node.name)
+                    if it.spec.intent is Intent.RECOVERY
+                ]
+        return ()
+
+    def all_keys(self, view: View) -> Iterable[Key]:
+        wanted = [key_of(it) for it in view.all("workloads") if _wanted(it)]
+        lanes = [it for it in view.all("reservations") if self._is_own(it)]
+        keys = dict.fromkeys((*wanted, *((it.namespace, it.spec.owner.name) for it in lanes)))
+        self._searched_ms = {it: ms for it, ms in self._searched_ms.items() if it in keys}
+        return keys
+
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+        workload: Workload | None = view.get("workloads", *key)
+        last: Reservation | None = view.get(
+            "reservations", key[0], f"{key[1]}-{Intent.RECOVERY.value}"
+        )
+        held = last if last is not None and self._is_own(last) else None
+        if workload is None or not _wanted(workload):
+            return self._ended(view, held, workload, term)
+        if held is not None and held.spec.owner.uid != workload.metadata.uid:
+            return Plan((self._drop(held, "its owner is another one", term),))
+        there = [it for it in held.status.claims if not it.consumed] if held is not None else []
+        kept = [it for it in there if is_useful(view, workload, it)][: _wanted(workload)]
+        found, pause_ms = self._searched(view, key, workload, kept, now)
+        claims = (*kept, *found)
+        left_ms = wall_ms(held.spec.deadline) - now.wall_ms if held is not None else 0
+        requests: list[Any] = []
+        if list(claims) != there or (held is not None and left_ms < RENEWED_MS):
+            requests.append(self._hold(workload, last, claims, term, now))
+        requests += _told(workload, there, now)
+        if not requests and held is not None:
+            pause_ms = sooner(pause_ms, max(1, left_ms - RENEWED_MS))
+        return Plan(tuple(requests), wake_after_ms=pause_ms)
+
+    def _is_own(self, held: Reservation) -> bool:
+        """Whether it is a lane of ours that still holds something."""
+        is_active = held.status.phase in _ACTIVE
+        return is_active and held.status.by == self.identity
+
+    def _searched(
+        self, view: View, key: Key, workload: Workload, kept: list[Claim], now: Instant
+    ) -> tuple[list[Claim], int | None]:
+        """More places, and when to look for those that were not found."""
+        lacks = _wanted(workload) - len(kept)
+        if lacks <= 0:
+            return [], None
+        pause_ms = self._searched_ms.get(key, -SEARCH_EVERY_MS) + SEARCH_EVERY_MS
+        pause_ms -= now.monotonic_ms
+        if pause_ms > 0:
+            return [], pause_ms
+        self._searched_ms[key] = now.monotonic_ms
+        found = Places(view, workload, kept).find(lacks)
+        return found, SEARCH_EVERY_MS if len(found) < lacks else None
+
+    def _hold(
+        self,
+        workload: Workload,
+        last: Reservation | None,
+        claims: tuple[Claim, ...],
+        term: Term,
+        now: Instant,
+    ) -> HoldCapacity | DropReservation:
+        """The lane with these places. One without any is none, and is released.
+
+        `last` is the present lane or one that has ended; its version changes with the success.
+        """
+        if not claims and last is not None:
+            return self._drop(last, "no place of it is of use", term)
+        metadata = workload.metadata
+        owner = ReservationOwner("Workload", workload.name, metadata.uid, metadata.generation)
+        since = last.metadata.resource_version if last is not None else f"in-{term.epoch}"
+        # To the minute, so that a repetition says the same.
+        deadline = timestamp(now.wall_ms // 60_000 * 60_000) + timedelta(seconds=HELD_FOR_S)
+        return HoldCapacity(
+            workload.namespace,
+            owner,
+            Intent.RECOVERY,
+            claims,
+            deadline,
+            term,
+            operation=operation(self.identity, metadata.uid, since, f"hold-{len(claims)}"),
+        )
+
+    def _ended(
+        self, view: View, held: Reservation | None, workload: Workload | None, term: Term
+    ) -> Plan:
+        """Nothing is wanted any more."""
+        requests: list[Any] = []
+        if held is not None and (workload is not None or view.knows_all_of(held)):
+            requests.append(self._drop(held, "nothing is to be held any more", term))
+        said = workload.status.conditions if workload is not None else ()
+        rest = tuple(it for it in said if it.type != RESERVED)
+        if workload is not None and len(rest) < len(said):
+            requests.append(_with_conditions(workload, rest))
+        return Plan(tuple(requests))
+
+    def _drop(self, held: Reservation, reason: str, term: Term) -> DropReservation:
+        uid, since = held.metadata.uid, held.metadata.resource_version
+        return DropReservation(
+            held.namespace,
+            held.name,
+            uid,
+            reason,
+            term,
+            operation=operation(self.identity, uid, since, "drop"),
+        )
+
+
+def _wanted(workload: Workload) -> int:
+    """How many places are to be held for it."""
+    recovery = workload.spec.recovery
+    is_going = workload.metadata.deletion_timestamp is not None
+    if recovery is None or not recovery.reserve or not recovery.eligible or is_going:
+        return 0
+    stated = workload.spec.replicas if recovery.replicas is None else recovery.replicas
+    return min(stated, PLACES_MAX)
+
+
+def _wish(workload: Any) -> Any:
+    if not isinstance(workload, Workload):
+        return None
+    said = [it for it in workload.status.conditions if it.type == RESERVED]
+    return _wanted(workload), workload.spec.template, workload.spec.recovery, said
+
+
+def _told(workload: Workload, there: list[Claim], now: Instant) -> list[Update]:
+    """The condition, where it says something else."""
+    wanted, have = _wanted(workload), len(there)
+    condition = Condition(
+        RESERVED,
+        ConditionStatus.TRUE if have >= wanted else ConditionStatus.FALSE,
+        workload.metadata.generation,
+        reason="Held" if have >= wanted else "NoRoom",
+        message=f"{have} of {wanted} places are held"
+        + ("" if have >= wanted else "; no node of its recovery regions has room for more"),
+    )
+    before = workload.status.conditions
+    after = with_condition(before, condition, timestamp(now.wall_ms))
+    return [] if after is before else [_with_conditions(workload, after)]
+
+
+def _with_conditions(workload: Workload, conditions: tuple[Condition, ...]) -> Update:
+    status = msgspec.structs.replace(workload.status, conditions=conditions)
+    return Update(msgspec.structs.replace(workload, status=status), "status")
