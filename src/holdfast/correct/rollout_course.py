@@ -175,6 +175,9 @@ class _Step:
             after = msgspec.structs.replace(status, held=held)
             if not is_back and status.stable and status.stable != status.current:
                 after = msgspec.structs.replace(after, updated=updated)
+        elif status.held:
+            # It was to recreate everything when it began, and is not any more.
+            after = msgspec.structs.replace(status, held=False)
         elif is_back or not self._may_expand():
             return None
         elif self._is_gate_passed():

@@ -303,6 +303,22 @@ def test_recreate_runs_no_two_revisions_at_once() -> None:
     assert yard.status.phase is RolloutPhase.IDLE
 
 
+def test_another_strategy_lets_go_of_births_that_recreate_held_back() -> None:
+    """One that cannot be proven to have stopped stands in the way no longer. [I6, C7.6]"""
+    yard = Yard()
+    yard.build(3, rolling(strategy=RolloutStrategy.RECREATE))
+    yard.silent.add("node-a")
+    yard.want(template=version(2))
+    yard.ship(10)
+    assert yard.status.held
+    assert "2" not in yard.versions().values()
+    yard.want(rollout=rolling(3))
+    yard.bind_all = lambda: _bind_to(yard, "node-b")  # type: ignore[method-assign]
+    yard.ship(10)
+    assert not yard.status.held
+    assert "2" in yard.versions(State.RUNNING).values()
+
+
 def test_recreate_does_not_go_back_over_what_is_healthy() -> None:
     """There would be nothing left that works, so a person has to say. [C6.9, I6]"""
     yard = Yard()
@@ -340,6 +356,15 @@ def test_one_per_node_rolls_node_by_node() -> None:
     assert yard.fewest == 2
     assert sorted(yard.versions(State.RUNNING).values()) == ["2", "2", "2"]
     assert yard.status.phase is RolloutPhase.IDLE
+
+
+def _bind_to(yard: Yard, name: str) -> None:
+    """A scheduler that knows one node only."""
+    if yard._bind_term is None:
+        yard._bind_term = yard.plane.term(SCHEDULER)
+    for it in yard.all("replicas"):
+        if it.status.state is State.PENDING:
+            accepted(yard.plane.ask(SCHEDULER, bind(it, yard.get("nodes", name), yard._bind_term)))
 
 
 def _bind_home(yard: Yard) -> None:
