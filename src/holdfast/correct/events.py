@@ -3,6 +3,7 @@
 It owns the events that bear its name. It reads what objects say of themselves (`happenings.py`),
 so that it can be away for a while and still tell; what is alike is one event with a count, and the
 event itself remembers how far it was told, so that nothing is counted twice, by nobody's memory.
+Once a minute it also scans for what should have ended by now (`repair_scans.py`).
 
 It comes last: at most a few events a second, of which warnings get the most; what is older than
 ten minutes is not told any more, and a tenant that has a thousand gets no new one.
@@ -27,6 +28,7 @@ from holdfast.correct.happenings import (
     step_reason,
 )
 from holdfast.correct.paces import Pace
+from holdfast.correct.repair_scans import Scans, is_overdue_soon
 from holdfast.correct.tellings import (
     TOLD_ANNOTATION,
     event_name,
@@ -72,6 +74,7 @@ class EventsController(Controller):
         self._counts: dict[str, int] = {}
         # What each node was last said to be, by uid: its event may be forgotten by now.
         self._phases: dict[str, str] = {}
+        self._scans = Scans()
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
         """Only what brings something to tell: most news of an object do not."""
@@ -93,11 +96,11 @@ class EventsController(Controller):
         return ((about.namespace, f"{about.kind.lower()}s/{about.name}"),)
 
     def all_keys(self, view: View) -> Iterable[Key]:
-        """All that has a warning to tell. What went as it should is told when it happens."""
+        """All that has a warning to tell, or may be overdue. The rest is told when it happens."""
         self._counts.clear()
         for event in view.all("events"):
             self._counts[event.namespace] = self._counts.get(event.namespace, 0) + 1
-        replicas = (it for it in view.all("replicas") if _warns(it))
+        replicas = (it for it in view.all("replicas") if _warns(it) or is_overdue_soon(it))
         nodes = (it for it in view.all("nodes") if it.status.phase is not NodePhase.READY)
         return [_key(it) for them in (replicas, view.all("workloads"), nodes) for it in them]
 
@@ -115,7 +118,7 @@ class EventsController(Controller):
             case Node():
                 happened = self._phase(view, obj)
         requests: list[Any] = []
-        for it in happened:
+        for it in (*happened, *self._scans.of(view, obj, now)):
             event: Event | None = view.get(
                 "events", namespace_of(obj), event_name(obj, TELLER, it.reason)
             )

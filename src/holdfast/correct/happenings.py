@@ -123,6 +123,7 @@ _CONDITIONS = {
     ("Available", ConditionStatus.FALSE): ("Unavailable", True),
     ("Complete", ConditionStatus.TRUE): ("Complete", False),
     ("Failed", ConditionStatus.TRUE): ("JobFailed", True),
+    ("Progressing", ConditionStatus.FALSE): ("NotProgressing", True),
     ("RollbackObserved", ConditionStatus.TRUE): ("RolledBack", True),
 }
 

@@ -13,6 +13,7 @@ from holdfast.correct.garbage import GarbageController
 from holdfast.correct.garbage_events import EVENT_KEPT_MS, EVENTS_PER_TENANT_MAX
 from holdfast.correct.nodes import NodesController
 from holdfast.correct.repair import RepairController
+from holdfast.correct.status import StatusController
 from holdfast.correct.workload import WorkloadController
 from holdfast.model.identity import agent
 from holdfast.model.kinds.replica import Pending, Process
@@ -105,12 +106,12 @@ def test_nothing_is_counted_twice_when_answers_are_lost(fate: str) -> None:
 
 def test_a_new_controller_tells_nothing_twice_and_what_was_missed() -> None:
     """It knows by the events, not by memory. [C7.4, K2]"""
-    on = rig(WorkloadController())
+    on = rig(WorkloadController(), StatusController())
     running(on)
     restarted(on)
     on.run()
     restarted(on)
-    on.start([EventsController(), WorkloadController()])
+    on.start([EventsController(), WorkloadController(), StatusController()])
     on.run(20_000)
     assert told(on)["web-0-0", "Restarted"] == 2
     on.writes()
@@ -120,12 +121,12 @@ def test_a_new_controller_tells_nothing_twice_and_what_was_missed() -> None:
 
 def test_what_is_long_over_is_not_news() -> None:
     """Nor is what was forgotten since. [V4, I1]"""
-    on = rig(WorkloadController(), GarbageController())
+    on = rig(WorkloadController(), GarbageController(), StatusController())
     running(on)
     restarted(on)
     on.run(EVENT_KEPT_MS + 120_000)
     assert told(on) == {}
-    on.start([EventsController(), WorkloadController(), GarbageController()])
+    on.start([EventsController(), WorkloadController(), GarbageController(), StatusController()])
     on.run(120_000)
     assert told(on) == {}
 
