@@ -9,6 +9,7 @@ controller replaces afterwards.
     Failed, Succeeded,
     Stopping             -> Released  its node is fenced or lives on; or it was never bound
     Bound, Running       -> Stopping  its node lives on without it
+    Bound                -> Stopping  it did not start within startupDeadlineSeconds
     Reserved             -> Pending   the deadline of its reservation has passed
 
 `keep` work runs on when its node is cut off: only its agent can prove that it has stopped. All of
@@ -57,6 +58,10 @@ class RepairController(Controller):
     follows = ("replicas", "nodes", "reservations")
     indexes = (BY_NODE,)
 
+    def __init__(self) -> None:
+        # Which replica was first seen bound when, by its key.
+        self._bound_ms: dict[Key, tuple[str, int]] = {}
+
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
         """A node concerns all that is bound to it, a reservation the replicas it holds a place for.
 
@@ -78,6 +83,8 @@ class RepairController(Controller):
 
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
         replica: Replica | None = view.get("replicas", *key)
+        if replica is None or replica.status.state is not State.BOUND:
+            self._bound_ms.pop(key, None)
         if replica is None or replica.status.state not in _CONCERNS:
             return Plan()
         state, binding = replica.status.state, replica.status.binding
@@ -93,11 +100,34 @@ class RepairController(Controller):
         if node.status.incarnation > binding.node_incarnation:
             evidence = f"node {node.name} lives in incarnation {node.status.incarnation}"
             return self._ended(replica, "NodeReturned", evidence, term)
-        if _keeps(replica):
+        if _keeps(replica) and state is not State.BOUND:
             return self._kept(replica, node, term, now)
         if node.status.phase in _GONE:
             return self._ended(replica, "Fenced", f"node {node.name} is fenced", term)
+        if state is State.BOUND and node.status.phase is NodePhase.READY:
+            return self._starting(replica, term, now)
         return Plan()
+
+    def _starting(self, replica: Replica, term: Term, now: Instant) -> Plan:
+        """Work that does not start where it was put is stopped there and placed anew.
+
+        Only on a node that is in contact, since its agent has to prove that it has stopped; members
+        of a gang wait for each other, and the gang's own deadline ends that. Counted on our own
+        clock since we saw it bound: no calendar that jumps stops work that is about to start.
+        """
+        binding, within_s = replica.status.binding, replica.spec.template.startup_deadline_seconds
+        if binding is None or replica.spec.gang:
+            return Plan()
+        uid, since_ms = self._bound_ms.get(key_of(replica), ("", 0))
+        if uid != replica.metadata.uid:
+            since_ms = now.monotonic_ms
+            self._bound_ms[key_of(replica)] = replica.metadata.uid, since_ms
+        left_ms = since_ms + within_s * 1_000 - now.monotonic_ms
+        if left_ms > 0:
+            return Plan(wake_after_ms=left_ms)
+        evidence = f"not started on {binding.node} within startupDeadlineSeconds={within_s}"
+        operation = step_id(self.identity, replica, "stop-overdue")
+        return Plan((Evict(target(replica), Cause.REPAIR, evidence, term, operation),))
 
     def _ended(self, replica: Replica, reason: str, evidence: str, term: Term) -> Plan:
         """One step towards the release of work that its node cannot be running any more."""

@@ -216,6 +216,42 @@ def test_keep_work_is_replaced_while_its_old_copy_still_holds_its_share() -> Non
     assert not rig.plane.ledger("node-a").used
 
 
+def test_work_that_does_not_start_in_its_time_is_stopped_and_placed_anew() -> None:
+    """By our own clock since it was seen bound; only where an agent can stop it. [A7, C7.6]"""
+    controller, quick = (
+        RepairController(),
+        msgspec.structs.replace(TEMPLATE, startup_deadline_seconds=60),
+    )
+    bound = replica(State.BOUND, template=quick)
+
+    def asked(after_ms: int, machine: Node | None = None) -> Any:
+        picture = view(machine or node(), bound)
+        return controller.reconcile(picture, KEY, TERM, later(after_ms))
+
+    assert asked(1_000_000).wake_after_ms == 60_000
+    assert asked(1_059_999).requests == ()
+    for phase in (NodePhase.SUSPECT, NodePhase.UNKNOWN):
+        assert asked(1_060_000, node(phase=phase, mark=1)).requests == ()
+    (evict,) = asked(1_060_000).requests
+    assert isinstance(evict, Evict)
+    assert evict.evidence == "not started on node-a within startupDeadlineSeconds=60"
+    # Another replica of that name has its own time.
+    metadata = msgspec.structs.replace(bound.metadata, uid="uid-other")
+    bound = msgspec.structs.replace(bound, metadata=metadata)
+    assert asked(1_060_000).wake_after_ms == 60_000
+
+
+def test_work_that_starts_or_waits_for_its_gang_is_left_alone() -> None:
+    """[A7, G5]"""
+    controller = RepairController()
+    for it in (replica(State.RUNNING), replica(State.BOUND)):
+        spec = msgspec.structs.replace(it.spec, gang="web")
+        member = msgspec.structs.replace(it, spec=spec)
+        for after_ms in (0, 10**9):
+            plan = controller.reconcile(view(node(), member), KEY, TERM, later(after_ms))
+            assert plan.requests == ()
+
+
 def test_running_work_that_its_node_forgot_is_stopped_and_released() -> None:
     """The node was fenced before its replica became Unknown, and lives on. [I2, H2, H6]"""
     rig = Rig([RepairController()])
