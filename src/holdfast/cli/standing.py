@@ -176,7 +176,7 @@ def _nodes(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
         if cordoned:
             more += f"; cordoned: {_named(cordoned)}"
         is_well = phase is NodePhase.READY
-        count = f"{len(names)} {'node' if len(names) == 1 else 'nodes'}"
+        count = _counted(len(names), "node")
         wrong = "" if is_well else f"{count} {phase.value}: {_named(names)}"
         yield Line("nodes", count, phase.value, more, wrong)
     if not nodes:
@@ -198,10 +198,14 @@ def _work(workloads: Sequence[Workload]) -> Iterable[Line]:
         for it in short
     ]
     more = _named(short_of) if short else ""
-    yield Line("work", f"{len(services)} services", "short" if short else "whole", more)
+    yield Line("work", _counted(len(services), "service"), "short" if short else "whole", more)
     others = len(workloads) - len(services)
     if others:
-        yield Line("work", f"{others} jobs", "-")
+        yield Line("work", _counted(others, "job"), "-")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _named(names: Sequence[str]) -> str:
