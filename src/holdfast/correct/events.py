@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import Controller, Index, Plan, View
+from holdfast.correct.controller import BY_NODE, Controller, Index, Plan, View
 from holdfast.correct.garbage_events import EVENTS_PER_TENANT_MAX, TELL_WITHIN_MS, last_ms
 from holdfast.correct.happenings import (
     PHASES,
@@ -28,7 +28,7 @@ from holdfast.correct.happenings import (
     step_reason,
 )
 from holdfast.correct.paces import Pace
-from holdfast.correct.repair_scans import Scans, is_overdue_soon
+from holdfast.correct.repair_scans import GONE, Scans, is_overdue_soon
 from holdfast.correct.tellings import (
     TOLD_ANNOTATION,
     event_name,
@@ -66,7 +66,7 @@ class EventsController(Controller):
 
     name = "events"
     follows = ("replicas", "workloads", "nodes", "events")
-    indexes = (BY_UID,)
+    indexes = (BY_UID, BY_NODE)
 
     def __init__(self) -> None:
         self._pace = Pace(EVENTS_PER_S, EVENTS_BURST)
@@ -85,7 +85,12 @@ class EventsController(Controller):
         if change.after is None:
             self._phases.pop(obj.metadata.uid, None)
             return ()
-        return (_key(obj),) if _has_news(before, obj) else ()
+        if not _has_news(before, obj):
+            return ()
+        # On a node that is given up, some work waits for somebody's word.
+        is_given_up = isinstance(obj, Node) and obj.status.phase in GONE
+        work = view.found(BY_NODE, obj.name) if is_given_up else ()
+        return [_key(it) for it in (obj, *work)]
 
     def _counted(self, event: Event, change: Change) -> Iterable[Key]:
         more = int(change.before is None) - int(change.after is None)

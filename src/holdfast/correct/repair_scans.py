@@ -32,7 +32,7 @@ BEHIND_AFTER_MS = 300_000
 BEHIND_MAX = 10_000
 
 _OUT = (State.UNKNOWN, State.FAILED, State.STOPPING, State.SUCCEEDED)
-_GONE = (NodePhase.FENCED, NodePhase.LOST)
+GONE = (NodePhase.FENCED, NodePhase.LOST)
 # Whose word takes away which finalizer, for people who wonder.
 _HOLDERS = {
     "holdfast.dev/replicas": "controller:workload, when all replicas are gone",
@@ -101,7 +101,7 @@ def _waits_for_word(view: View, replica: Replica) -> Iterable[Happening]:
     if binding is None or not keeps or state not in _OUT:
         return
     node: Node | None = view.get("nodes", "", binding.node)
-    if node is None or node.status.phase not in _GONE:
+    if node is None or node.status.phase not in GONE:
         return
     said = (
         f"runs on when cut off, and node {node.name} is {node.status.phase.value}: once you know "

@@ -82,7 +82,9 @@ def test_work_that_runs_on_a_lost_machine_waits_for_an_operators_word() -> None:
     on.plane.workload(replicas=1, template=keep)
     on.turn()
     on.silent = {"node-a"}
-    on.run(300_000)
+    while on.phase("node-a") != "Fenced":
+        on.run(1_000)
+    on.run(2_000)
     assert on.states() == {"web-0-0": "Unknown"}
     said = warnings(on)["web-0-0", "WaitsForWord"]
     assert "kubectl delete replica web-0-0 --force --grace-period=0" in said
