@@ -34,7 +34,6 @@ from tests.unit.correct.team_rig import (
 
 COMPLETIONS, PARALLELISM, RETRIES = 5, 2, 50
 TURNS_MAX = 60
-ROLLOUT = who.controller("rollout")
 
 doings = st.one_of(
     st.tuples(st.just("wait"), st.sampled_from([10, 300, 3_000, 30_000])),
@@ -54,7 +53,6 @@ class Story:
         made = template(restart=RestartPolicy.NEVER)
         job = Job(completions=COMPLETIONS, parallelism=PARALLELISM, retries=RETRIES)
         self.rig.plane.workload(type=WorkloadType.JOB, job=job, template=made)
-        self.rollout = self.rig.plane.term(ROLLOUT)
         self.successes: dict[str, int] = {}
         self.spoilt: list[str] = []
         self.rig.fate = lambda ask: self.spoilt.pop() if self.spoilt else DONE
@@ -86,8 +84,8 @@ class Story:
             case "evict":
                 one = self.some(number, State.RUNNING, State.BOUND)
                 if one is not None:
-                    evict = Evict(target(one), Cause.ROLLOUT, "", self.rollout)
-                    accepted(self.rig.plane.ask(ROLLOUT, evict))
+                    evict = Evict(target(one), Cause.USER_DELETE)
+                    accepted(self.rig.plane.ask(ADMIN, evict))
             case "delete":
                 one = self.some(number, *State)
                 if one is not None:
