@@ -1,4 +1,4 @@
-"""Whatever people do and whatever ends meanwhile, a rollout keeps its limits and comes to an end."""
+"""Whatever people do and whatever ends meanwhile, a rollout keeps its limits and ends at last."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.correct.each_node import home_of
+from holdfast.model.indexes import parse
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.workload import (
     CanaryStep,
@@ -146,6 +147,7 @@ def test_what_is_out_of_contact_counts_as_missing() -> None:
     yard.ship(10)
     assert yard.ready == 2
     assert sorted(yard.versions().values()) == ["1", "1", "1", "2"]
+    assert len(parse(yard.status.updated)) == 1
 
 
 def test_places_whose_holder_does_no_work_come_first() -> None:
