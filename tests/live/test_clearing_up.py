@@ -115,6 +115,8 @@ def test_what_happens_is_told_and_what_is_over_is_cleared_up(tmp_path: Path) -> 
             assert f"replica/{replica.name}" in listed
             about = await asyncio.to_thread(kubectl, tmp_path, "describe", "replica", replica.name)
             assert "Started" in about
+            about = await asyncio.to_thread(kubectl, tmp_path, "describe", "pod", replica.name)
+            assert "Started" in about
             await machine_lost(plane, tmp_path)
 
     asyncio.run(story())

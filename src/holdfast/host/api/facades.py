@@ -29,6 +29,7 @@ REPLICA_KIND = kind_named("Replica")
 _ENCODER = msgspec.json.Encoder()
 _OWN_VERSION = b',"apiVersion":"holdfast.dev/v1","involvedObject":'
 _CORE_VERSION = b',"apiVersion":"v1","involvedObject":'
+_SHOWN_AS = (("Pod", "Replica"), ("Namespace", "Tenant"))
 _NAMESPACE_COLUMNS = (
     ("Name", "name", "the name of the namespace"),
     ("Status", "", "Active, or Terminating while its objects go away"),
@@ -66,6 +67,18 @@ def shown(facade: str, data: bytes) -> bytes:
         # and no text inside an object has bare quotes.
         return data.replace(_OWN_VERSION, _CORE_VERSION, 1)
     return data
+
+
+def selected(facade: str, fields: str) -> str:
+    """The field selector that is meant: events are about our kinds, which kubectl knows by others.
+
+    `kubectl describe pod` asks for the events of a Pod; they are those of the replica.
+    """
+    if facade != EVENT:
+        return fields
+    for shown_as, kind in _SHOWN_AS:
+        fields = fields.replace(f"involvedObject.kind={shown_as}", f"involvedObject.kind={kind}")
+    return fields
 
 
 def _namespace(tenant: Tenant) -> dict[str, Any]:

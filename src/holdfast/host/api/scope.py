@@ -8,6 +8,7 @@ Secrets it gets, by name alone, those that work bound to its node refers to.
 from __future__ import annotations
 
 from holdfast.agent.secrets import secret_names
+from holdfast.host.api import facades
 from holdfast.host.api.call import Call
 from holdfast.model.errors import Forbidden
 from holdfast.model.field_selector import FieldSelector, parse_field_selector
@@ -34,7 +35,8 @@ def selection(call: Call, *, named: bool = False) -> Selection:
     """The objects that a list or a watch is about; `named` adds the name of the path."""
     query, kind = call.query, call.kind
     labels = parse_label_selector(query.get("labelSelector", ""))
-    fields = parse_field_selector(query.get("fieldSelector", ""), kind.struct)
+    asked = facades.selected(call.route.facade, query.get("fieldSelector", ""))
+    fields = parse_field_selector(asked, kind.struct)
     if named:
         fields = (*fields, *parse_field_selector(f"metadata.name={call.name}", kind.struct))
     fields = (*fields, *visible(call.identity, kind))

@@ -1,0 +1,27 @@
+"""Our kinds under the names that kubectl's own commands ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.host.api.facades import EVENT, OURS, POD, selected
+
+
+@pytest.mark.parametrize(
+    "asked, meant",
+    [
+        ("involvedObject.kind=Pod", "involvedObject.kind=Replica"),
+        (
+            "involvedObject.uid=u,involvedObject.kind=Pod,involvedObject.name=web-0-0",
+            "involvedObject.uid=u,involvedObject.kind=Replica,involvedObject.name=web-0-0",
+        ),
+        ("involvedObject.kind=Namespace", "involvedObject.kind=Tenant"),
+        ("involvedObject.kind=Node", "involvedObject.kind=Node"),
+        ("involvedObject.kind!=Pod", "involvedObject.kind!=Pod"),
+        ("", ""),
+    ],
+)
+def test_the_events_of_a_pod_are_those_of_its_replica(asked: str, meant: str) -> None:
+    """Only where events are shown as those of the core group. [M1]"""
+    assert selected(EVENT, asked) == meant
+    assert selected(OURS, asked) == selected(POD, asked) == asked
