@@ -42,7 +42,7 @@ def looked_through(cabinet: Cabinet, wanted: Selection) -> list[Entry]:
     ],
 )
 def test_what_an_index_finds_is_what_a_look_at_all_finds(fields: str, namespace: str) -> None:
-    """Objects come, move and go before and after the first question; the order is the keys'. [C8]"""
+    """Objects come, move and go around the first question; the order is the keys'. [C8]"""
     rng, cabinet, wanted = random.Random(7), Cabinet(), selection(fields, namespace)
     for step in range(600):
         where, name = rng.choice(NAMESPACES), f"r{rng.randrange(12)}"
