@@ -51,6 +51,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.kinds.workloadrevision import WorkloadRevision
 from holdfast.model.ledger import gate_of
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placing import (
@@ -65,6 +66,7 @@ from holdfast.model.placing import (
     untolerated,
 )
 from holdfast.model.requests import Term
+from holdfast.model.rollouts import REVERTED, revision_name
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
 
@@ -94,6 +96,7 @@ class EachNode:
         left_ms = self._rests.left_ms(key, now)
         if left_ms:
             return Plan(wake_after_ms=left_ms)
+        workload = in_force(view, workload)
         mine = _mine(view, workload)
         nodes = list(view.all("nodes"))
         self._rests.rest(key, len(mine) + len(nodes), now)
@@ -150,11 +153,27 @@ class EachNode:
 
 def wanted(view: View, workload: Workload) -> int:
     """On how many nodes a replica should be: those that fit, and take work or have one already."""
+    workload = in_force(view, workload)
     homes = {home_of(it) for it in _mine(view, workload) if it.status.state in FURTHER}
     return sum(
         belongs(workload, node) and (node.name in homes or takes(view, workload, node))
         for node in view.all("nodes")
     )
+
+
+def in_force(view: View, workload: Workload) -> Workload:
+    """The workload with the template that says on which nodes it belongs.
+
+    That is the stated one, also while it is rolled out; after the way back it is the one before.
+    """
+    if workload.status.rollout.phase not in REVERTED:
+        return workload
+    name = revision_name(workload.name, workload.status.rollout.stable)
+    found: WorkloadRevision | None = view.get("workloadrevisions", workload.namespace, name)
+    if found is None:
+        return workload
+    spec = msgspec.structs.replace(workload.spec, template=found.spec.template)
+    return msgspec.structs.replace(workload, spec=spec)
 
 
 def pinned(template: Template, node: str) -> Template:

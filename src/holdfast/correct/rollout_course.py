@@ -235,10 +235,19 @@ class _Step:
         wake_ms = min((it for it in waits if it), default=None)
         return sooner(wake_ms, left_ms or None)
 
+    def _lacks(self) -> str:
+        """What the rollout waits for, in a few words."""
+        lagging = [it for it in self._begun if not it.is_done]
+        if not lagging:
+            return "nothing that was begun lags"
+        first = lagging[0]
+        state = "is empty" if first.holder is None else f"is {first.holder.status.state.value}"
+        return f"{len(lagging)} places lag: place {first.number} {state} and not well"
+
     def _overdue(self, status: RolloutStatus) -> RolloutStatus:
         """The deadline has passed. Nothing is stopped by that."""
         can_revert = self._spec.auto_revert and status.stable not in ("", status.current)
-        says = f"no progress for {self._spec.progress_deadline_seconds} s; "
+        says = f"no progress for {self._spec.progress_deadline_seconds} s, {self._lacks()}; "
         if not can_revert:
             return _halted(status, OVERDUE, f"{says}no further place is begun", self._now)
         is_any_ready = any(it.is_ready for it in self._begun)

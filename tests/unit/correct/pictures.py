@@ -38,7 +38,16 @@ WALL_MS = 1_800_000_000_000
 NOW = Instant(1_000_000, WALL_MS)
 TERM = Term("controller:test", 3)
 AGENT = "system:node:node-a"
-PLURALS = ("workloads", "replicas", "nodes", "reservations", "tenants", "regions", "endpoints")
+PLURALS = (
+    "workloads",
+    "replicas",
+    "nodes",
+    "reservations",
+    "tenants",
+    "regions",
+    "endpoints",
+    "workloadrevisions",
+)
 TEMPLATE = Template(command=("sleep", "60"), resources=Resources(cpu="1"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.correct.each_node import home_of
@@ -18,7 +19,7 @@ from holdfast.model.kinds.workload import (
 )
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import condition
-from holdfast.model.requests import Evict, Remove
+from holdfast.model.requests import Evict, Remove, Update
 from tests.plane import SCHEDULER, bind
 from tests.unit.correct.shipyard import Yard, canary, name_of, rolling, version
 from tests.unit.correct.team_rig import ADMIN, accepted, is_write
@@ -358,6 +359,36 @@ def test_one_per_node_rolls_node_by_node() -> None:
     assert yard.fewest == 2
     assert sorted(yard.versions(State.RUNNING).values()) == ["2", "2", "2"]
     assert yard.status.phase is RolloutPhase.IDLE
+
+
+def test_one_per_node_goes_back_to_the_nodes_of_the_old_template() -> None:
+    """The stated template, which is given up, says no longer where it belongs. [I6, C6.9]"""
+    yard = Yard("node-a", "node-b", "node-c")
+    yard.bind_all = lambda: _bind_home(yard)  # type: ignore[method-assign]
+    yard.build(1, rolling(1, auto_revert=True), type=WorkloadType.PER_NODE)
+    broken = version(2, broken="yes")
+    placement = msgspec.structs.replace(
+        broken.placement, node_selector={"holdfast.dev/node": "node-a"}
+    )
+    yard.want(template=msgspec.structs.replace(broken, placement=placement))
+    yard.ship(120)
+    assert yard.status.phase is RolloutPhase.FAILED
+    assert sorted(yard.versions(State.RUNNING).values()) == ["1", "1", "1"]
+
+
+def test_one_per_node_stays_on_a_node_that_takes_nothing_new() -> None:
+    """Nobody could follow it there, and each one that goes would lower what is wanted. [I6, H4]"""
+    yard = Yard("node-a", "node-b", "node-c")
+    yard.bind_all = lambda: _bind_home(yard)  # type: ignore[method-assign]
+    yard.build(1, rolling(1), type=WorkloadType.PER_NODE)
+    for name in ("node-a", "node-b"):
+        node: Node = yard.get("nodes", name)
+        shut = msgspec.structs.replace(node.spec, cordoned=True)
+        accepted(yard.plane.ask(ADMIN, Update(msgspec.structs.replace(node, spec=shut))))
+    yard.want(template=version(2))
+    yard.ship(40)
+    assert yard.fewest == 2
+    assert sorted(yard.versions(State.RUNNING).values()) == ["1", "1", "2"]
 
 
 def _bind_to(yard: Yard, name: str) -> None:
