@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.births import is_of, revision_of
+from holdfast.correct.births import FURTHER, is_of, revision_of
 from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
@@ -34,7 +34,7 @@ from holdfast.correct.controller import (
     step_id,
     target,
 )
-from holdfast.correct.each_node import wanted
+from holdfast.correct.each_node import home_of, takes, wanted
 from holdfast.correct.rests import Rests
 from holdfast.correct.rollout_course import next_course
 from holdfast.correct.rollout_revisions import (
@@ -53,6 +53,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import (
     RolloutPhase,
     RolloutStatus,
+    RolloutStrategy,
     Workload,
     WorkloadStatus,
     WorkloadType,
@@ -73,6 +74,9 @@ from holdfast.observe.cache import Change, Key
 PROGRESSING, ROLLBACK_OBSERVED = "Progressing", "RollbackObserved"
 # How soon to look again at a revision whose workload may not have been told of yet.
 UNTOLD_PAUSE_MS = 1_000
+
+# A look compares each replica with what its place takes, which costs more than a count.
+REST_TIMES = 4
 
 _ROLLED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 _AT_REST = (RolloutPhase.IDLE, RolloutPhase.FAILED)
@@ -156,11 +160,13 @@ class RolloutController(Controller):
         if _is_quiet(workload, revision) and not any(is_misplaced(workload, it) for it in mine):
             rollout = workload.status.rollout
             return self._ends(workload, rollout, known, mine, now)
-        self._rests.rest(key_of(workload), len(mine), now)
-        nodes = 0
+        self._rests.rest(key_of(workload), REST_TIMES * len(mine), now)
+        free, nodes = _free(view, workload, mine), 0
         if workload.spec.type is WorkloadType.PER_NODE:
-            nodes = wanted(view, workload)
-        seen = survey(course_of, mine, nodes, now)
+            led = {it.name for it in free}
+            left = [it for it in mine if it.name not in led and it.status.state in FURTHER]
+            nodes = max(0, wanted(view, workload) - len({home_of(it) for it in left}))
+        seen = survey(course_of, free, nodes, now)
         course = next_course(course_of, seen, revision, now)
         written = _written(workload, numbered(course.status, known), now)
         if written:
@@ -199,6 +205,19 @@ def _is_quiet(workload: Workload, revision: str) -> bool:
     """Whether no rollout goes on, and none begins."""
     rollout = workload.status.rollout
     return rollout.phase in _AT_REST and rollout.current == revision
+
+
+def _free(view: View, workload: Workload, mine: list[Replica]) -> list[Replica]:
+    """The replicas that a rollout may lead.
+
+    One per node has its node and no other. While that takes nothing new, nobody could follow; and
+    as it would not count any more either, the next one would go at once.
+    """
+    is_each = workload.spec.type is WorkloadType.PER_NODE
+    if not is_each or workload.spec.rollout.strategy is RolloutStrategy.RECREATE:
+        return mine
+    nodes = ((it, view.get("nodes", "", home_of(it))) for it in mine)
+    return [it for it, node in nodes if node is not None and takes(view, workload, node)]
 
 
 def _stopped(workload: Workload, seen: Survey) -> Iterator[tuple[Replica, str]]:

@@ -385,10 +385,18 @@ def test_one_per_node_stays_on_a_node_that_takes_nothing_new() -> None:
         node: Node = yard.get("nodes", name)
         shut = msgspec.structs.replace(node.spec, cordoned=True)
         accepted(yard.plane.ask(ADMIN, Update(msgspec.structs.replace(node, spec=shut))))
+    yard.ship(2)
     yard.want(template=version(2))
     yard.ship(40)
     assert yard.fewest == 2
     assert sorted(yard.versions(State.RUNNING).values()) == ["1", "1", "2"]
+    for name in ("node-a", "node-b"):
+        node = yard.get("nodes", name)
+        opened = msgspec.structs.replace(node.spec, cordoned=False)
+        accepted(yard.plane.ask(ADMIN, Update(msgspec.structs.replace(node, spec=opened))))
+    yard.ship(120)
+    assert yard.fewest == 2
+    assert sorted(yard.versions(State.RUNNING).values()) == ["2", "2", "2"]
 
 
 def _bind_to(yard: Yard, name: str) -> None:
