@@ -18,7 +18,7 @@ AGENTS  ?= 3
 SEEDS   ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page signals-page help install up system check format test test-quick crash-long failover-long slice-long run-long sim-authority sim-slice bench requirements lock clean
+.PHONY: authority-page signals-page help install up system check format test test-quick crash-long failover-long slice-long run-long sim-authority sim-slice sim-keeping sim-sweep bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,13 @@ sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS 
 sim-slice: $(VENV)/.installed ## Simulate one replica end to end under faults, SEEDS of them (1,000 take about half an hour of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.slice.scenario:SCENARIO \
 		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
+
+sim-keeping: $(VENV)/.installed ## Simulate all controllers under faults, SEEDS of them (1,000 take about half an hour of CPU)
+	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.keeping.scenario:SCENARIO \
+		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
+
+sim-sweep: $(VENV)/.installed ## One fault at every point of the small workloads (about half an hour of CPU)
+	$(BIN)/python -m holdfast.sim.worlds.keeping.sweeping --processes $(WORKERS)
 
 bench: $(VENV)/.installed ## Run a benchmark: make bench NAME=model; without NAME list them
 	@$(BIN)/python -m bench $(NAME)

@@ -38,6 +38,11 @@ DEMANDED = (
     "stopped: Deleted",
     "stopped: Deadline",
     "stopped: ScaleDown",
+    "stopped: Rollout",
+    "stopped: Drain",
+    "Evict refused",
+    "rollout: Progressing",
+    "rollout: Idle",
 )
 
 
@@ -73,6 +78,9 @@ class KeepingCensus(Census):
             return
         if new is None:
             return
+        phase = new.status.rollout.phase
+        if phase and (old is None or old.status.rollout.phase != phase):
+            self._count(f"rollout: {phase.value}")
         if old is None and cron_of(new) is not None:
             self._count("cron run")
         ended, before = finished(new), finished(old) if old is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from holdfast.correct.births import revision_of
 from holdfast.correct.each_node import home_of
 from holdfast.model import keys
 from holdfast.model.cron import parse
@@ -50,9 +51,11 @@ class Wished(Desired):
             there = mine.get(workload.metadata.uid, [])
             for wrong in self._wrongs(workload, there):
                 return f"{workload.name} {wrong}"
-        over = {it.metadata.uid for it in self._books.all("objects/workloads/") if finished(it)}
+        workloads = self._books.all("objects/workloads/")
+        jobs = {it.metadata.uid for it in workloads if it.spec.type is WorkloadType.JOB}
         for replica in replicas:
-            ended = replica.spec.workload_uid in over and replica.status.state is State.RELEASED
+            # What a job has done is kept for whoever wants to look at it.
+            ended = replica.spec.workload_uid in jobs and replica.status.state is State.RELEASED
             found = None if ended else self._wrong(replica)
             if found is not None:
                 return found
@@ -62,6 +65,11 @@ class Wished(Desired):
         if workload.metadata.deletion_timestamp is not None:
             yield "is still being deleted"
         held = [it for it in mine if holds_place(it)]
+        if workload.spec.type in (WorkloadType.SERVICE, WorkloadType.PER_NODE):
+            wanted = revision_of(workload.spec.template)
+            old = [it.name for it in held if it.spec.revision != wanted]
+            if old:
+                yield f"has {old} of another revision than {wanted}"
         match workload.spec.type:
             case WorkloadType.SERVICE if len(held) != workload.spec.replicas:
                 yield f"has {len(held)} of {workload.spec.replicas}"

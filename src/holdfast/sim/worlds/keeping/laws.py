@@ -21,6 +21,8 @@ from holdfast.sim.worlds.keeping.pieces import Ends, Pieces
 
 # A picture may be so old when something is decided on it, and the decision so long on its way.
 STALE_MS = 60_000
+# The word for work whose agent ended between the decision to start it and the start.
+UNBORN = "NeverStarted"
 _READY = STAGES[STAGES.index(Stage.READY) :]
 
 
@@ -45,6 +47,8 @@ class Accounted(Checker):
         # Indexes of which a success is written down, and the most that ever might run at once.
         self._done: dict[str, set[int]] = {}
         self._most: dict[str, int] = {}
+        # How often a place was said to have failed whose work was never begun.
+        self._unborn: dict[tuple[str, int], int] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
         for _, old, new in self._books.changed("objects/workloads/"):
@@ -59,6 +63,9 @@ class Accounted(Checker):
             moves = steps_of(old if same(old, new) else None, new)
             if any(step.to is State.SUCCEEDED for step in moves):
                 succeeded.append(new)
+            if any(step.to is State.FAILED and step.reason == UNBORN for step in moves):
+                place = new.spec.workload_uid, new.spec.ordinal
+                self._unborn[place] = self._unborn.get(place, 0) + 1
         for replica in succeeded:
             self._done.setdefault(replica.spec.workload_uid, set()).add(replica.spec.ordinal)
 
@@ -82,9 +89,10 @@ class Accounted(Checker):
         # Where the agent starts it again in place, that counts whatever has ended it.
         is_strict = new.spec.template.restart is RestartPolicy.NEVER
         for text, count in new.status.job.failures.items() if is_strict else ():
-            ends = self._ends(new, int(text))
-            if count > ends.failed:
-                what = f"index {text} counts {count} failures of {ends.failed}"
+            failed = self._ends(new, int(text)).failed
+            failed += self._unborn.get((new.metadata.uid, int(text)), 0)
+            if count > failed:
+                what = f"index {text} counts {count} failures of {failed}"
                 self.violated("JOB", f"{new.name}: {what}")
 
     def _ends(self, job: Workload, index: int) -> Ends:

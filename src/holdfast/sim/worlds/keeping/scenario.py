@@ -36,7 +36,7 @@ from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.scenario import furnish
 from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
-from holdfast.sim.worlds.keeping.budgets import Spared
+from holdfast.sim.worlds.keeping.budgets import Rolled, Spared
 from holdfast.sim.worlds.keeping.census import KeepingCensus
 from holdfast.sim.worlds.keeping.checks import Fitting, Truthful, Wished
 from holdfast.sim.worlds.keeping.laws import Accounted, OnePerNode, Published, Punctual
@@ -157,7 +157,7 @@ def _add_laws(world: World, keyspace: Keyspace, pieces: Pieces) -> Books:
     world.check(OneCopy(books, pieces), Proven(books, pieces))
     world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED), Audited())
     world.check(Accounted(books, pieces), Punctual(books), OnePerNode(books), Published(books))
-    world.check(Spared(books))
+    world.check(Spared(books), Rolled(books))
     census = KeepingCensus(books)
     census.begin(world)
     world.check(census)
@@ -204,7 +204,9 @@ def _act(rng: Random, number: int) -> dict[str, Any]:
             # Odd, which is a deletion in the background: nobody here collects in the foreground.
             {"do": "delete", "some": some | 1},
             {"do": "kill", "some": some},
-            {"do": "kill", "some": some},
+            {"do": "change", "some": some, "edition": number},
+            {"do": "change", "some": some, "edition": number},
+            {"do": "change", "some": some, "edition": number % 2},
             {"do": "parallelism", "some": some, "count": between(rng, 0, 3)},
             {"do": "cordon", "node": node, "on": bool(some % 2)},
             {"do": "drain", "node": node, "on": bool(some % 3)},
@@ -214,12 +216,21 @@ def _act(rng: Random, number: int) -> dict[str, Any]:
     )
 
 
+# How many of a service may be missing, and how many too many, while a rollout goes on.
+_LIMITS: tuple[dict[str, Any], ...] = (
+    {"unavailable": 1},
+    {"unavailable": "50%"},
+    {"unavailable": 0, "surge": 1},
+)
+
+
 def _service(rng: Random, number: int) -> dict[str, Any]:
     return {
         **_named(rng, number, "Service"),
         "replicas": between(rng, 1, 5),
         "grace": pick(rng, (1, 10)),
         "budget": pick(rng, (None, 1, 2)),
+        **pick(rng, _LIMITS),
     }
 
 
