@@ -70,6 +70,18 @@ def script(rng: Random) -> Sequence[Act]:
     return sorted(acts, key=lambda act: act.at_ms)
 
 
+def stopping_script(rng: Random) -> Sequence[Act]:
+    """Work that hangs and has a long grace, and somebody who keeps stopping it."""
+    hangs = {"manner": [Sort.HANGS.value, 0], "policy": "Always", "grace": 20, "replicas": 2}
+    own = {**hangs, "keep": False, "farewell": False}
+    acts = [Act(500 + 200 * i, "operator", {**service(rng, i), **own}) for i in range(3)]
+    acts += [
+        Act(between(rng, 5_000, FAULTS_MS), "operator", {"do": "kill", "some": between(rng, 0, 99)})
+        for _ in range(between(rng, 8, 16))
+    ]
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
 def _act(rng: Random) -> dict[str, Any]:
     some = between(rng, 0, 99)
     return pick(

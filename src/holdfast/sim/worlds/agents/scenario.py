@@ -3,7 +3,8 @@
     python -m holdfast.sim run holdfast.sim.worlds.agents.scenario:AGENTS --seeds 0-99
 
 `AGENTS` has all faults that an agent has to live with. `AWAY` has few, but the servers fall silent
-for ten minutes.
+for ten minutes. In `STOPPING` all work hangs and has a long grace, and nodes are cut off while they
+stop it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.census import Census
 from holdfast.sim.worlds.agents.ears import listened
-from holdfast.sim.worlds.agents.people import FAULTS_MS, Owner, script
+from holdfast.sim.worlds.agents.people import FAULTS_MS, Owner, script, stopping_script
 from holdfast.sim.worlds.agents.restarts import Backoff, Counted
 from holdfast.sim.worlds.agents.seals import secret
 from holdfast.sim.worlds.agents.stops import Ending, Graceful, Rightful
@@ -92,6 +93,12 @@ _AWAY_HAZARDS = (
     Hazard("work_exit", 10, amount=(0, 1), only="agent", share=0.5),
     Hazard("shim_kill", 5, only="agent", share=0.5),
     Hazard("clock_rate", 20, amount=(-200, 200)),
+)
+# Cut off for longer than work may run then.
+_STOPPING_HAZARDS = (
+    Hazard("partition", 200, for_ms=(12_000, 25_000), only="agent", share=0.8),
+    Hazard("crash", 240, for_ms=(0, 5_000), amount=(0, 6), only="agent", share=0.8),
+    Hazard("clock_rate", 60, amount=(-200, 200)),
 )
 
 
@@ -180,4 +187,12 @@ AWAY = Scenario(
     faults_ms=AWAY_FROM_MS + AWAY_MS + 10_000,
     settle_ms=SETTLE_MS,
     script=_away_script,
+)
+
+# The same, when stops and silence come together.
+STOPPING = msgspec.structs.replace(
+    AGENTS,
+    name="holdfast.sim.worlds.agents.scenario:STOPPING",
+    hazards=_STOPPING_HAZARDS,
+    script=stopping_script,
 )

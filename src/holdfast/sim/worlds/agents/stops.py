@@ -94,6 +94,8 @@ class Graceful(Checker):
         # When each attempt was first told, in which life of the agent, and when to say farewell.
         self._told: dict[Attempt, tuple[int, int]] = {}
         self._farewells: dict[Attempt, tuple[int, Ordered]] = {}
+        # By when it is to be gone, whoever told it so and whoever lives since.
+        self._stop_by_us: dict[Attempt, int] = {}
 
     def on_fact(self, world: World, fact: Any) -> None:
         if isinstance(fact, Ordered):
@@ -103,8 +105,11 @@ class Graceful(Checker):
                 return
             if fact.is_farewell:
                 self._farewells[attempt] = (world.now_us, fact)
-            elif not held.is_stopping:
-                self._halted(world, fact, held)
+            else:
+                by_us = world.now_us + fact.within_ms * 1000
+                self._stop_by_us[attempt] = min(by_us, self._stop_by_us.get(attempt, by_us))
+                if not held.is_stopping:
+                    self._halted(world, fact, held)
             if self._told.get(attempt, (life, 0))[0] == life:
                 self._told.setdefault(attempt, (life, world.now_us))
             else:
@@ -134,6 +139,7 @@ class Graceful(Checker):
         attempt = Attempt(fact.uid, fact.number)
         life, told_us = self._told.get(attempt, (0, 0))
         held = self._table.table(world.hosts[fact.host])[attempt]
+        self._kept_to_it(world, fact, held)
         if life != world.cells[fact.host].life or not held.is_stopping or held.was_frozen:
             return
         if not self._wellbeing.was_awake(fact.host, told_us):
@@ -142,6 +148,15 @@ class Graceful(Checker):
         took_ms = (world.now_us - told_us) // 1000
         if took_ms > grace_ms + KILL_MS[1] + _LATE_MS:
             self.violated("G4", f"{held.launch.name} took {took_ms} ms to stop, of {grace_ms}")
+
+    def _kept_to_it(self, world: World, fact: ProcessEnded, held: Held) -> None:
+        """Nothing takes a stop back or puts it off, not even another stop."""
+        by_us = self._stop_by_us.get(held.launch.attempt)
+        if by_us is None or held.was_frozen or self._wellbeing.was_still(fact.host, by_us):
+            return
+        late_ms = (world.now_us - by_us) // 1000
+        if late_ms > KILL_MS[1] + _LATE_MS:
+            self.violated("G4", f"{held.launch.name} ended {late_ms} ms after it had to")
 
 
 class Ending(Checker):

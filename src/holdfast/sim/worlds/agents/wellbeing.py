@@ -16,6 +16,8 @@ from holdfast.sim.worlds.agents.ears import Acknowledged
 from holdfast.sim.worlds.agents.table import FULL, STILL
 
 LOOK_MS = 250
+# What was told to a machine that stands still takes effect when it wakes, within any grace.
+STILL_AGO_US = 30_000_000
 
 
 def every(world: World, ms: int, look: Callable[[World], None]) -> None:
@@ -34,9 +36,11 @@ class Wellbeing(Checker):
     def __init__(self, world: World, nodes: tuple[str, ...], timing: FenceTiming) -> None:
         self._nodes = nodes
         self._silence_us = timing.self_stop_after_ms * 1000
-        # By true time: when it was last not well, last not awake, and last acknowledged.
+        # By true time: when it was last not well, last not awake, its shims or itself last stood
+        # still, and when it was last acknowledged.
         self.unwell_us = dict.fromkeys(nodes, 0)
         self.asleep_us = dict.fromkeys(nodes, 0)
+        self.still_us = dict.fromkeys(nodes, 0)
         self.acked_us = dict.fromkeys(nodes, 0)
         # The sending of the last acknowledged renewal by the node's own clock, and in which boot.
         self.sent_ms: dict[str, tuple[str, int]] = {}
@@ -53,6 +57,8 @@ class Wellbeing(Checker):
     def _look(self, world: World) -> None:
         for node in self._nodes:
             host, cell = world.hosts[node], world.cells[node]
+            if host.frozen or host.things.get(STILL, 0):
+                self.still_us[node] = world.now_us
             if not cell.ready:
                 self.asleep_us[node] = world.now_us
             is_silent = world.now_us - self.acked_us[node] > self._silence_us
@@ -63,6 +69,10 @@ class Wellbeing(Checker):
     def well_ms(self, world: World, node: str, since_us: int = 0) -> int:
         """For how long, and at most since then, an agent has been well."""
         return (world.now_us - max(since_us, self.unwell_us[node])) // 1000
+
+    def was_still(self, node: str, around_us: int) -> bool:
+        """Whether the machine stood still not long before a moment, or since."""
+        return self.still_us[node] > around_us - STILL_AGO_US
 
     def was_awake(self, node: str, since_us: int) -> bool:
         """Whether the agent was awake all the time since then."""

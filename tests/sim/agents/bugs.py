@@ -1,0 +1,222 @@
+"""Bugs planted in agents: in what they start, ask, stop, keep and tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.agent.probes import LIVENESS_FAILED, STARTUP_FAILED, Health
+from holdfast.agent.words import Check
+from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
+
+_WORLD = "holdfast.sim.worlds.agents.scenario:"
+AGENTS, AWAY, STOPPING = f"{_WORLD}AGENTS", f"{_WORLD}AWAY", f"{_WORLD}STOPPING"
+AGENT = "holdfast.agent."
+TABLE = "holdfast.sim.worlds.slice.processes:Processes."
+SHIM = "holdfast.sim.worlds.slice.shim:Shim."
+
+
+def bug(name: str, mistake: str, *plants: Plant, world: str = AGENTS) -> Mutant:
+    return Mutant(name, mistake, world, plants)
+
+
+def benign(name: str, change: str, *plants: Plant, world: str = AGENTS) -> Mutant:
+    return Mutant(name, change, world, plants, benign=True)
+
+
+def _ill_when_unready(health: Health) -> str:
+    for kind, word in (
+        (Check.STARTUP, STARTUP_FAILED),
+        (Check.READINESS, LIVENESS_FAILED),
+        (Check.LIVENESS, LIVENESS_FAILED),
+    ):
+        tally = health._tallies.get(kind)
+        if tally is not None and tally.verdict is False:
+            return f"{word}: {tally.message}"
+    return ""
+
+
+def _ready_for_ever(health: Any) -> bool:
+    gates = (health._tallies.get(Check.STARTUP), health._tallies.get(Check.READINESS))
+    is_ready = all(tally is None or tally.verdict is True for tally in gates)
+    health.was_ready = is_ready or getattr(health, "was_ready", False)
+    return bool(health.was_ready)
+
+
+def _open_repr(sealed: Any) -> str:
+    return f"Sealed({sealed.values})"
+
+
+STARTS = (
+    bug(
+        "pauses-never-grow",
+        "work that ends again and again is started after the same short pause each time",
+        rewrite(AGENT + "work:Work.ended", "self.crashes += 1", "pass"),
+    ),
+    bug(
+        "pause-in-seconds",
+        "milliseconds are taken for seconds: a start waits for a thousand times its pause",
+        rewrite(
+            AGENT + "work:Work.ended",
+            "self.resume_ms = now_ms + self.pause_ms",
+            "self.resume_ms = now_ms + self.pause_ms * 1_000",
+        ),
+    ),
+    bug(
+        "killed-counts-as-done",
+        "work that was killed has no exit code, and so no bad one: it has succeeded",
+        rewrite(
+            AGENT + "work:outcome", "process.exit_code != 0", "process.exit_code not in (0, None)"
+        ),
+    ),
+    bug(
+        "never-means-on-failure",
+        "work that is never to be restarted is, when it failed",
+        rewrite(
+            AGENT + "work:outcome",
+            "return State.FAILED if has_failed",
+            "return None if has_failed",
+        ),
+    ),
+    bug(
+        "secret-kept-for-the-next-start",
+        "a Secret is read for the first start and used for all that follow",
+        rewrite(AGENT + "work:Work.launching", "self.secrets.clear()", "pass"),
+    ),
+)
+
+PROBES = (
+    bug(
+        "liveness-not-heeded",
+        "work that does not live any more is left as it is",
+        rewrite(AGENT + "tend:_look_after", "health.ill and view.is_clear", "False"),
+    ),
+    bug(
+        "one-failure-is-enough",
+        "work is ended by the first question that it does not answer",
+        rewrite(AGENT + "probes:Tally.heard", "else self.spec.failure_threshold", "else 1"),
+    ),
+    bug(
+        "unready-is-restarted",
+        "work that is not ready is ended like work that does not live",
+        swap(AGENT + "probes:Health.ill", property(_ill_when_unready)),
+    ),
+    bug(
+        "asked-before-it-has-started",
+        "the liveness probe does not wait for the start-up probe",
+        rewrite(
+            AGENT + "probes:Health._asked",
+            "if (kind is Check.STARTUP) is is_starting and not tally.is_asking",
+            "if (kind is not Check.STARTUP or is_starting) and not tally.is_asking",
+        ),
+    ),
+    bug(
+        "adopted-and-never-asked",
+        "an agent that starts does not probe the work that it finds",
+        rewrite(
+            AGENT + "work:Work.watch",
+            "or replica is None:",
+            "or replica is None or self.is_adopted:",
+        ),
+    ),
+    bug(
+        "once-ready-always-ready",
+        "work that has been ready once is told as ready for as long as it runs",
+        swap(AGENT + "probes:Health.is_ready", property(_ready_for_ever)),
+    ),
+)
+
+STOPS = (
+    bug(
+        "no-farewell",
+        "work is stopped without being told to say farewell",
+        rewrite(AGENT + "tend:_end", "= farewell(work, replica),", "= None,"),
+    ),
+    bug(
+        "farewell-not-awaited",
+        "work is told to say farewell, and stopped in the same breath",
+        rewrite(
+            AGENT + "crew:Crew._say_farewell",
+            "Phase.LEAVING, step.probe is None",
+            "Phase.LEAVING, True",
+        ),
+    ),
+    bug(
+        "a-second-grace",
+        "work that has said farewell has its whole grace once more",
+        rewrite(
+            AGENT + "stopping:stop",
+            "min(max(0, work.stop_by_ms - now_ms), grace_ms)",
+            "grace_ms",
+        ),
+    ),
+    bug(
+        "kept-work-has-a-deadline",
+        "work that is to be kept is started with a deadline like any other",
+        rewrite(AGENT + "tend:_launch", "None if keeps else view.deadline_ms", "view.deadline_ms"),
+    ),
+    bug(
+        "stopped-under-a-mark",
+        "an agent that sees a mark on its node stops its work at once",
+        rewrite(
+            AGENT + "tend:_return",
+            "    if not view.is_clear:\n        return WAIT",
+            "    if not view.is_clear:\n        return stop(work, 0, view.now_ms) or WAIT",
+        ),
+    ),
+    bug(
+        "stop-outlives-the-deadline",
+        "a shim that was told to stop takes the time it was given, also when the deadline strikes",
+        rewrite(
+            SHIM + "_settle_end",
+            "self.kill_ms = min(self.kill_ms, self.deadline_ms + self.grace_ms)",
+            "pass",
+        ),
+        world=STOPPING,
+    ),
+    bug(
+        "asked-again-asked-for-longer",
+        "a shim that is told a second time to stop begins the grace anew",
+        rewrite(SHIM + "stop", "if self.asked_ms is None or end_ms < self.asked_ms:", "if True:"),
+        world=STOPPING,
+    ),
+)
+
+TOLD = (
+    bug(
+        "never-cleared-away",
+        "what a replica left on its node stays there for ever",
+        rewrite(AGENT + "crew:Crew._clear", "out.append(clear)", "pass"),
+    ),
+    bug(
+        "inventory-of-the-first-attempt",
+        "whoever looks around finds the first attempt of each replica, not the latest",
+        rewrite(
+            TABLE + "_looked",
+            "known.launch.attempt.number < attempt.number",
+            "known.launch.attempt.number > attempt.number",
+        ),
+    ),
+    bug(
+        "inventory-of-what-runs",
+        "whoever looks around does not see what has ended",
+        rewrite(
+            TABLE + "_looked",
+            "for held in latest.values()",
+            "for held in latest.values() if held.is_running",
+        ),
+    ),
+    bug(
+        "lack-tells-what-there-is",
+        "a start that lacks a key of a Secret says what the Secret has instead",
+        rewrite(
+            AGENT + "secrets:lacking",
+            "has no key {ref.key!r}",
+            "has no key {ref.key!r} but {secret.data}",
+        ),
+    ),
+    bug(
+        "launch-shown-in-the-trace",
+        "a launch is written to the trace with the values of its Secrets",
+        swap(AGENT + "words:Sealed.__repr__", _open_repr),
+    ),
+)

@@ -1,0 +1,109 @@
+"""Agents and their work under faults: promises hold, everything happens, planted bugs are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT
+from holdfast.sim.mutants import Mutant, confirm, load, search
+from holdfast.sim.run import attempt, find, run
+from holdfast.sim.world import World
+from holdfast.sim.worlds.agents.census import DEMANDED, Census
+from holdfast.sim.worlds.slice.checks import OneCopy
+from tests.sim.agents.bugs import AGENTS, AWAY, STOPPING
+from tests.sim.agents.mutants import MUTANTS, RECORDED
+
+# The tests that use the campaign run in one process, so that it is run once.
+together = pytest.mark.xdist_group("agents-world")
+
+PAGE = (Path(__file__).parents[2] / "docs/simulator.md").read_text(encoding="utf-8")
+SEEDS = {AGENTS: 6, AWAY: 2, STOPPING: 2}
+# A planted bug that takes more seeds than this counts as not found.
+SEEDS_MAX = 50
+
+BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
+CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
+
+
+class Campaign(msgspec.Struct):
+    """What all seeds came to."""
+
+    broken: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    starts: int = 0
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Campaign:
+    found = Campaign()
+    for name, seeds in SEEDS.items():
+        for seed in range(seeds):
+            world = World(seed)
+            broken = attempt(find(name), world)
+            if broken is not None:
+                command = f"python -m holdfast.sim replay {name} --seed {seed}"
+                found.broken[command] = f"{broken.invariant}: {broken.message}"
+            found.starts += world.checker(OneCopy).starts
+            for what, count in world.checker(Census).counts.items():
+                found.counts[what] = found.counts.get(what, 0) + count
+    return found
+
+
+@together
+@pytest.mark.timeout(300)
+def test_agents_keep_their_promises_under_faults(campaign: Campaign) -> None:
+    """One copy, ends in time, starts that wait, farewells, secrets, status; also when the servers
+    are away for ten minutes. [INV2, C7.3, C7.6, E5, H1, H3, H4, H8, I5, N6]"""
+    assert campaign.broken == {}
+    assert campaign.starts > 20 * SEEDS[AGENTS]
+
+
+@together
+@pytest.mark.timeout(300)
+def test_everything_that_may_happen_to_the_work_of_an_agent_does(campaign: Campaign) -> None:
+    """Every sort of end, refusal, adoption, complaint and return; or it proves nothing. [N6]"""
+    assert [what for what in DEMANDED if not campaign.counts.get(what)] == []
+
+
+@pytest.mark.parametrize("mutant", BUGS, ids=lambda mutant: mutant.name)
+def test_a_bug_planted_in_agents_is_found(mutant: Mutant) -> None:
+    """By a promise that it breaks, not by breaking down. [N6, H1]"""
+    finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
+    assert finding.as_hoped()
+    assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT)
+
+
+def test_the_recorded_search_found_every_bug_of_agents_and_no_control() -> None:
+    """At least 20 bugs, half of them within 5 seeds, and 3 controls that do not alarm. [N6]"""
+    recorded = {finding.mutant: finding for finding in load(RECORDED)}
+    assert recorded.keys() == {mutant.name for mutant in MUTANTS}
+    assert all(finding.as_hoped() for finding in recorded.values())
+    seeds = sorted(finding.seeds for finding in recorded.values() if not finding.benign)
+    assert len(seeds) >= 20
+    assert seeds[-1] <= SEEDS_MAX
+    assert seeds[len(seeds) // 2] <= 5
+    assert len(CONTROLS) >= 3
+
+
+def test_the_page_shows_each_bug_of_agents_as_it_was_found() -> None:
+    """Which promise found it, and how many seeds that took. [N6]"""
+    recorded = {finding.mutant: finding for finding in load(RECORDED)}
+    for mutant in BUGS:
+        finding = recorded[mutant.name]
+        what = f"| `{mutant.name}` | {mutant.mistake} | {finding.invariant} | {finding.seeds} |"
+        assert what in PAGE.splitlines()
+
+
+@pytest.mark.parametrize("mutant", CONTROLS, ids=lambda mutant: mutant.name)
+def test_a_benign_change_of_agents_does_not_alarm(mutant: Mutant) -> None:
+    """A checker that cries wolf is worse than none. [N6]"""
+    assert search(mutant, seeds_max=1).seed is None
+
+
+def test_a_seed_of_the_agents_world_means_the_same_run_twice() -> None:
+    """[N6]"""
+    first, again = (run(find(AGENTS), 3).digest for _ in range(2))
+    assert first == again
