@@ -36,7 +36,7 @@ from holdfast.correct.controller import (
 )
 from holdfast.correct.each_node import home_of, takes, wanted
 from holdfast.correct.rests import Rests
-from holdfast.correct.rollout_course import next_course
+from holdfast.correct.rollout_course import COMPLETE, next_course
 from holdfast.correct.rollout_revisions import (
     BY_OWNER,
     IDENTITY,
@@ -163,9 +163,9 @@ class RolloutController(Controller):
         self._rests.rest(key_of(workload), REST_TIMES * len(mine), now)
         free, nodes = _free(view, workload, mine), 0
         if workload.spec.type is WorkloadType.PER_NODE:
-            led = {it.name for it in free}
-            left = [it for it in mine if it.name not in led and it.status.state in FURTHER]
-            nodes = max(0, wanted(view, workload) - len({home_of(it) for it in left}))
+            stays = wanted(view, workload) - (len(mine) - len(free))
+            # What was begun stays begun, also on a node that does not count for the moment.
+            nodes = max(stays, len({home_of(it) for it in free}))
         seen = survey(course_of, free, nodes, now)
         course = next_course(course_of, seen, revision, now)
         written = _written(workload, numbered(course.status, known), now)
@@ -210,14 +210,16 @@ def _is_quiet(workload: Workload, revision: str) -> bool:
 def _free(view: View, workload: Workload, mine: list[Replica]) -> list[Replica]:
     """The replicas that a rollout may lead.
 
-    One per node has its node and no other. While that takes nothing new, nobody could follow; and
-    as it would not count any more either, the next one would go at once.
+    One per node has its node and no other. While that takes nothing new, nobody could follow what
+    is alive there; and as it would not count any more either, the next one would go at once.
     """
     is_each = workload.spec.type is WorkloadType.PER_NODE
     if not is_each or workload.spec.rollout.strategy is RolloutStrategy.RECREATE:
         return mine
-    nodes = ((it, view.get("nodes", "", home_of(it))) for it in mine)
-    return [it for it, node in nodes if node is not None and takes(view, workload, node)]
+    alive = [it for it in mine if it.status.state in FURTHER]
+    nodes = ((it.name, view.get("nodes", "", home_of(it))) for it in alive)
+    stuck = {name for name, node in nodes if node is None or not takes(view, workload, node)}
+    return [it for it in mine if it.name not in stuck]
 
 
 def _stopped(workload: Workload, seen: Survey) -> Iterator[tuple[Replica, str]]:
@@ -253,10 +255,12 @@ def _conditions(
     status: WorkloadStatus, rollout: RolloutStatus, now: Instant
 ) -> tuple[Condition, ...]:
     at, generation = timestamp(now.wall_ms), rollout.observed_generation
-    goes_on = rollout.phase in (RolloutPhase.PROGRESSING, RolloutPhase.REVERTING)
+    # As with a Deployment of Kubernetes: one that is through made its progress, and False means
+    # that somebody should look.
+    is_well = rollout.phase in (RolloutPhase.PROGRESSING, RolloutPhase.REVERTING)
     news = Condition(
         PROGRESSING,
-        ConditionStatus.TRUE if goes_on else ConditionStatus.FALSE,
+        ConditionStatus.TRUE if is_well or rollout.reason == COMPLETE else ConditionStatus.FALSE,
         generation,
         reason=rollout.reason,
         message=rollout.message,

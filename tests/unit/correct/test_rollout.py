@@ -89,6 +89,15 @@ def test_a_broken_revision_gets_no_further_than_its_first_places() -> None:
     assert yard.writes() == []
 
 
+def test_a_rollout_that_is_through_has_made_its_progress() -> None:
+    """Tools that wait for a Deployment wait for this; only trouble says False. [I6, A12]"""
+    yard = Yard()
+    yard.build(2, rolling(1))
+    said = condition(yard.workload.status.conditions, "Progressing")
+    assert said is not None
+    assert (said.status.value, said.reason) == ("True", "Complete")
+
+
 def test_a_deadline_with_auto_revert_goes_back_while_the_old_ones_serve() -> None:
     """Of itself, within the same limits; the spec stays as its owner wrote it. [I6, H4, C6.9]"""
     yard = Yard()
