@@ -142,7 +142,8 @@ class Graceful(Checker):
         self._kept_to_it(world, fact, held)
         if life != world.cells[fact.host].life or not held.is_stopping or held.was_frozen:
             return
-        if not self._wellbeing.was_awake(fact.host, told_us):
+        was_awake = self._wellbeing.was_awake(fact.host, told_us)
+        if not was_awake or self._wellbeing.was_still(fact.host, told_us):
             return
         grace_ms = held.launch.template.grace_seconds * 1000
         took_ms = (world.now_us - told_us) // 1000

@@ -159,11 +159,15 @@ class Table(Processes):
             super()._stop(host, held, grace_ms)
             return
         self._waiting.setdefault(host.name, []).append((held, grace_ms))
-        self._after(host, grace_ms + OVERDUE_MS, self._end_shim, host, held)
+        for cell in host.cells:
+            self._after(
+                host, grace_ms + OVERDUE_MS, self._end_shim, (cell, cell.life), (host, held)
+            )
 
-    def _end_shim(self, _number: int, host: Host, held: Held) -> None:
-        """It is the init of the work's world and takes it along."""
-        if held.is_running and host.things.get(STILL, 0):
+    def _end_shim(self, _number: int, by: tuple[Cell, int], what: tuple[Host, Held]) -> None:
+        """Its agent, if it lives, sees to it: with the init of its world the work is gone, too."""
+        (cell, life), (host, held) = by, what
+        if held.is_running and cell.life == life and cell.ready:
             self._end(host, held, "ShimDied")
 
     def _shim_pause(self, world: World, fault: Fault) -> Heal:
