@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.births import FURTHER, is_of, revision_of
+from holdfast.correct.births import is_of, revision_of
 from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
@@ -34,9 +34,10 @@ from holdfast.correct.controller import (
     step_id,
     target,
 )
-from holdfast.correct.each_node import home_of, takes, wanted
+from holdfast.correct.each_node import BY_TYPE, is_same_home
 from holdfast.correct.rests import Rests
 from holdfast.correct.rollout_course import COMPLETE, next_course
+from holdfast.correct.rollout_nodes import led_on_nodes
 from holdfast.correct.rollout_revisions import (
     BY_OWNER,
     IDENTITY,
@@ -49,11 +50,11 @@ from holdfast.correct.rollout_revisions import (
 )
 from holdfast.correct.rollout_survey import Survey, survey
 from holdfast.correct.rollout_widening import to_stop
+from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import (
     RolloutPhase,
     RolloutStatus,
-    RolloutStrategy,
     Workload,
     WorkloadStatus,
     WorkloadType,
@@ -87,7 +88,7 @@ class RolloutController(Controller):
 
     name = "rollout"
     follows = ("workloads", "replicas", "workloadrevisions", "nodes", "tenants", "regions")
-    indexes = (BY_WORKLOAD, BY_OWNER)
+    indexes = (BY_WORKLOAD, BY_OWNER, BY_TYPE)
 
     def __init__(self) -> None:
         self._rests = Rests()
@@ -95,10 +96,7 @@ class RolloutController(Controller):
     # Keys ----------------------------------------------------------------------------------------
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
-        """At rest, replicas of the right revision concern nobody here, whatever becomes of them.
-
-        How many nodes one per node should have is looked up with the next news of its replicas.
-        """
+        """At rest, replicas of the right revision concern nobody here, whatever becomes of them."""
         obj: Any = change.object
         match obj:
             case Workload():
@@ -109,7 +107,11 @@ class RolloutController(Controller):
                 key = obj.namespace, obj.spec.workload
                 owner: Workload | None = view.get("workloads", *key)
                 return () if owner is None or _is_settled(owner, obj) else (key,)
-        return ()
+            case Node():
+                if is_same_home(change.before, change.after):
+                    return ()
+        # Where one per node can come follows from the nodes, and from who may use them.
+        return [key_of(it) for it in view.found(BY_TYPE, WorkloadType.PER_NODE.value)]
 
     def all_keys(self, view: View) -> Iterable[Key]:
         self._rests.clear()
@@ -161,12 +163,10 @@ class RolloutController(Controller):
             rollout = workload.status.rollout
             return self._ends(workload, rollout, known, mine, now)
         self._rests.rest(key_of(workload), REST_TIMES * len(mine), now)
-        free, nodes = _free(view, workload, mine), 0
+        led, nodes = mine, 0
         if workload.spec.type is WorkloadType.PER_NODE:
-            stays = wanted(view, workload) - (len(mine) - len(free))
-            # What was begun stays begun, also on a node that does not count for the moment.
-            nodes = max(stays, len({home_of(it) for it in free}))
-        seen = survey(course_of, free, nodes, now)
+            led, nodes = led_on_nodes(view, workload, mine)
+        seen = survey(course_of, led, nodes, now)
         course = next_course(course_of, seen, revision, now)
         written = _written(workload, numbered(course.status, known), now)
         if written:
@@ -205,21 +205,6 @@ def _is_quiet(workload: Workload, revision: str) -> bool:
     """Whether no rollout goes on, and none begins."""
     rollout = workload.status.rollout
     return rollout.phase in _AT_REST and rollout.current == revision
-
-
-def _free(view: View, workload: Workload, mine: list[Replica]) -> list[Replica]:
-    """The replicas that a rollout may lead.
-
-    One per node has its node and no other. While that takes nothing new, nobody could follow what
-    is alive there; and as it would not count any more either, the next one would go at once.
-    """
-    is_each = workload.spec.type is WorkloadType.PER_NODE
-    if not is_each or workload.spec.rollout.strategy is RolloutStrategy.RECREATE:
-        return mine
-    alive = [it for it in mine if it.status.state in FURTHER]
-    nodes = ((it.name, view.get("nodes", "", home_of(it))) for it in alive)
-    stuck = {name for name, node in nodes if node is None or not takes(view, workload, node)}
-    return [it for it in mine if it.name not in stuck]
 
 
 def _stopped(workload: Workload, seen: Survey) -> Iterator[tuple[Replica, str]]:

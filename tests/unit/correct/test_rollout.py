@@ -408,6 +408,46 @@ def test_one_per_node_stays_on_a_node_that_takes_nothing_new() -> None:
     assert sorted(yard.versions(State.RUNNING).values()) == ["2", "2", "2"]
 
 
+def test_one_per_node_does_not_wait_for_a_node_that_was_emptied_by_others() -> None:
+    """What ended there comes back when the node takes work again, as what is stable then. [I6]"""
+    yard = Yard("node-a", "node-b", "node-c")
+    yard.bind_all = lambda: _bind_home(yard)  # type: ignore[method-assign]
+    yard.build(1, rolling(1), type=WorkloadType.PER_NODE)
+    cordon(yard, "node-a", cordoned=True)
+    yard.ends(next(it for it in yard.all("replicas") if home_of(it) == "node-a"))
+    yard.want(template=version(2))
+    yard.ship(40)
+    assert yard.status.phase is RolloutPhase.IDLE
+    assert sorted(yard.versions(State.RUNNING).values()) == ["2", "2"]
+    cordon(yard, "node-a", cordoned=False)
+    yard.ship(20)
+    assert sorted(yard.versions(State.RUNNING).values()) == ["2", "2", "2"]
+
+
+def test_one_per_node_begins_no_second_node_while_the_first_is_closed() -> None:
+    """It was closed after the rollout had emptied it; it is missing all the same. [I6, H4]"""
+    yard = Yard("node-a", "node-b", "node-c")
+    yard.bind_all = lambda: _bind_home(yard)  # type: ignore[method-assign]
+    yard.build(1, rolling(1), type=WorkloadType.PER_NODE)
+    yard.want(template=version(2))
+    while not any(it.status.state is State.STOPPING for it in yard.all("replicas")):
+        yard.run(200)
+    gone = next(it for it in yard.all("replicas") if it.status.state is State.STOPPING)
+    cordon(yard, home_of(gone), cordoned=True)
+    yard.ship(30)
+    assert yard.fewest == 2
+    assert sorted(yard.versions(State.RUNNING).values()) == ["1", "1"]
+    cordon(yard, home_of(gone), cordoned=False)
+    yard.ship(60)
+    assert sorted(yard.versions(State.RUNNING).values()) == ["2", "2", "2"]
+
+
+def cordon(yard: Yard, name: str, *, cordoned: bool) -> None:
+    node: Node = yard.get("nodes", name)
+    spec = msgspec.structs.replace(node.spec, cordoned=cordoned)
+    accepted(yard.plane.ask(ADMIN, Update(msgspec.structs.replace(node, spec=spec))))
+
+
 def _bind_to(yard: Yard, name: str) -> None:
     """A scheduler that knows one node only."""
     if yard._bind_term is None:
