@@ -114,6 +114,8 @@ class EventsController(Controller):
         obj: Any = view.get(plural, key[0], name)
         if obj is None:
             return Plan()
+        if self._is_not_worth_it(obj, now):
+            return Plan()
         since = timestamp(now.wall_ms - TELL_WITHIN_MS)
         match obj:
             case Replica():
@@ -135,6 +137,15 @@ class EventsController(Controller):
                 return Plan(tuple(requests), wake_after_ms=PACED_PAUSE_MS if it.warns else None)
             requests.append(_written(obj, event, it, fresh, now))
         return Plan(tuple(requests))
+
+    def _is_not_worth_it(self, obj: Object, now: Instant) -> bool:
+        """Whether only what went well could be told, and there is no room for that now.
+
+        Thousands of replicas may start within a second.
+        """
+        if not isinstance(obj, Replica) or _warns(obj) or is_overdue_soon(obj):
+            return False
+        return not self._pace.has(now, WARNINGS_BURST)
 
     def _has_room(self, obj: Object, event: Event | None) -> bool:
         """Whether its tenant may have one more event, if it takes one more."""

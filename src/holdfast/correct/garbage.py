@@ -95,12 +95,12 @@ class GarbageController(Controller):
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
         """Whoever goes concerns those it owned and those who wait for it; others, themselves."""
         obj: Any = change.object
+        if isinstance(obj, Replica) and change.after is not None:
+            return ()
         tenant: Tenant | None = view.get("tenants", "", obj.namespace) if obj.namespace else None
         keys = [key_for(tenant)] if tenant is not None and is_dying(tenant) else []
         if isinstance(obj, Event):
             return [*keys, (obj.namespace, EVENTS)] if _comes_or_goes(change) else ()
-        if isinstance(obj, Replica) and change.after is not None:
-            return ()
         if change.after is None:
             keys += [key_for(it) for it in owned_by(view, obj)]
         # Also an owner from whom it was just cut loose.

@@ -16,12 +16,16 @@ class Pace:
         self._per_s, self._most = per_s, burst * 1_000
         self._left, self._at_ms = self._most, 0
 
-    def takes(self, now: Instant, spare: int = 0) -> bool:
-        """Whether one more may be done now; only if so many stay to spare for what matters more."""
+    def has(self, now: Instant, spare: int = 0) -> bool:
+        """Whether one more might be done now and leave so many to spare for what matters more."""
         passed_ms = max(0, now.monotonic_ms - self._at_ms)
         self._left = min(self._most, self._left + passed_ms * self._per_s)
-        self._at_ms = now.monotonic_ms
-        if self._left < (spare + 1) * 1_000:
+        self._at_ms = max(self._at_ms, now.monotonic_ms)
+        return self._left >= (spare + 1) * 1_000
+
+    def takes(self, now: Instant, spare: int = 0) -> bool:
+        """Do one more, if there is one to take."""
+        if not self.has(now, spare):
             return False
         self._left -= 1_000
         return True
