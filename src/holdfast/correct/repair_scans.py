@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 from holdfast.correct.controller import View
 from holdfast.correct.happenings import Happening
+from holdfast.model.jobs import finished
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect
@@ -61,10 +62,12 @@ class Scans:
     def _behind(self, workload: Workload, now: Instant) -> Iterable[Happening]:
         metadata, status = workload.metadata, workload.status
         key = metadata.uid, metadata.generation
+        # How a job ended stays as it was said, whatever is changed about the job afterwards.
+        over = finished(workload)
         old = [
             f"condition {it.type}"
             for it in status.conditions
-            if 0 < it.observed_generation < metadata.generation
+            if 0 < it.observed_generation < metadata.generation and it is not over
         ]
         if status.observed_generation < metadata.generation:
             old.insert(0, "status")

@@ -13,7 +13,9 @@ from holdfast.correct.repair import RepairController
 from holdfast.correct.repair_scans import BEHIND_AFTER_MS, HELD_AFTER_MS
 from holdfast.correct.status import StatusController
 from holdfast.correct.workload import WorkloadController
-from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.jobs import finished
+from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
+from holdfast.model.kinds.workload import Job, WorkloadType
 from holdfast.model.requests import Remove, Update
 from tests.plane import ADMIN, accepted, template
 from tests.unit.correct.team_rig import Rig
@@ -54,6 +56,24 @@ def test_a_deletion_that_waits_for_somebody_says_for_whom() -> None:
     on.writes()
     on.run(600_000)
     assert on.writes() == []
+
+
+def test_how_a_job_ended_is_never_behind() -> None:
+    """Its last word speaks of the spec that it ended under, whatever is changed later. [I4, H3]"""
+    on = rig(StatusController())
+    on.plane.workload(
+        type=WorkloadType.JOB,
+        template=template(restart=RestartPolicy.NEVER),
+        job=Job(deadline_seconds=1, parallelism=1),
+    )
+    on.run(5_000)
+    over = on.get("workloads", "web", "acme")
+    assert finished(over) is not None
+    job = msgspec.structs.replace(over.spec.job, parallelism=0)
+    spec = msgspec.structs.replace(over.spec, job=job)
+    accepted(on.plane.ask(ADMIN, Update(msgspec.structs.replace(over, spec=spec))))
+    on.run(BEHIND_AFTER_MS + 3 * RESYNC_MS)
+    assert ("web", "StatusBehind") not in warnings(on)
 
 
 def test_status_of_an_old_spec_is_told_and_taken_for_nothing_else() -> None:
