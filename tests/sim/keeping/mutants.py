@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.keeping.job_bugs import CRONS, JOBS
 from tests.sim.keeping.planting import CORRECT, benign
-from tests.sim.keeping.told_bugs import BUDGETS, COUNTS, LISTS, PLACES
+from tests.sim.keeping.told_bugs import BUDGETS, COUNTS, LISTS, PLACES, ROLLOUTS
 
 RECORDED = Path(__file__).with_name("found.json")
 
@@ -44,4 +44,4 @@ CONTROLS = (
     ),
 )
 
-MUTANTS = (*JOBS, *CRONS, *PLACES, *LISTS, *COUNTS, *BUDGETS, *CONTROLS)
+MUTANTS = (*JOBS, *CRONS, *PLACES, *LISTS, *COUNTS, *ROLLOUTS, *BUDGETS, *CONTROLS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.correct.controller import Plan
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.keeping.planting import CORRECT, bug
+from tests.sim.keeping.planting import CORRECT, MODEL, bug
 
 PLACES = (
     bug(
@@ -60,22 +60,36 @@ LISTS = (
 
 COUNTS = (
     bug(
-        "stopping-counts-as-ready",
-        "what is being stopped counts as ready, since its stage still says so",
+        "nobody-counts-the-ready",
+        "what runs is not counted",
         rewrite(
             CORRECT + "status:counted",
-            "ready=sum(stage in _READY for stage in running)",
-            "ready=sum(it.status.stage in _READY for it in mine)",
+            "running = [it.status.stage for it in there if it.status.state is State.RUNNING]",
+            "running = []",
         ),
     ),
+)
+
+ROLLOUTS = (
     bug(
-        "counts-of-a-generation",
-        "the counts are written when the spec changes, and not when they do",
+        "all-places-at-once",
+        "a rollout begins all places at once, and stops whoever is there",
         rewrite(
-            CORRECT + "status:StatusController.reconcile",
-            "if status == workload.status:",
-            "if status.observed_generation == workload.status.observed_generation:",
+            CORRECT + "rollout_widening:widened",
+            "room = missing + status.surge - lag",
+            "room = len(seen.places)",
         ),
+        rewrite(CORRECT + "rollout_widening:to_stop", "elif spare > 0:", "else:"),
+    ),
+    bug(
+        "old-ones-stay",
+        "a rollout sets its targets and stops nobody",
+        rewrite(CORRECT + "rollout_widening:to_stop", "elif spare > 0:", "elif False:"),
+    ),
+    bug(
+        "one-per-node-leaves-shut-nodes",
+        "a rollout stops one per node where nobody could follow",
+        swap(CORRECT + "rollout:_free", lambda _view, _workload, mine: mine),
     ),
 )
 
@@ -84,5 +98,11 @@ BUDGETS = (
         "nobody-settles",
         "nobody says that a replica has become ready, so that its place is missing for ever",
         swap(CORRECT + "disruption:DisruptionController.reconcile", lambda *_: Plan()),
+    ),
+    bug(
+        "budget-not-asked",
+        "neither the drain nor the commit asks how many may be missing",
+        swap(CORRECT + "drain_room:Room.take", lambda _room, _replica: True),
+        swap(MODEL + "disruption:disruption_refusal", lambda *_, **__: None),
     ),
 )

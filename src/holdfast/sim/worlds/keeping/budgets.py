@@ -16,29 +16,39 @@ from holdfast.sim.worlds.keeping.laws import owner_key
 
 
 class Spared(Checker):
-    """Whoever stops what works leaves as many working as the budget demands.
+    """Whoever stops what works leaves as many as the budget demands.
 
-    Judged by what replicas say, not by the ledger. What became of others in the same commit may
-    have come later, so they count as they were before it.
+    Judged by what replicas say, not by the ledger. One that was ready and was stopped by nobody
+    counts although it may be lost: that becomes known to the ledger a moment later. What became of
+    others in the same commit may have come later, so they count as they were before it.
     """
 
     invariants = ("BUDGET",)
 
     def __init__(self, books: Books) -> None:
         self._books = books
+        # Those that were ready once and that nobody has stopped since.
+        self._working: set[str] = set()
 
     def on_commit(self, world: World, commit: Commit) -> None:
         victims: dict[str, list[Replica]] = {}
+        stopped: list[str] = []
         for _, old, new in self._books.changed("objects/replicas/"):
-            if new is None or not same(old, new) or not is_available(old):
+            if new is None or not same(old, new):
                 continue
-            if any(_takes(it.to, it.reason) for it in steps_of(old, new)):
-                victims.setdefault(owner_key(new), []).append(new)
+            steps = [it for it in steps_of(old, new) if it.to is State.STOPPING]
+            if steps:
+                stopped.append(new.metadata.uid)
+                if is_available(old) and any(it.reason in _BUDGETED for it in steps):
+                    victims.setdefault(owner_key(new), []).append(new)
+            elif is_available(new):
+                self._working.add(new.metadata.uid)
         for key, taken in victims.items():
             owners = self._books.versions(key)
             mine = [it for it in owners if it.metadata.uid == taken[0].spec.workload_uid]
             if mine and all(counts_missing(it) for it in mine):
                 self._judge(mine, taken)
+        self._working.difference_update(stopped)
 
     def _judge(self, owners: list[Workload], taken: list[Replica]) -> None:
         workload = owners[-1]
@@ -47,13 +57,12 @@ class Spared(Checker):
         wanted = min(it.spec.replicas for it in owners)
         if any(it.desired is None for it in ledgers) or self._is_overdue(taken):
             return
-        before = self._books.before
-        was = [
-            before.get(key, it)
-            for key, it in self._books.keyed("objects/replicas/").items()
+        there = [
+            it.metadata.uid
+            for it in self._books.all("objects/replicas/")
             if it.spec.workload_uid == workload.metadata.uid
         ]
-        left = sum(it is not None and is_available(it) for it in was) - len(taken)
+        left = len(self._working.intersection(there)) - len(taken)
         if left < wanted - allowed:
             names = [it.name for it in taken]
             self.violated("BUDGET", f"{names} taken, {left} of {wanted} left, {allowed} allowed")
@@ -68,8 +77,7 @@ class Spared(Checker):
         return False
 
 
-def _takes(to: State, reason: str) -> bool:
-    return to is State.STOPPING and reason in {cause.value for cause in BUDGETED}
+_BUDGETED = tuple(sorted(cause.value for cause in BUDGETED))
 
 
 class Rolled(Checker):
