@@ -128,17 +128,30 @@ class Visitor:
                 await asyncio.sleep(0.005)
 
 
-async def _scaled(plane: SlicePlane) -> None:
-    """Nobody who follows the list is refused while it shrinks and grows."""
+async def _changed(plane: SlicePlane, kubectl: Kubectl) -> None:
+    """Nobody who follows the list is refused while it shrinks and grows, nor while all of it is
+    replaced by another template."""
     async with Visitor(plane, await listed(plane)) as visitor:
         await plane.scale(1)
         await serving(plane, 1)
         await plane.scale(3)
-        await serving(plane, 3)
+        before = await serving(plane, 3)
+        other = '{"spec":{"template":{"env":[{"name":"COLOUR","value":"green"}]}}}'
+        patch = ("patch", "workload", "web", "--type", "merge", "-p", other)
+        await asyncio.to_thread(kubectl, *patch)
+        await plane.until(lambda: _replaced(plane, before), 120.0)
         so_far = visitor.answers
         await plane.until(lambda: _true(visitor.answers > so_far + 20))
     assert visitor.refused == []
     assert visitor.answers > 50
+
+
+async def _replaced(plane: SlicePlane, before: dict[str, str]) -> bool:
+    found = await plane.client.get(Workload, "web", "default")
+    progress = found.status.progress
+    if (progress.updated, progress.serving, progress.admitted) != (3, 3, 3):
+        return False
+    return not before.keys() & (await listed(plane)).keys()
 
 
 async def _true(is_so: bool) -> bool:
@@ -146,8 +159,8 @@ async def _true(is_so: bool) -> bool:
 
 
 def test_a_service_is_applied_and_serves_at_addresses_that_answer(tmp_path: Path) -> None:
-    """The whole way with kubectl; the status of plane and service says so; and scaling refuses
-    nobody who follows the list. [A6, A11, A12, H3, I6]"""
+    """The whole way with kubectl; the status of plane and service says so; and scaling and a
+    rolling update refuse nobody who follows the list. [A6, A11, A12, H3, I6]"""
     kubectl_binary = binaries()[-1]
 
     async def story() -> None:
@@ -170,7 +183,7 @@ def test_a_service_is_applied_and_serves_at_addresses_that_answer(tmp_path: Path
                 said = condition(found.status.conditions, name)
                 assert said is not None
                 assert (said.status.value, said.observed_generation) == ("True", 1)
-            await _scaled(plane)
+            await _changed(plane, kubectl)
             await plane.until(lambda: _healthy(plane))
 
     play(story())
