@@ -172,6 +172,31 @@ def test_a_stream_lists_tells_what_changes_and_is_resumed_without_a_hole(tmp_pat
     play(story())
 
 
+def test_lists_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
+    """A resync is whole, ends by itself, and costs no handshake. [C8]"""
+
+    async def story() -> None:
+        async with (
+            running(tmp_path) as plane,
+            living(Puppet(obey), plane) as one,
+            plane.client() as client,
+        ):
+            await client.create(priority("a"))
+            shown: set[Any] = set()
+            wanted = msgspec.structs.replace(CLASSES, is_list=True)
+            for stream in (1, 2, 3):
+                await one.perform(Open(stream, SERVERS, wanted))
+                await one.machine.until(lambda: Reached in map(type, one.news(stream)))  # noqa: B023
+                await one.perform(Leave(stream))
+                assert names(one.news(stream)[:-1]) == ["a"]
+                way = one.remote._way(ADMIN, SERVERS)
+                connector: Any = way.transport._session.connector
+                shown |= {handler for line in connector._conns.values() for handler, _ in line}
+            assert len(shown) == 1
+
+    play(story())
+
+
 def test_a_stream_that_breaks_or_cannot_be_had_ends_as_unavailable(tmp_path: Path) -> None:
     """[C8, C7.5]"""
 

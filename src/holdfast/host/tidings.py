@@ -2,7 +2,8 @@
 
 `host/remote` opens one for each `Follow` of a machine. All lines that came together are one piece,
 so that a list of many thousands costs few steps. A watch that breaks is over; the machine's cache
-knows from where to go on.
+knows from where to go on. A list alone ends in peace and leaves its connection to others: agents
+list all the time, and a handshake is dearer than what they are told.
 """
 
 from __future__ import annotations
@@ -35,8 +36,16 @@ async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[New
                 # It stops, or is behind; another one may serve us meanwhile.
                 transport.fault(server)
             raise answer.error(may_have_happened=False)
+        held: tuple[News, ...] = ()
         async for lines in _pieces(response):
-            yield tuple(_news(kind.struct, line) for line in lines)
+            news = tuple(_news(kind.struct, line) for line in lines)
+            if wanted.is_list:
+                # Whoever has heard the last of it leaves, so that is told after the end.
+                held, news = news, held
+            if news:
+                yield news
+        if held:
+            yield held
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         transport.fault(server)
         raise Unavailable(f"{server}: the watch broke: {error or 'silence'}") from error
@@ -49,7 +58,8 @@ def _query(wanted: Follow) -> dict[str, str]:
     if wanted.fields:
         query["fieldSelector"] = wanted.fields
     if wanted.since is None:
-        return query | {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        return query | ({"endsWithInitialEvents": "true"} if wanted.is_list else {})
     return query | {"resourceVersion": complete_version(wanted.since)}
 
 

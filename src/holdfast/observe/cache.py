@@ -231,14 +231,15 @@ class Cache:
         channel.opened_ms = channel.heard_ms = now.monotonic_ms
         self._by_stream[channel.stream] = channel
         followed = channel.followed
-        since = None
-        if channel is followed.audit:
+        since, is_list = None, channel is followed.audit
+        if is_list:
             followed.story.begin_audit()
         else:
             followed.live_ms = None
             followed.patience_ms = now.monotonic_ms + SILENCE_MS
             since = followed.story.begin()
-        return Open(channel.stream, self._to, msgspec.structs.replace(followed.follow, since=since))
+        wanted = msgspec.structs.replace(followed.follow, since=since, is_list=is_list)
+        return Open(channel.stream, self._to, wanted)
 
     def _close(self, channel: Channel) -> list[Any]:
         if not channel.stream:

@@ -295,6 +295,9 @@ class Hub:
         if not watcher.catch_up(self._window, self._presentation):
             self.dropped += 1
             return self._drop(watcher, "the watch could not catch up")
+        if watcher.is_over:
+            self._forget(watcher.stream)
+            return [self._push(watcher), End(watcher.stream)]
         if watcher.is_live:
             self._audiences[watcher.kind.plural].add(watcher)
         return [self._push(watcher)] if watcher.has_lines or first else []

@@ -23,13 +23,15 @@ SERVERS = "servers"
 class Follow(msgspec.Struct, frozen=True):
     """The story of one kind. `since` None tells of everything as it is first.
 
-    `fields` is the text of a field selector, such as status.binding.node=n1.
+    `fields` is the text of a field selector, such as status.binding.node=n1. `is_list` wants that
+    first part alone, and may be told more.
     """
 
     plural: str
     namespace: str = ""
     fields: str = ""
     since: int | None = None
+    is_list: bool = False
 
 
 class Get(msgspec.Struct, frozen=True, gc=False):

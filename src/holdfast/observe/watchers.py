@@ -30,7 +30,7 @@ class WatchRequest(msgspec.Struct, frozen=True):
     `since` None asks for all objects as they are first, then for what changes. `is_partial` says
     that of the changes at revision `since` itself some may not have been seen yet. `bookmarks` asks
     for a sign of life that carries the revision, `marks_list_end` for one after the last of those
-    first objects.
+    first objects, `ends_with_list` for nothing after them.
     """
 
     selection: Selection
@@ -39,6 +39,7 @@ class WatchRequest(msgspec.Struct, frozen=True):
     form: str = ""
     bookmarks: bool = False
     marks_list_end: bool = False
+    ends_with_list: bool = False
 
 
 class Watcher:
@@ -51,6 +52,7 @@ class Watcher:
         "_list_revision",
         "_listed",
         "is_live",
+        "is_over",
         "is_waiting",
         "position",
         "request",
@@ -63,7 +65,7 @@ class Watcher:
         # Nothing up to this revision is told: the reader has seen it, perhaps from another server.
         self.since = since
         self.position = position
-        self.is_live = self.is_waiting = False
+        self.is_live = self.is_waiting = self.is_over = False
         self._lines: list[bytes] = []
         self._bytes = 0
         self._listed: list[Entry] | None = None
@@ -127,7 +129,8 @@ class Watcher:
         """Queue the next piece on the way to the present. False when the way is gone."""
         if self._listed is not None:
             self._tell_list(self._listed, presentation)
-        if self._listed is not None or self._bytes >= PIECE_BYTES:
+            self.is_over = self._listed is None and self.request.ends_with_list
+        if self.is_over or self._listed is not None or self._bytes >= PIECE_BYTES:
             return True
         missed = window.since(self.position)
         if missed is None:

@@ -98,6 +98,21 @@ def test_a_watch_without_revision_tells_first_what_is_there(rig: HubRig) -> None
     assert rig.names(stream) == [("MODIFIED", "web"), ("DELETED", "web")]
 
 
+def test_a_list_alone_ends_by_itself_however_many_pieces_it_takes(rig: HubRig) -> None:
+    """Its reader need not break the connection, and nothing is told or kept after it. [C8]"""
+    names = [f"w{number}" for number in range(3_000)]
+    rig.put(*map(workload, names))
+    rig.deliver()
+    stream = rig.open("Workload", marks_list_end=True, ends_with_list=True)
+    rig.put(workload("later"))
+    rig.deliver()
+    told = rig.names(stream)
+    assert sorted(name for _, name in told[:-1]) == sorted(names)
+    assert told[-1] == ("BOOKMARK", "")
+    assert rig.ended == {stream: None}
+    assert rig.hub.watchers == 0
+
+
 def test_a_deletion_carries_the_last_state_at_the_revision_of_the_deletion(rig: HubRig) -> None:
     """A reader goes on from there, and must not see it again. [INV10]"""
     rig.put(workload("web", count=7))

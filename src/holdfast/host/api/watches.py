@@ -46,6 +46,7 @@ async def _watch(call: Call, chosen: Selection) -> web.StreamResponse:
         presentation.form_of(call.route.facade, call.shape),
         bookmarks=call.flag("allowWatchBookmarks"),
         marks_list_end=call.flag("sendInitialEvents"),
+        ends_with_list=call.flag("endsWithInitialEvents"),
     )
     lasts_s = call.number("timeoutSeconds") or TIMEOUT_S
     stream = call.services.hub_shell.open(call.identity, request)

@@ -24,6 +24,9 @@ from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 AVOID_S = 2.0
 CONNECT_S = 3.0
 CONNECTIONS_MAX = 256
+# A connection waits so long for its next question, a little less than servers let it: agents renew
+# every ten seconds or every twenty, and a handshake for each would cost more than the renewal.
+KEEP_S = 75.0
 READS = ("GET", "HEAD")
 USER_AGENT = "holdfast"
 # Nothing was sent yet when one of these is raised.
@@ -155,7 +158,9 @@ def _session(access: Access, agent: str) -> aiohttp.ClientSession:
     headers = {"User-Agent": agent, "Accept": "application/json"}
     if access.token:
         headers["Authorization"] = f"Bearer {access.token}"
-    connector = aiohttp.TCPConnector(ssl=access.context(), limit=CONNECTIONS_MAX)
+    connector = aiohttp.TCPConnector(
+        ssl=access.context(), limit=CONNECTIONS_MAX, keepalive_timeout=KEEP_S
+    )
     session = aiohttp.ClientSession(connector=connector, headers=headers)
     # aiohttp sends PUT and DELETE a second time by itself when a kept connection broke. Whether a
     # second try is safe is for the retry machine to say.
