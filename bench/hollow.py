@@ -54,6 +54,9 @@ from holdfast.model.time import timestamp
 START_S = 0.02
 STOP_S = 0.005
 LOOK_S = 0.05
+# Nodes on their way into the plane at once. More of them in one process would wait for each
+# other's handshakes until these are given up, which no computer of its own would.
+JOINING_MAX = 16
 GREETING = "The hollow nodes"
 _PORT_FIRST = 20_000
 _SIGTERM = 15
@@ -204,7 +207,12 @@ class HollowNodes:
             await node.start()
             self.nodes.append(node)
             await asyncio.sleep(self._arguments.pause_ms / 1_000)
-        for node in self.nodes:
+            await self._joined(all_but=JOINING_MAX)
+        await self._joined(all_but=0)
+
+    async def _joined(self, all_but: int) -> None:
+        """Until the servers know all nodes that were started, except for so many of the last."""
+        for node in self.nodes[-2 * JOINING_MAX : len(self.nodes) - all_but]:
             while node.agent.life is None:  # noqa: ASYNC110 - machines have no events to wait for
                 await asyncio.sleep(LOOK_S)
 
