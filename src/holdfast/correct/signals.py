@@ -171,6 +171,13 @@ SIGNALS: tuple[Signal, ...] = (
         "others were faster, or the picture is old",
     ),
     Signal(
+        "rollout deadline",
+        "controller:rollout",
+        (),
+        "expansion pauses; nothing that runs is removed, old or new",
+        "the new ones may be slow, and the old ones serve",
+    ),
+    Signal(
         "controller errors",
         "the controller's team",
         (BIRTH,),

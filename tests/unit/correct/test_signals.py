@@ -46,6 +46,7 @@ from holdfast.model.requests import (
 )
 from holdfast.observe.news import Get
 from tests.plane import ADMIN, WORKLOADS, accepted, refused
+from tests.unit.correct.shipyard import Yard, rolling, version
 from tests.unit.correct.team_rig import DONE, DOWN, LOST_AFTER, Rig, target
 from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 from tools.signals_page import PAGE, page
@@ -211,6 +212,19 @@ def conflicts() -> list[Any]:
     return [it for it in rig.said if not isinstance(it, AcquireLease | RenewLease | Get)]
 
 
+def rollout_overdue() -> list[Any]:
+    yard = Yard()
+    yard.build(4, rolling(1))
+    yard.want(template=version(2, broken="yes"))
+    # All that may be missing is missing; from here on only the deadline is news.
+    yard.ship(30)
+    yard.sent = []
+    yard.ship(120)
+    assert yard.status.reason == "ProgressDeadlineExceeded"
+    assert yard.ready == 3
+    return asked(yard)
+
+
 def servers_down() -> list[Any]:
     rig = settled()
     scaled(rig, 6)
@@ -257,6 +271,7 @@ STORIES: dict[str, Callable[[], list[Any]]] = {
     "lease expired": lease_lost,
     "queue age": waiting_long,
     "repeated bind conflicts": conflicts,
+    "rollout deadline": rollout_overdue,
     "controller errors": servers_down,
     "stalled observedGeneration": behind,
     "SLO burn": burning,
@@ -272,6 +287,7 @@ SHOWN = {
     "liveness probe fails": {TELL},
     "API timeout": {BIRTH},
     "repeated bind conflicts": {BIND},
+    "rollout deadline": {TELL},
     "controller errors": {BIRTH},
 }
 

@@ -96,7 +96,7 @@ class Census(Checker):
                 if record.reason == "OperatorsWord":
                     self._count(record.evidence)
         for _, old, new in self.books.changed("epochs/"):
-            if old is not None and old.holder != new.holder:
+            if old is not None and new is not None and old.holder != new.holder:
                 self._count("takeover")
         for _, old, new in self.books.changed("objects/reservations/"):
             if new is not None and (old is None or old.status.phase is not new.status.phase):
