@@ -8,10 +8,10 @@ rollout itself has emptied goes on counting: its node may have been closed since
 
 from __future__ import annotations
 
-from holdfast.correct.births import FURTHER
 from holdfast.correct.controller import View
 from holdfast.correct.each_node import belongs, home_of, in_force, takes
 from holdfast.correct.endings import vacates
+from holdfast.model.disruption import is_available
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import RolloutStrategy, Workload
@@ -32,5 +32,5 @@ def led_on_nodes(view: View, workload: Workload, mine: list[Replica]) -> tuple[l
 
 
 def _was_emptied(replica: Replica) -> bool:
-    """Whether a rollout has stopped it and nobody has followed yet."""
-    return replica.status.cause is Cause.ROLLOUT and replica.status.state not in FURTHER
+    """Whether a rollout has stopped it and nobody has followed yet; also out of contact since."""
+    return replica.status.cause is Cause.ROLLOUT and not is_available(replica)
