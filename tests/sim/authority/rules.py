@@ -75,7 +75,7 @@ CHARGES = (
     bug(
         "budget-ignored",
         "work is taken away whatever is missing already",
-        rewrite(MODEL + "disruption:disruption_refusal", "len(gone) < ledger.allowed", "True"),
+        rewrite(MODEL + "disruption:disruption_refusal", "gone < ledger.allowed", "True"),
     ),
 )
 
