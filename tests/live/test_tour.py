@@ -66,11 +66,17 @@ TOUR = (
     Step("curl", "Directory listing"),
     Step("{} scale workload hello", r"scaled"),
     Step("{} get workload hello", r"hello +Service +3/3"),
+    Step("{} apply -f examples/first-job.yaml", r"holdfast.dev/count (created|serverside)"),
+    Step("{} get workload count", r"count +Job +6/6"),
+    Step("{} logs count-3-0", r"piece 3 of 6"),
     Step("eval ", "The agent of annex works"),
     Step("{} get node annex", r"annex +Ready"),
     Step("make up", READY),
     Step("{} get replicas", r"hello-0-0 +Running +Serving +node-\d +1 [^$]*hello-2-0 +Running"),
     Step("curl", "Directory listing"),
+    Step("holdfast status", r"controller +workload +acts[^$]*Everything works"),
+    Step("holdfast drain node-1", r"node-1: no work and no reservation is left"),
+    Step("holdfast uncordon node-1", r"node-1 uncordoned"),
     Step("{} delete workload hello", r"delet"),
     Step("{} get workloads,replicas", hides="hello"),
 )
@@ -180,7 +186,7 @@ def follow(terminal: Terminal, command: str, step: Step) -> None:
         eventually(log.read_text, step, START_S)
     elif "=" in command.split(maxsplit=1)[0] or command.startswith("export "):
         terminal.keep(command)
-    elif " get " in command or command.startswith("curl"):
+    elif any(it in command for it in (" get ", " status")) or command.startswith("curl"):
         eventually(lambda: terminal.type(f"{command} 2>&1 || true"), step, STEP_S)
     else:
         assert re.search(step.shows, terminal.type(command))

@@ -19,6 +19,8 @@ from holdfast.model.pulse import Beat, Felt, Pulses
 
 # Three pulses in a row that did not come.
 SILENT_MS = 16_000
+# Who was not heard of yet by servers that have not listened for that long.
+NOT_YET = "not yet"
 # A key that is due for longer is stuck: pauses after failures are half a minute at most.
 OVERDUE_MS = 60_000
 # Nothing is done on a picture that is older.
@@ -76,6 +78,8 @@ def verdict(lines: Sequence[Line]) -> str:
     """One sentence; empty when something is wrong."""
     if any(line.wrong for line in lines):
         return ""
+    if any(line.state == NOT_YET for line in lines):
+        return "It is too early to say: the servers have just begun to listen. Ask again soon."
     parts = Counter(line.part for line in lines)
     if parts["unknown"]:
         return "What can be seen works; some of it may not be asked as who you are."
@@ -118,13 +122,18 @@ def _components(pulses: Sequence[Pulses]) -> Iterable[Line]:
         part, _, name = scope.partition(":")
         if scope in acting:
             yield _acting(part, name, *acting[scope])
+        elif is_early:
+            yield Line(part, name, NOT_YET, "no process has said yet that it holds its lease")
         else:
-            wrong = "" if is_early or part == "scheduler" else "nobody acts for it"
+            wrong = "" if part == "scheduler" else "nobody acts for it"
             yield Line(part, name, "silent", "no process that is heard holds its lease", wrong)
     for part in ("scheduler", "controller"):
-        if not any(scope.startswith(f"{part}:") for scope in acting):
-            wrong = "" if is_early else f"no {part} works"
-            yield Line(part, "-", "none", "none was heard of lately", wrong)
+        if any(scope.startswith(f"{part}:") for scope in acting):
+            continue
+        if is_early:
+            yield Line(part, "-", NOT_YET, "none was heard of yet")
+        else:
+            yield Line(part, "-", "none", "none was heard of lately", f"no {part} works")
 
 
 def _latest(pulses: Sequence[Pulses]) -> Mapping[tuple[str, str], Felt]:

@@ -7,6 +7,7 @@ sent again: the next one says all that it said. Nobody waits for it and nothing 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -18,6 +19,8 @@ from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 
 PULSE_S = 5.0
+# A process that has just begun takes its leases one after the other: it tells of them soon.
+FIRST_PULSES, FIRST_PULSE_S = 10, 1.0
 # A server that takes longer hears of it the next time.
 TIMEOUT_S = 4.0
 
@@ -55,10 +58,10 @@ class Pulsing:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _beat(self) -> None:
-        while True:
+        for number in itertools.count():
             body = self._encoder.encode(self._feel(clock.now()))
             await asyncio.gather(*(self._tell(server, body) for server in self._servers))
-            await asyncio.sleep(PULSE_S)
+            await asyncio.sleep(FIRST_PULSE_S if number < FIRST_PULSES else PULSE_S)
 
     async def _tell(self, server: str, body: bytes) -> None:
         try:

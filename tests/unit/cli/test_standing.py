@@ -100,8 +100,10 @@ def test_whoever_stands_by_is_not_missed_and_the_latest_term_counts() -> None:
 
 
 def test_a_server_that_has_just_begun_to_listen_misses_nobody() -> None:
-    """[H4]"""
-    assert wrong(plane(felt("x"), listening_ms=3_000)) == []
+    """And says that it cannot know yet, not that all is well. [H4]"""
+    early = plane(felt("x"), listening_ms=3_000)
+    assert wrong(early) == []
+    assert verdict(judged(early)).startswith("It is too early to say")
     missed = wrong(plane(felt("x"), listening_ms=30_000))
     assert missed == [("scheduler", "-"), ("controller", "-")]
 
