@@ -51,6 +51,9 @@ SOON_MS = 2
 FEW_EVENTS = 4
 RETRY_MS = 200
 BOOKMARK_EVERY_MS = 15_000
+# Signs of life for thousands of agents at once would hold up everybody else for half a second.
+BOOKMARKS_AT_ONCE = 256
+BOOKMARK_PAUSE_MS = 250
 LOAD_PAGE = 2_000
 REACHING_MAX = 10_000
 
@@ -85,6 +88,9 @@ class Hub:
         self._watchers: dict[int, Watcher] = {}
         self._audiences: dict[str, Audience] = {kind.plural: Audience() for kind in KINDS}
         self._dirty: dict[int, Watcher] = {}
+        # Whose sign of life is due still, and when the next round begins.
+        self._unmarked: list[Watcher] = []
+        self._round_ms = 0
         self._reaching: list[tuple[int, int]] = []
         # Streams that were ended because their readers were too slow.
         self.dropped = 0
@@ -330,10 +336,18 @@ class Hub:
         return effects
 
     def _bookmark(self, now: Instant) -> list[Any]:
-        effects: list[Any] = [Wake(_BOOKMARK, now.monotonic_ms + BOOKMARK_EVERY_MS)]
+        if not self._unmarked:
+            self._unmarked = list(self._watchers.values())
+            self._round_ms = now.monotonic_ms + BOOKMARK_EVERY_MS
+        turn = self._unmarked[:BOOKMARKS_AT_ONCE]
+        self._unmarked = self._unmarked[BOOKMARKS_AT_ONCE:]
+        at_ms = now.monotonic_ms + BOOKMARK_PAUSE_MS if self._unmarked else self._round_ms
+        effects: list[Any] = [Wake(_BOOKMARK, at_ms)]
         # All who watch a kind in one form are told the same.
         lines: dict[tuple[str, str], bytes] = {}
-        for watcher in self._watchers.values():
+        for watcher in turn:
+            if watcher.stream not in self._watchers:
+                continue
             # A reader that knows more than this server must not be led back. One that has something
             # to take learns the revision from that.
             if watcher.since > self._revision:

@@ -19,7 +19,15 @@ from holdfast.model.transaction import Put, Transaction
 from holdfast.model.versions import complete_version, object_version
 from holdfast.model.wire import encode
 from holdfast.observe import watchers, window
-from holdfast.observe.hub import FEW_EVENTS, SOON_MS, TICK_MS, Reach
+from holdfast.observe.hub import (
+    BOOKMARK_EVERY_MS,
+    BOOKMARK_PAUSE_MS,
+    BOOKMARKS_AT_ONCE,
+    FEW_EVENTS,
+    SOON_MS,
+    TICK_MS,
+    Reach,
+)
 from holdfast.observe.selection import Selection
 from tests.unit.observe.hub_rig import HubRig
 
@@ -349,6 +357,26 @@ def test_bookmarks_carry_the_revision_to_those_who_asked(rig: HubRig) -> None:
     version = complete_version(rig.hub.revision)
     assert (kind, obj["metadata"]["resourceVersion"]) == ("BOOKMARK", version)
     assert rig.events(silent) == []
+
+
+def test_bookmarks_for_many_go_out_a_few_at_a_time(rig: HubRig) -> None:
+    """Everybody has one within the period, and nobody who left in between. [C8]"""
+    streams = [
+        rig.open("Replica", fields=f"status.binding.node=n{number}", bookmarks=True)
+        for number in range(600)
+    ]
+    for stream in streams:
+        rig.events(stream)
+    rig.bookmark()
+    told = [stream for stream in streams if rig.names(stream)]
+    assert len(told) == BOOKMARKS_AT_ONCE
+    assert rig.wakes["bookmark"] == rig.now_ms + BOOKMARK_PAUSE_MS
+    rig.leave(streams[-1])
+    while len(told) < 599:
+        rig.bookmark()
+        told += [stream for stream in streams if rig.names(stream)]
+    assert told == streams[:-1]
+    assert rig.wakes["bookmark"] == rig.now_ms + BOOKMARK_EVERY_MS
 
 
 def test_a_watcher_that_left_costs_nothing_any_more(rig: HubRig) -> None:
