@@ -1,9 +1,10 @@
 """One per node and its rollout: which nodes count at the moment.
 
 Part of controller:rollout. A replica of one per node has its node and no other. While that takes
-nothing new nobody could follow, so what is there is left as it is until the node takes work again;
-and if it counted neither as there nor as missing, the next one would go at once. A place that the
-rollout itself has emptied goes on counting: its node may have been closed since.
+nothing new nobody could follow, so what works there is left as it is until the node takes work
+again, and is no ground to stop another one either. What is missing there counts: a replica that
+does not work, and a place that the rollout itself has emptied; its node may have been closed since.
+Only what ended there for other reasons is not waited for.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ def led_on_nodes(view: View, workload: Workload, mine: list[Replica]) -> tuple[l
     if is_recreate:
         # All of them go, wherever they are, before anything is born.
         return [it for it in mine if home_of(it) in counted or not vacates(it)], len(counted)
-    led = [it for it in mine if home_of(it) in counted or _was_emptied(it)]
+    led = [it for it in mine if home_of(it) in counted or _is_missing(it)]
     return led, len(counted | {home_of(it) for it in led})
 
 
-def _was_emptied(replica: Replica) -> bool:
-    """Whether a rollout has stopped it and nobody has followed yet; also out of contact since."""
-    return replica.status.cause is Cause.ROLLOUT and not is_available(replica)
+def _is_missing(replica: Replica) -> bool:
+    """Whether its place counts as missing on a node that takes nothing new."""
+    if vacates(replica):
+        return replica.status.cause is Cause.ROLLOUT
+    return not is_available(replica)

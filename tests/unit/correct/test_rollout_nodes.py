@@ -54,6 +54,14 @@ def test_a_place_that_the_rollout_emptied_counts_whatever_becomes_of_its_node(
     assert (led, count) == (mine, 2)
 
 
+@pytest.mark.parametrize("state", [State.PENDING, State.BOUND, State.STOPPING, State.UNKNOWN])
+def test_what_does_not_work_counts_as_missing_on_a_closed_node(state: State) -> None:
+    """It may be the successor of one that the rollout stopped. [I6, H4]"""
+    mine = [on("node-a", state, 1), on("node-b", place=2)]
+    led, count = led_on_nodes(seen(closed("node-a"), node("node-b")), each(), mine)
+    assert (led, count) == (mine, 2)
+
+
 def test_a_place_that_others_emptied_on_a_closed_node_is_not_waited_for() -> None:
     """A drained node may stay away for days. [I6, C7.6]"""
     mine = [on("node-a", State.RELEASED, 1, cause=Cause.DRAIN), on("node-b", place=2)]
