@@ -23,7 +23,7 @@ from holdfast.propose.standing import NOBODY
 from holdfast.propose.view import Candidate, View
 
 _ALLOWED_BY_PEOPLE = ("residency", "tenancy")
-_RESOURCES, _SHUNNED = "resources", "shunned"
+_RESOURCES, _SHUNNED, _COMPANY = "resources", "shunned", "company"
 
 
 def candidate_at(view: View, site: Site) -> Candidate:
@@ -80,9 +80,8 @@ class _Search:
             self.company = np.where(self.code == 0, alike.company.codes(view, standing), 0)
         self.is_question = False
         self._look_past_assumptions()
-        places = [place for place, _ in standing.meanings]
-        places += [-1] * (256 - len(places))
-        self.place: Ints = np.array(places, np.int64)[self.code]
+        self.tally: Ints = np.bincount(self.code, minlength=256)
+        self.place: Ints = standing.places[self.code]
         self.place[self.company != 0] = len(standing.filters)
 
     def _look_past_assumptions(self) -> None:
@@ -113,7 +112,7 @@ class _Search:
             )
         counts = sorted(self._counts().items(), key=lambda entry: (-entry[1], entry[0]))
         counted = ", ".join(f"{count} {reason}" for reason, count in counts)
-        names = {self._name(place) for place in np.unique(self.place[rows]).tolist()}
+        names = self._names()
         hopes = [Hope.NODES]
         if names.intersection(_ALLOWED_BY_PEOPLE):
             hopes.append(Hope.ALLOWANCE)
@@ -139,11 +138,17 @@ class _Search:
 
     def _name(self, place: int) -> str:
         found = self._filter(place)
-        return found.name if found is not None else "company"
+        return found.name if found is not None else _COMPANY
+
+    def _names(self) -> set[str]:
+        """Of the filters that rule nodes out."""
+        meanings = self.alike.standing.meanings
+        codes = [code for code in np.flatnonzero(self.tally).tolist() if code not in (0, NOBODY)]
+        names = {self._name(meanings[code][0]) for code in codes}
+        return names | {_COMPANY} if self.company.any() else names
 
     def _counts(self) -> dict[str, int]:
-        tally = np.bincount(self.code, minlength=256)
-        counts = code_counts(self.view, self.alike, self.code, tally)
+        counts = code_counts(self.view, self.alike, self.code, self.tally)
         for index, why in enumerate(company_rules.REASONS):
             count = int(np.count_nonzero(self.company == index + 1))
             if count:
@@ -153,8 +158,9 @@ class _Search:
     def _fits_in_time(self) -> bool:
         """Whether some node could take it, were it empty and ready."""
         filters = self.alike.standing.filters
-        passing = [place for place, each in enumerate(filters) if each.passes]
-        rows = np.flatnonzero(np.isin(self.place, [*passing, len(filters)]))
+        # By place: the filters, then company; and last, as the place -1, rows of no node.
+        passing = np.array([*(each.passes for each in filters), True, False], np.bool_)
+        rows = np.flatnonzero(passing[self.place])
         if not len(rows):
             return False
         judge = next(each.judge for each in filters if each.name == _RESOURCES)

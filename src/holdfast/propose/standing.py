@@ -54,6 +54,9 @@ class Standing:
             self._bases.append(len(self.meanings) - 1)
             self.meanings += [(place, reason) for reason in each.reasons]
         invariant(len(self.meanings) <= NOBODY, "a code has one byte for all reasons")
+        # By code, the place of its filter; -1 where there is none.
+        self.places: Ints = np.full(256, -1, np.int64)
+        self.places[: len(self.meanings)] = [place for place, _ in self.meanings]
         # Grows whenever something about nodes themselves was looked at again.
         self.version = 0
         self._begin(view.columns)

@@ -7,6 +7,8 @@ rules nodes out, and the model's own search decides on those that are left.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +18,9 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.columns import Bools, Codes, Level, Rows
 from holdfast.propose.filters.tables import table_of
 from holdfast.propose.view import View, Work
+
+# Devices that the widest nodes have, at different times.
+WIDTHS_MAX = 64
 
 
 def device_codes(
@@ -71,5 +76,10 @@ def is_counted(requests: tuple[DeviceDemand, ...]) -> bool:
 
 def _count(there: Bools) -> npt.NDArray[np.float32]:
     """How many of each row are true. A product is several times as fast as a sum of short rows."""
-    counts: npt.NDArray[np.float32] = there.astype(np.float32) @ np.ones(there.shape[1], np.float32)
+    counts: npt.NDArray[np.float32] = there.astype(np.float32) @ _ones(there.shape[1])
     return counts
+
+
+@lru_cache(maxsize=WIDTHS_MAX)
+def _ones(width: int) -> npt.NDArray[np.float32]:
+    return np.ones(width, np.float32)

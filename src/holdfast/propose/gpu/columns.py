@@ -32,6 +32,9 @@ AMOUNT_MAX = 2**24 - 1
 # Different wishes as to models and memory of which it is kept what suits them.
 SUITING_MAX = 1024
 
+# CPU, memory, and of each device its type and what is free of it.
+_State = tuple[int, int, tuple[tuple[int, int], ...]]
+
 
 class Demand(msgspec.Struct, frozen=True, order=True, array_like=True):
     """What one replica asks of such a node, memory in MiB; `models` empty means any model."""
@@ -117,6 +120,9 @@ class Columns:
         self.tick = 1
         self.changed_at: Ints = np.full(self.rows, self.tick, np.int64)
         self._suiting: dict[tuple[tuple[str, ...], int], Bools] = {}
+        # Rows with the same number are the same in everything that is asked here.
+        self._number: Ints = np.arange(-self.rows, 0, dtype=np.int64)
+        self._states = _States()
         for row, node in enumerate(nodes):
             self.place(row, node)
 
@@ -141,12 +147,22 @@ class Columns:
             unreachable(f"row {row} has {cpu_milli}, {memory} and {free_milli} free")
         self.cpu[row], self.memory[row] = cpu_milli, memory
         self.devices[row] = free
-        what = list(zip(self._kind[row].tolist(), free, strict=True))
+        what = tuple(zip(self._kind[row].tolist(), free, strict=True))
+        self._number[row] = self._states.entered(row, (cpu_milli, memory, what))
         self.is_first[row] = [each not in what[:place] for place, each in enumerate(what)]
         self.tick += 1
         self.changed_at[row] = self.tick
 
     # Questions -----------------------------------------------------------------------------------
+
+    def distinct(self, rows: Ints) -> tuple[Ints, Ints]:
+        """One row of each state among these rows; and for each of them, which one stands for it.
+
+        Nodes are bought by the dozen, and most of a fleet that is not full is in few states.
+        """
+        _, first, of = np.unique(self._number[rows], return_index=True, return_inverse=True)
+        found: Ints = rows[first]
+        return found, found[of]
 
     def allowed(self, demand: Demand) -> Bools:
         """Per build, whether some device of it would do."""
@@ -183,6 +199,30 @@ class Columns:
             answers = [slot is not None and _suits(slot, demand) for slot in self._types]
             found = self._suiting[key] = np.array(answers, np.bool_)
         return found
+
+
+class _States:
+    """Numbers for the states that rows are in; one that no row is in any more is forgotten."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, _State] = {}
+        self._numbers: dict[_State, tuple[int, int]] = {}
+        self._next = 0
+
+    def entered(self, row: int, state: _State) -> int:
+        """The number of the state that this row is in from now on."""
+        before = self._of.get(row)
+        if before is not None:
+            number, rows = self._numbers[before]
+            if rows > 1:
+                self._numbers[before] = number, rows - 1
+            else:
+                del self._numbers[before]
+        self._of[row] = state
+        number, rows = self._numbers.get(state, (self._next, 0))
+        self._next += not rows
+        self._numbers[state] = number, rows + 1
+        return number
 
 
 def _suits(slot: DeviceSlot, demand: Demand) -> bool:

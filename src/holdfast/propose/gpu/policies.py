@@ -101,13 +101,25 @@ class _CostBook:
         if len(stale):
             fits = columns.fits(demand, stale)
             costs.fits[stale] = fits
-            rows = stale[fits]
-            for start in range(0, len(rows), ROWS_AT_ONCE):
-                self._compute(costs, demand, rows[start : start + ROWS_AT_ONCE], weights)
+            self._fill(costs, demand, stale[fits], weights)
         if costs.weights is not weights:
             costs.good = self._judge(demand, costs.lost @ weights)
             costs.weights = weights
         return costs
+
+    def _fill(self, costs: _Costs, demand: Demand, rows: Ints, weights: Floats) -> None:
+        """Compute the costs at these rows, where they are many once for all that are equal."""
+        if len(rows) <= ROWS_AT_ONCE:
+            self._compute(costs, demand, rows, weights)
+            return
+        distinct, like = self._columns.distinct(rows)
+        for start in range(0, len(distinct), ROWS_AT_ONCE):
+            self._compute(costs, demand, distinct[start : start + ROWS_AT_ONCE], weights)
+        costs.devices[rows] = costs.devices[like]
+        costs.good[rows] = costs.good[like]
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            costs.lost[rows[part]] = costs.lost[like[part]]
 
     def _compute(self, costs: _Costs, demand: Demand, rows: Ints, weights: Floats) -> None:
         after, chosen, device = self._usable.after(demand, rows)

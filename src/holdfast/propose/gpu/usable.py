@@ -120,10 +120,12 @@ class Usable:
         free, copies = sums[:, : self.kinds], sums[:, self.kinds :]
         if len(rows) == 0 or self.kinds == 0:
             return np.zeros((len(rows), self.kinds), np.float32)
-        copies = np.floor(copies / self._together)
+        copies = copies / self._together
         self._cpu.bound(copies, cpu)
         if self._memory is not None:
             self._memory.bound(copies, memory)
+        # Only whole copies count; the least of these is whole wherever it is rounded.
+        np.floor(copies, out=copies)
         fits: Bools = copies >= 1
         used: Shorts = free * np.float32(self._worth.one)
         if self._worth.copies:
@@ -138,13 +140,19 @@ class _Enough:
 
     def __init__(self, asked: list[int]) -> None:
         self._asked: Shorts = np.array(asked, np.float32)
-        self._is_any = self._asked == 0
-        self._has_any = bool(self._is_any.any())
-        self._asked[self._is_any] = 1.0
+        is_any = self._asked == 0
+        self._asked[is_any] = 1.0
+        # What is added to have enough for any number of copies.
+        self._more: Shorts | None = None
+        if is_any.any():
+            self._more = np.where(is_any, np.inf, 0.0).astype(np.float32)
 
     def bound(self, copies: Shorts, amounts: Ints) -> None:
-        """Lower the copies to what these amounts, one for each row, are enough for."""
-        most = np.floor(amounts.astype(np.float32)[:, None] / self._asked)
-        if self._has_any:
-            most[:, self._is_any] = np.inf
+        """Lower the copies to what these amounts, one for each row, are enough for.
+
+        Neither is rounded.
+        """
+        most = amounts.astype(np.float32)[:, None] / self._asked
+        if self._more is not None:
+            most += self._more
         np.minimum(copies, most, out=copies)

@@ -113,3 +113,18 @@ def test_a_spare_row_becomes_a_node_of_a_known_build_and_no_other() -> None:
 def test_a_fleet_without_nodes_fits_nothing() -> None:
     """An empty fleet is a fleet. [F3]"""
     assert _fits(columns_of([]), Demand(1)) == []
+
+
+def test_one_row_stands_for_all_that_are_in_its_state() -> None:
+    """Rows are equal by what is free of them, device by device, and only while it is. [F3]"""
+    columns = columns_of([LARGE, SMALL, LARGE, LARGE, SMALL])
+    rows = np.arange(columns.rows)
+    assert [each.tolist() for each in columns.distinct(rows)] == [[0, 1], [0, 1, 0, 0, 1]]
+    for row, device in ((0, 1), (2, 1), (3, 2)):
+        take(columns, row, Demand(1_000, 300, 1), [device])
+    distinct, like = columns.distinct(rows)
+    assert sorted(distinct.tolist()) == [0, 1, 3]
+    assert like.tolist() == [0, 1, 0, 3, 1]
+    take(columns, 3, Demand(1_000, 300, 1), [2], -1)
+    take(columns, 3, Demand(1_000, 300, 1), [1])
+    assert columns.distinct(rows[2:])[1].tolist() == [2, 2, 4]
