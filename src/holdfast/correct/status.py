@@ -138,7 +138,8 @@ def counted(workload: Workload, mine: list[Replica], desired: int | None = None)
     revision = revision_of(workload.spec.template)
     before = workload.status.progress
     job = tally(workload, mine) if workload.spec.type is WorkloadType.JOB else None
-    waiting = _crashed(workload, mine, job)
+    # Only one that was released has left its place.
+    waiting = _crashed(workload, mine, job) if len(there) < len(mine) else []
     return Progress(
         desired=_stated(workload.spec) if desired is None else desired,
         admitted=len(there),
@@ -249,7 +250,15 @@ def _last_error(mine: list[Replica], waiting: list[Replica]) -> str:
 def _newest(
     steps: Iterable[tuple[Replica, TransitionRecord]],
 ) -> tuple[Replica, TransitionRecord] | None:
-    return max(steps, key=lambda it: (it[1].at, it[0].name), default=None)
+    found: tuple[Replica, TransitionRecord] | None = None
+    for step in steps:
+        replica, record = step
+        if found is None or record.at > found[1].at:
+            found = step
+        elif record.at == found[1].at and replica.name > found[0].name:
+            # By name among those of one moment, of which there are as many as one commit has.
+            found = step
+    return found
 
 
 def _clipped(text: str) -> str:

@@ -69,7 +69,7 @@ class Bundles:
         self._is_flushing = False
         self._under_way: set[asyncio.Task[None]] = set()
         # All without a verdict, and the one timer for the first of their deadlines. One for each
-        # would cost more than sending it.
+        # would cost more than sending it. Whom nobody waits for any more is there until its own.
         self._waiting: set[_Wish] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -93,7 +93,6 @@ class Bundles:
         wish = _Wish(name, _ENCODER.encode(form), loop.time(), timeout_s, future)
         self._line.append(wish)
         self._waiting.add(wish)
-        future.add_done_callback(lambda _: self._waiting.discard(wish))
         if self._timer is None or wish.deadline_s < self._timer.when():
             self._watch_time(wish.deadline_s)
         if not self._is_flushing:
@@ -114,9 +113,9 @@ class Bundles:
         late = [wish for wish in self._waiting if wish.deadline_s <= now_s]
         for wish in late:
             wish.time_out()
-        left = self._waiting.difference(late)
-        if left:
-            self._watch_time(min(wish.deadline_s for wish in left))
+        self._waiting.difference_update(late)
+        if self._waiting:
+            self._watch_time(min(wish.deadline_s for wish in self._waiting))
 
     async def close(self) -> None:
         """Stop waiting for whatever is on its way."""
@@ -163,6 +162,8 @@ class Bundles:
             for wish in bundle:
                 if not wish.future.done():
                     wish.future.set_exception(bug)
+        finally:
+            self._waiting.difference_update(bundle)
 
     async def _deliver(self, bundle: list[_Wish]) -> None:
         answer = await self._tried(bundle)

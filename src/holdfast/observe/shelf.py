@@ -11,6 +11,9 @@ from holdfast.model.meta import Object
 Key = tuple[str, str]
 Indexer = Callable[[Any], Iterable[str]]
 
+# Under a value with so many keys it is remembered in which order they are.
+MANY = 256
+
 
 def key_of(obj: Object) -> Key:
     """Namespace and name."""
@@ -35,11 +38,7 @@ class Shelf:
 
     def found(self, index: str, value: str) -> list[Object]:
         """The objects that an index has under a value, by namespace and name."""
-        keys = self._indexes[index].keys.get(value)
-        if keys is None:
-            return []
-        # Mostly there is one, as at a place, and nothing to be put in order.
-        return [self.objects[key] for key in (keys if len(keys) == 1 else sorted(keys))]
+        return [self.objects[key] for key in self._indexes[index].ordered(value)]
 
     def has(self, index: str, value: str, is_meant: Callable[[Any], bool]) -> bool:
         """Whether an index has an object under a value that is meant; the order means nothing."""
@@ -62,11 +61,27 @@ class Shelf:
 class _Index:
     """Keys by a value. Sets are handed out sorted only, as their order means nothing."""
 
-    __slots__ = ("indexer", "keys")
+    __slots__ = ("_orders", "indexer", "keys")
 
     def __init__(self, indexer: Indexer) -> None:
         self.indexer = indexer
         self.keys: dict[str, set[Key]] = {}
+        # Where there are many keys, those that were handed out last, in order.
+        self._orders: dict[str, list[Key]] = {}
+
+    def ordered(self, value: str) -> Iterable[Key]:
+        """The keys under a value in order."""
+        keys = self.keys.get(value, ())
+        if len(keys) < MANY:
+            # Mostly there is one, as at a place, and nothing to be put in order.
+            return sorted(keys) if len(keys) > 1 else keys
+        known = [key for key in self._orders.get(value, ()) if key in keys]
+        if len(known) < len(keys):
+            # What is in order already is gone through once, instead of a dozen times.
+            known += sorted(set(keys).difference(known))
+            known.sort()
+        self._orders[value] = known
+        return known
 
     def change(self, key: Key, before: Object | None, after: Object | None) -> None:
         old = tuple(self.indexer(before)) if before is not None else ()
@@ -77,6 +92,8 @@ class _Index:
             there = self.keys.get(value)
             if there is not None:
                 there.discard(key)
+                if len(there) < MANY:
+                    self._orders.pop(value, None)
                 if not there:
                     del self.keys[value]
         for value in new:

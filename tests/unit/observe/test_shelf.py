@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import random
+
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.meta import ObjectMeta
+from holdfast.observe.shelf import MANY, Key, Shelf
+
+BY_LABEL = "label"
+
+
+def _shelf() -> Shelf:
+    shelf = Shelf()
+    shelf.index(BY_LABEL, lambda it: tuple(it.metadata.labels.values()))
+    return shelf
+
+
+def _put(shelf: Shelf, number: int, label: str | None) -> Key:
+    """Let a tenant be known with this label, or with None be gone."""
+    name = f"t{number}"
+    labels = {"of": label} if label is not None else {}
+    tenant = Tenant(ObjectMeta(name=name, labels=labels)) if label is not None else None
+    shelf.put(("", name), tenant, number)
+    return "", name
+
+
+def test_what_an_index_has_is_in_the_order_of_names_however_it_came_and_went() -> None:
+    """Looking in between, with few and with many, changes nothing about the order. [C8]"""
+    rng = random.Random(7)
+    shelf, expected = _shelf(), set[Key]()
+    numbers = list(range(3 * MANY))
+    rng.shuffle(numbers)
+    for step, number in enumerate(numbers):
+        expected.add(_put(shelf, number, "a"))
+        if step % 3 == 0 and step > MANY:
+            gone = numbers[rng.randrange(step)]
+            expected.discard(_put(shelf, gone, rng.choice(["b", None])))
+        if step % 50 == 0 or step == len(numbers) - 1:
+            found = [("", it.name) for it in shelf.found(BY_LABEL, "a")]
+            assert found == sorted(expected)
+
+
+def test_an_index_forgets_a_value_that_nothing_has_any_more() -> None:
+    """And begins anew with the next one. [C8]"""
+    shelf = _shelf()
+    for number in range(MANY + 1):
+        _put(shelf, number, "a")
+    assert len(shelf.found(BY_LABEL, "a")) == MANY + 1
+    for number in range(MANY + 1):
+        _put(shelf, number, None)
+    assert shelf.found(BY_LABEL, "a") == []
+    _put(shelf, 3, "a")
+    assert [it.name for it in shelf.found(BY_LABEL, "a")] == ["t3"]
