@@ -68,6 +68,7 @@ NAMES = (
         "authority", "authority.scenario:SCENARIO", "the commit alone, and all who ask it badly"
     ),
     _world("slice", "slice.scenario:SCENARIO", "one replica end to end, on twenty nodes"),
+    _world("keeping", "keeping.scenario:SCENARIO", "all controllers and all types of work"),
     _world("placing", "placing.scenario:SCENARIO", "schedulers that compete, on twenty nodes"),
 )
 

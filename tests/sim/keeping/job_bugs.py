@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.keeping.planting import CALM, COMMIT, CORRECT, bug
+from tests.sim.keeping.planting import COMMIT, CORRECT, bug
 
 JOBS = (
-    bug(
-        "account-forgets",
-        "what is complete is counted from the replicas alone, and the commit lets it shrink",
-        rewrite(
-            CORRECT + "tally:tally",
-            "parse(account.completed_indexes).plus(done)",
-            "parse('').plus(done)",
-        ),
-        rewrite(
-            COMMIT + "replicas:_done_refusal",
-            "elif ordinal in parse(workload.status.job.completed_indexes):",
-            "elif False:",
-        ),
-    ),
     bug(
         "cleared-before-counted",
         "replicas are cleared away before their success is in the account",
@@ -33,34 +19,9 @@ JOBS = (
         rewrite(CORRECT + "jobs:Jobs._go_on", "retries.append(ordinal)", "pass"),
     ),
     bug(
-        "failures-not-carried",
-        "the next incarnation does not know how often its index has failed",
-        rewrite(CORRECT + "jobs:Jobs._births_of", "if counted.failures.get(ordinal):", "if False:"),
-        rewrite(
-            CORRECT + "tally:tally",
-            "{int(index): count for index, count in account.failures.items()}",
-            "{}",
-        ),
-    ),
-    bug(
         "parallelism-ignored",
         "all indexes that are left are started, however many run",
         rewrite(CORRECT + "jobs:Jobs._go_on", "most - taken, term)\n", "most, term)\n"),
-    ),
-    bug(
-        "pause-not-heeded",
-        "work of a job that was paused runs on",
-        rewrite(CORRECT + "jobs:_surplus", "if count <= 0:", "if True:"),
-    ),
-    bug(
-        "deadline-not-kept",
-        "a job may take as long as it likes",
-        rewrite(CORRECT + "verdict:verdict", "now.wall_ms >= due_ms", "False"),
-    ),
-    bug(
-        "left-running-after-the-end",
-        "nobody stops what is left of a job that has ended",
-        rewrite(CORRECT + "jobs:Jobs._wound_up", "yield from stop(replica, cause, term)", "pass"),
     ),
     bug(
         "complete-too-early",
@@ -90,15 +51,6 @@ JOBS = (
         ),
     ),
     bug(
-        "finished-jobs-stay",
-        "nobody removes a job whose time after its end is over",
-        rewrite(
-            CORRECT + "accounts:Accounts.settled",
-            "return Plan((_removed(job),))",
-            "return Plan()",
-        ),
-    ),
-    bug(
         "end-written-again-and-again",
         "the moment of the end is written anew at every look",
         rewrite(
@@ -110,18 +62,6 @@ JOBS = (
 )
 
 CRONS = (
-    bug(
-        "moment-run-twice",
-        "nobody asks whether a moment had its run, neither the controller nor the commit",
-        rewrite(
-            CORRECT + "crons:_frontier",
-            "(status.last_schedule, status.last_skipped, status.counts_from)",
-            "(status.last_skipped, status.counts_from)",
-        ),
-        rewrite(
-            COMMIT + "runs:_time_refusal", "if last is not None and scheduled <= last:", "if False:"
-        ),
-    ),
     bug(
         "forbid-ignored",
         "a run is started while the last one goes on",
@@ -150,15 +90,5 @@ CRONS = (
             "due = last_fire",
         ),
         rewrite(COMMIT + "runs:run_refusal", "if cron.spec.cron.suspend:", "if False:"),
-    ),
-    bug(
-        "skipped-and-not-said",
-        "a moment that is skipped is skipped without a word",
-        rewrite(
-            CORRECT + "crons:Crons.kept",
-            "before = msgspec.structs.replace(before, last_skipped=due, skipped_because=because)",
-            "pass",
-        ),
-        world=CALM,
     ),
 )

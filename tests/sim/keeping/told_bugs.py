@@ -51,11 +51,6 @@ LISTS = (
             "return status.stage in _READY",
         ),
     ),
-    bug(
-        "lists-outlive",
-        "the list of a workload that is gone stays",
-        swap(CORRECT + "endpoints:EndpointsController._removed", lambda *_: Plan()),
-    ),
 )
 
 COUNTS = (
@@ -85,11 +80,6 @@ ROLLOUTS = (
         "old-ones-stay",
         "a rollout sets its targets and stops nobody",
         rewrite(CORRECT + "rollout_widening:to_stop", "elif spare > 0:", "elif False:"),
-    ),
-    bug(
-        "one-per-node-leaves-shut-nodes",
-        "a rollout stops one per node where nobody could follow",
-        swap(CORRECT + "rollout:_free", lambda _view, _workload, mine: mine),
     ),
 )
 

@@ -56,6 +56,8 @@ SERVER_NAMES = ("server-1", "server-2")
 FAULTS_MS = 300_000
 # Cron jobs go on for a while after the faults, and are put to rest before silence is demanded.
 CRONS_REST_MS = 40_000
+# So often the operator looks for one that does not rest yet: he may be refused now and then.
+CRON_RESTS = 16
 WELL_WITHIN_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 90_000
 # Longer than any job may take.
@@ -188,7 +190,7 @@ def script(rng: Random) -> Sequence[Act]:
     ]
     acts += [Act(FAULTS_MS + 500, "operator", {"do": "open"}) for _ in range(NODES)]
     rest = {"do": "rest-crons", "some": 0}
-    acts += [Act(FAULTS_MS + CRONS_REST_MS, "operator", rest) for _ in range(4)]
+    acts += [Act(FAULTS_MS + CRONS_REST_MS, "operator", rest) for _ in range(CRON_RESTS)]
     return sorted(acts, key=lambda act: act.at_ms)
 
 
@@ -244,7 +246,7 @@ def _job(rng: Random, number: int) -> dict[str, Any]:
         "parallelism": pick(rng, (None, 1, 2, 3)),
         "ms": LONG_MS if is_long else pick(rng, (500, 3_000)) if times else 8_000,
         "times": times,
-        "code": pick(rng, (1, FATAL)),
+        "code": FATAL if rules else 1,
         "rules": rules,
         "restart": "Never" if rules else pick(rng, ("Never", "OnFailure")),
         "retries": pick(rng, (0, 3) if times > 2 else (0, 3, 20)),
