@@ -177,7 +177,14 @@ async def crowded(folder: Path) -> None:
         began = time.perf_counter()
         hollows = [Hollow(plane, "hollow", "--count", str(CROWD), "--pause-ms", pause_ms)]
         try:
-            await hollows[0].works(JOIN_PATIENCE_S)
+            try:
+                await hollows[0].works(JOIN_PATIENCE_S)
+            except TimeoutError:
+                known, doubts = len(observed.phases), len(observed.doubts)
+                raise SystemExit(
+                    f"control.false_suspects: no figure, only {known} of {CROWD} nodes joined in "
+                    f"{JOIN_PATIENCE_S:.0f} s, with {doubts} doubts, at a load of {load()}"
+                ) from None
             joined_s = time.perf_counter() - began
             await observed.until(lambda: len(observed.phases) == CROWD, PATIENCE_S)
             early = len(observed.doubts)
