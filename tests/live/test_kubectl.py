@@ -57,7 +57,7 @@ def test_an_object_is_made_shown_changed_and_scaled(kubectl: Kubectl) -> None:
     assert 'workloads.holdfast.dev "web" already exists' in again
 
     head, row = kubectl("get", "wl").splitlines()
-    assert head.split() == ["NAME", "TYPE", "READY", "SERVING", "PENDING", "AGE"]
+    assert head.split() == ["NAME", "TYPE", "READY", "SERVING", "PENDING", "ROLLOUT", "AGE"]
     assert row.split()[:3] == ["web", "Service", "0/2"]
     assert "kind: Workload" in kubectl("get", "workload", "web", "-o", "yaml")
 
