@@ -93,13 +93,19 @@ class Rig:
         self.lossy: set[str] = set()
         self._bind_term: Term | None = None
         self.controllers: tuple[Controller, ...] = ()
-        self.start(controllers)
+        some = tuple(controllers) if controllers is not None else None
+        self._only: tuple[type[Any], ...] = tuple(type(it) for it in some or ())
+        self.start(some)
 
     # The shell -----------------------------------------------------------------------------------
 
     def start(self, controllers: Iterable[Controller] | None = None) -> None:
         """A new life of the team: whatever the last one remembered is gone."""
-        self.controllers = tuple(controllers) if controllers is not None else all_controllers()
+        if controllers is None:
+            # The same ones as before, new.
+            kinds = self._only
+            controllers = (kind() for kind in kinds) if kinds else all_controllers()
+        self.controllers = tuple(controllers)
         self.team = Team(self.controllers, random.Random(7), servers=self.servers)
         self.wakes: dict[str, int] = {}
         self.streams: dict[int, tuple[str, int]] = {}

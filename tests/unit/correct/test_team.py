@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast.correct import places, team
-from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX
-from holdfast.correct.registry import all_controllers
+from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Controller
+from holdfast.correct.registry import all_controllers, core_controllers
 from holdfast.correct.team import Team
 from holdfast.correct.workload import WorkloadController
 from holdfast.model.errors import InvariantBroken
@@ -30,8 +31,8 @@ from tests.unit.correct.team_rig import (
 )
 
 
-def world(replicas: int = 3) -> Rig:
-    rig = Rig()
+def world(replicas: int = 3, controllers: Iterable[Controller] | None = None) -> Rig:
+    rig = Rig(controllers)
     rig.plane.tenant()
     for name in ("node-a", "node-b", "node-c"):
         rig.plane.node(name)
@@ -115,10 +116,10 @@ def test_a_service_lives_and_goes_without_a_trace() -> None:
 
 def test_a_crash_after_any_write_ends_in_the_same_state() -> None:
     """The write took effect, its answer went nowhere, and a new life takes over. [C7.4, K2, N5]"""
-    calm = world()
+    calm = world(controllers=core_controllers())
     expected = story(calm)
     for at in range(1, len(calm.sent) + 1):
-        rig = world()
+        rig = world(controllers=core_controllers())
         rig.crash_after = at
         assert story(rig) == expected, f"after a crash at write {at}"
         assert rig.crash_after is None
@@ -127,10 +128,10 @@ def test_a_crash_after_any_write_ends_in_the_same_state() -> None:
 @pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE, DOWN])
 def test_any_lost_answer_or_request_ends_in_the_same_state(fate: str) -> None:
     """Whichever write it hits, nothing is made twice and nothing stays undone. [N1.1, E5, C7.5]"""
-    calm = world()
+    calm = world(controllers=core_controllers())
     expected = story(calm)
     for at in range(1, len(calm.sent) + 1):
-        rig = world()
+        rig = world(controllers=core_controllers())
         rig.fate = lambda ask, rig=rig, at=at: fate if len(rig.sent) == at else DONE
         assert story(rig) == expected, f"{fate} at write {at}"
 
