@@ -238,9 +238,12 @@ class Processes:
             held.death = self._after(host, held.kill_takes_ms, self._die, host, how)
 
     def _extend(self, cell: Cell, effect: Extend) -> None:
-        # The alarm is set anew when it sounds: most deadlines are moved long before.
+        # The clock comes before any request, so a deadline that is over does not move any more. The
+        # alarm is set anew when it sounds: most deadlines are moved long before.
+        now_ms = self._now_ms(cell.host)
         for held in self.table(cell.host).values():
-            held.shim.extend(effect.deadline_ms)
+            if not held.shim.is_late(now_ms):
+                held.shim.extend(effect.deadline_ms)
 
     # Stopping --------------------------------------------------------------------------------
 
