@@ -21,7 +21,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.rollouts import goal, target_of, wanted_places
 from holdfast.model.time import Instant, wall_ms
 
-_DOUBLINGS_MAX = 6
+_DOUBLINGS_MAX = 4
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -112,7 +112,9 @@ def _left_ms(workload: Workload, replica: Replica, now: Instant) -> int | None:
     """In how long it counts as well; None while it is not ready."""
     if not is_available(replica):
         return None
-    ends = replica.status.process.restarts + endings_before(replica)
+    # What is to be replaced need not prove itself: it counts as what it is at the moment.
+    is_new = replica.spec.revision == goal(workload)
+    ends = replica.status.process.restarts + endings_before(replica) if is_new else 0
     pause_ms = workload.spec.rollout.min_ready_seconds * 1_000 << min(ends, _DOUBLINGS_MAX)
     return ready_in_ms(replica, pause_ms, now)
 
