@@ -77,11 +77,6 @@ CRONS = (
         rewrite(CORRECT + "crons:_outdated", "over[: max(0, len(over) - stated.history)]", "()"),
     ),
     bug(
-        "nobody-wakes-for-the-moment",
-        "the next moment of a schedule is found when somebody happens to look",
-        swap(CORRECT + "crons:_until", lambda _coming, _now: None),
-    ),
-    bug(
         "runs-while-it-rests",
         "a cron job that rests is started all the same, and the commit takes it",
         rewrite(

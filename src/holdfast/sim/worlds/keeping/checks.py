@@ -26,6 +26,8 @@ from holdfast.sim.worlds.slice.checks import Desired, holds_place
 
 # So late a moment of a schedule may be dealt with when nothing is wrong any more.
 PUNCTUAL = timedelta(seconds=20)
+# Work that was started again so often counts as well too late for a rollout to end in time.
+SHAKY_RESTARTS = 2
 
 
 def true_time(world: World) -> datetime:
@@ -68,7 +70,9 @@ class Wished(Desired):
         if workload.spec.type in (WorkloadType.SERVICE, WorkloadType.PER_NODE):
             wanted = revision_of(workload.spec.template)
             old = [it.name for it in held if it.spec.revision != wanted]
-            if old:
+            # A rollout waits longer for work that has ended again and again.
+            is_shaky = any(it.status.process.restarts >= SHAKY_RESTARTS for it in mine)
+            if old and not is_shaky:
                 yield f"has {old} of another revision than {wanted}"
         match workload.spec.type:
             case WorkloadType.SERVICE if len(held) != workload.spec.replicas:
