@@ -73,6 +73,8 @@ def play(rig: Recorded, moves: list[Any]) -> None:
     """Let all that happen, in order."""
     born = 0
     for what, how, more in moves:
+        if what == "deaf":
+            rig.hear(not how)
         nodes = list(rig.objects.get("nodes", {}).values())
         match what:
             case "come":
@@ -100,8 +102,6 @@ def play(rig: Recorded, moves: list[Any]) -> None:
             case "quota":
                 spec = QuotaSpec(hard={"cpu": how})
                 rig.put(Quota(ObjectMeta(name="default", namespace="acme"), spec=spec))
-            case "deaf":
-                rig.is_deaf = how
 
 
 @settings(max_examples=120, deadline=None)

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.model.errors import HoldfastError, Rejected
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.ledger import Amounts
 from holdfast.model.machine import Rng
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Bind, Term
@@ -117,10 +118,20 @@ class Binder:
         kin = kin_of(replica)
         now_ms = now.monotonic_ms
         self._fleet.assume(entry.uid, entry.key, proposal.node, proposal.held, now_ms, kin)
+        self._charge(entry.uid, replica, proposal.held.charge)
+        return course, bind
+
+    def _charge(self, uid: str, replica: Replica, charge: Amounts) -> None:
         if self._dues.is_counting:
             of = capacity_class(self._objects, replica.spec.template.priority_class)
-            self._dues.assume(entry.uid, entry.key[0], of, proposal.held.charge)
-        return course, bind
+            self._dues.assume(uid, replica.namespace, of, charge)
+
+    def charge_assumed(self) -> None:
+        """Count all that is assumed against quotas: the counting of them has just begun."""
+        for uid, assumed in self._fleet.all_assumed():
+            replica: Replica | None = self._objects.get("replicas", *assumed.key)
+            if replica is not None and replica.metadata.uid == uid:
+                self._charge(uid, replica, assumed.held.charge)
 
     def due(self, now: Instant) -> list[tuple[Course, Bind | Get]]:
         """What to send now that pauses are over: the same bind again, or another look."""

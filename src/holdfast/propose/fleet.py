@@ -11,7 +11,7 @@ change adds to the row or takes from it; only where promises are made is a row s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -239,6 +239,10 @@ class Fleet:
             self._restate(site)
         else:
             self.columns.lend(site.row, held, sign)
+
+    def all_assumed(self) -> Iterable[tuple[str, Assumption]]:
+        """All placements that are only assumed, by uid."""
+        return self._assumed.items()
 
     def assumed(self, uid: str) -> Assumption | None:
         return self._assumed.get(uid)

@@ -226,6 +226,7 @@ class Scheduler:
         """A tenant's quota is another one."""
         if self.dues.limit(tenant, self.cache.get("quotas", tenant, QUOTA_NAME)):
             self.dues.recount(self.cache.all("replicas"), self.cache.all("reservations"))
+            self.binder.charge_assumed()
 
     def _replica(self, change: Change, now: Instant) -> None:
         before, after = change.before, change.after

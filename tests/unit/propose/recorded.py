@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from holdfast.explain.again import Difference, decide_again
-from holdfast.model.machine import Record
+from holdfast.model.errors import Expired
+from holdfast.model.machine import Ended, Open, Record
 from holdfast.model.registry import kind_of
 from holdfast.observe.cache import Key
 from holdfast.propose.rounds import Round
@@ -52,6 +53,26 @@ class Recorded(Rig):
                 decided = msgspec.json.decode(data, type=Round)
                 self.rounds[decided.sequence] = decided
         super()._perform(effects)
+
+    def hear(self, hears: bool) -> None:
+        """Be told the news, or not. Whoever begins to be told again begins all streams anew."""
+        was_deaf, self.is_deaf = self.is_deaf, not hears
+        for stream in list(self.streams) if was_deaf and hears else ():
+            del self.streams[stream]
+            self.step(Ended(stream, Expired("what came between is not kept")))
+
+    def _list(self, effect: Open) -> None:
+        """A stream that is resumed after something was not told is too old.
+
+        The rig itself would pass over it in silence: then the scheduler's record says that it knew
+        what it was never told, and nothing can decide that again as it did.
+        """
+        since = effect.body.since
+        if since is None or since >= self.revision:
+            super()._list(effect)
+            return
+        del self.streams[effect.stream]
+        self.step(Ended(effect.stream, Expired("what came between is not kept")))
 
     def objects_at(self, seen: dict[str, int]) -> dict[str, list[Any]]:
         """All objects, each kind as of its revision."""
