@@ -73,9 +73,6 @@ def play(rig: Recorded, moves: list[Any]) -> None:
     """Let all that happen, in order."""
     born = 0
     for what, how, more in moves:
-        if what == "deaf":
-            rig.hear(not how)
-        nodes = list(rig.objects.get("nodes", {}).values())
         match what:
             case "come":
                 for _ in range(how):
@@ -85,16 +82,6 @@ def play(rig: Recorded, moves: list[Any]) -> None:
                 rig.verdicts = list(how)
             case "wait":
                 rig.pass_time(how)
-            case "node":
-                devices = (Device(id="g0", device_class="gpu"),) if how % 3 == 0 else ()
-                labels = {"disk": "ssd"} if how % 2 else {}
-                zone = "abc"[how % 3]
-                rig.node(f"node-{how}", cpu=more, zone=zone, devices=devices, labels=labels)
-            case "cordon" if nodes:
-                node = nodes[how % len(nodes)]
-                rig.node(node.name, zone=node.spec.zone, cordoned=more)
-            case "gone" if nodes:
-                rig.remove(nodes[how % len(nodes)])
             case "release":
                 found = rig.objects.get("replicas", {}).get(("acme", f"web-{how}-0"))
                 if found is not None and found.status.binding is not None:
@@ -102,6 +89,26 @@ def play(rig: Recorded, moves: list[Any]) -> None:
             case "quota":
                 spec = QuotaSpec(hard={"cpu": how})
                 rig.put(Quota(ObjectMeta(name="default", namespace="acme"), spec=spec))
+            case "deaf":
+                rig.hear(not how)
+            case _:
+                of_nodes(rig, what, how, more)
+
+
+def of_nodes(rig: Recorded, what: str, how: int, more: Any) -> None:
+    """Let that happen to a node."""
+    nodes = list(rig.objects.get("nodes", {}).values())
+    match what:
+        case "node":
+            devices = (Device(id="g0", device_class="gpu"),) if how % 3 == 0 else ()
+            labels = {"disk": "ssd"} if how % 2 else {}
+            zone = "abc"[how % 3]
+            rig.node(f"node-{how}", cpu=more, zone=zone, devices=devices, labels=labels)
+        case "cordon" if nodes:
+            node = nodes[how % len(nodes)]
+            rig.node(node.name, zone=node.spec.zone, cordoned=more)
+        case "gone" if nodes:
+            rig.remove(nodes[how % len(nodes)])
 
 
 @settings(max_examples=120, deadline=None)
