@@ -150,7 +150,13 @@ class Columns:
         if self.count == self.capacity:
             self._grow()
         self.count += 1
+        self._nowhere(self.count - 1)
         return self.count - 1
+
+    def _nowhere(self, row: int) -> None:
+        """A node that is not registered is in no zone: what runs there counts for none."""
+        self.zone[row] = self.zones.number(("", ""))
+        self.region[row] = self.regions.number("")
 
     def drop(self, row: int) -> None:
         """The node is gone, and nothing is held on it."""
@@ -161,6 +167,7 @@ class Columns:
     def absent(self, row: int) -> None:
         """The node of this row is not registered: nobody is placed there."""
         self.live[row] = self.shunned[row] = False
+        self._nowhere(row)
         self.total[:, row] = 0
         self.facts.place(row, {}, ())
         self.devices.place(row, {})

@@ -50,6 +50,18 @@ def test_rows_beyond_the_first_ones_keep_what_was_there() -> None:
     assert columns.inverse[0, more[-1]] == 1 / 4000
 
 
+def test_a_node_that_is_not_registered_is_in_no_zone() -> None:
+    """Neither before it is told of nor after it is gone: its replicas count for no zone. [C3, F2]"""
+    columns = Columns()
+    there = put(columns, zone="a", region="eu")
+    unknown = columns.add()
+    assert columns.zone[unknown] != columns.zone[there]
+    assert columns.region[unknown] != columns.region[there]
+    columns.absent(there)
+    assert columns.zone[unknown] == columns.zone[there]
+    assert columns.region[unknown] == columns.region[there]
+
+
 def test_a_row_that_is_used_again_has_nothing_of_its_last_node() -> None:
     """[C3]"""
     columns = Columns()
