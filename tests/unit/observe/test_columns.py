@@ -51,7 +51,7 @@ def test_rows_beyond_the_first_ones_keep_what_was_there() -> None:
 
 
 def test_a_node_that_is_not_registered_is_in_no_zone() -> None:
-    """Neither before it is told of nor after it is gone: its replicas count for no zone. [C3, F2]"""
+    """Not before it is told of nor after it is gone: what runs there counts nowhere. [C3, F2]"""
     columns = Columns()
     there = put(columns, zone="a", region="eu")
     unknown = columns.add()
