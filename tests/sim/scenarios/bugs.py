@@ -157,8 +157,8 @@ BUGS = (
         handler(
             AcquireLease,
             COMMIT + "leases:acquire",
-            "(before.epoch if before is not None else 0) + 1",
-            "(before.epoch if before is not None else 1)",
+            "_last_epoch(draft, request.scope) + 1",
+            "max(1, _last_epoch(draft, request.scope))",
         ),
     ),
     _bug(
