@@ -5,6 +5,8 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 # Tests run in so many processes at once.
 WORKERS ?= 2
+# Tests of real processes wait most of the time, so that more of them than cores run at once.
+TEST_WORKERS ?= 3
 # Further arguments to pytest: make test ARGS="-k fits"
 ARGS    ?=
 # Where `make up` keeps everything, and where it listens.
@@ -50,7 +52,7 @@ format: $(VENV)/.installed ## Format the code and mend what the linter can mend 
 	$(BIN)/ruff format .
 
 test: check $(VENV)/.system ## Check, then run all tests; on a fresh clone install what is missing first
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
 
 test-quick: $(VENV)/.installed ## Only the tests that need no real processes and take no more than seconds
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not live and not slow" $(ARGS)
