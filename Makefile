@@ -3,7 +3,7 @@
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
-# Tests run in so many processes at once.
+# Simulations run in so many processes at once.
 WORKERS ?= 2
 # Tests of real processes wait most of the time, so that more of them than cores run at once.
 TEST_WORKERS ?= 3
