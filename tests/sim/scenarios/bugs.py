@@ -33,6 +33,8 @@ def _bug(example: str, sentence: str, mistake: str, *plants: Plant) -> Bug:
     return Bug(example, sentence, Mutant(sentence, mistake, named(example).scenario, plants))
 
 
+# A scheduler that asked its own picture of a quota would not send what was just refused for it.
+UNASKED = swap(PROPOSE + "dues:Dues.room", lambda _dues, _tenant, _of, _amounts, most: (most, None))
 NO_WORDS = swap(PROPOSE + "notices:Notices.say", lambda *_: None)
 # Of the rule and of the table that is made of it.
 DOUBTED_NODES_TAKE_WORK = (
@@ -202,6 +204,7 @@ BUGS = (
         "sc8.learns",
         "whatever it was refused for, another node is tried at once",
         swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
+        UNASKED,
     ),
     _bug(
         SC8,
