@@ -204,20 +204,23 @@ def test_a_daemon_without_a_trace_ends_with_the_death_of_its_shim(
         async with workshop(tmp_path / "replicas", isolation) as one:
             attempt = await one.launched(command(DAEMON))
             await one.prints(attempt)
-            procs = {
-                int(it) for text in _files(groups, attempt, "cgroup.procs") for it in text.split()
-            }
-            daemons = [pid for pid in procs if _arguments(pid) == b"sleep\x00611\x00"]
-            assert len(daemons) == 1
-            assert daemons[0] not in marked(attempt)
+            # The shell goes on before the daemon has become what it is to be.
+            await eventually(lambda: len(_daemons(groups, attempt)) == 1)
+            (daemon,) = _daemons(groups, attempt)
+            assert daemon not in marked(attempt)
             state = one.attempts.look(attempt).state
             assert state is not None
             os.kill(state.shim.pid, signal.SIGKILL)
             await one.heard(Exited, attempt)
-            assert not is_running(daemons[0])
+            assert not is_running(daemon)
             assert not _left(groups)
 
     play(story())
+
+
+def _daemons(groups: Cgroups, attempt: Attempt) -> list[int]:
+    procs = {int(it) for text in _files(groups, attempt, "cgroup.procs") for it in text.split()}
+    return [pid for pid in sorted(procs) if _arguments(pid) == b"sleep\x00611\x00"]
 
 
 def _arguments(pid: int) -> bytes:

@@ -133,7 +133,9 @@ def test_a_shim_that_is_told_to_end_stops_its_work_first(
 ) -> None:
     async def story() -> None:
         async with workshop(tmp_path / "replicas", isolation) as one:
-            script = "trap 'echo bye; exit 4' TERM; echo ready; while :; do sleep 0.01; done"
+            # It starts nothing after it is ready: what a shell has forked and is not yet another
+            # program would say farewell as well.
+            script = "trap 'echo bye; exit 4' TERM; sleep 60 & sleep 0.1; echo ready; wait"
             attempt = await one.launched(command(script), grace_ms=5_000)
             await one.prints(attempt)
             state = one.attempts.look(attempt).state

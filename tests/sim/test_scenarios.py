@@ -26,8 +26,10 @@ EXAMPLES = [name for name in NAMES if name.is_example]
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda name: name.name)
 def test_every_sentence_of_a_worked_example_is_true(example) -> None:  # type: ignore[no-untyped-def]
-    """With evidence for each, on every seed. [C3, C4, D1, D2, E1, F5, F6,
-    H2, K2, K3, N5, SC1, SC2, SC3, SC7, SC8, SC15]"""
+    """With evidence for each, on every seed.
+
+    [C3, C4, D1, D2, E1, F5, F6, H2, K2, K3, N5, SC1, SC2, SC3, SC7, SC8, SC15]
+    """
     scenario = find(example.scenario)
     for seed in range(SEEDS):
         played = perform(scenario, seed)
