@@ -49,7 +49,9 @@ def test_eight_racers_over_two_servers_on_one_etcd(tmp_path: Path) -> None:
 
 
 def test_a_server_that_checks_and_then_writes_is_caught(tmp_path: Path) -> None:
-    """The races can be lost: without compares the last unit is soon given away twice."""
+    """The races can be lost: without compares the last unit is soon given away twice, or what one
+    server has acknowledged is unknown to the other.
+    """
 
     async def story() -> dict[str, Result]:
         async with Servers(tmp_path, "a", "b", etcd=cluster.endpoints, careless=True) as servers:
@@ -58,7 +60,7 @@ def test_a_server_that_checks_and_then_writes_is_caught(tmp_path: Path) -> None:
 
     with EtcdCluster(tmp_path / "etcd") as cluster:
         results = asyncio.run(story())
-    assert all(result.double_allocations for result in results.values()), results
+    assert all(it.double_allocations or it.forgotten for it in results.values()), results
 
 
 def test_eight_racers_over_one_server_on_sqlite(tmp_path: Path) -> None:
