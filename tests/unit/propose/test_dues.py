@@ -100,6 +100,19 @@ def test_quota_that_is_given_back_is_taken_by_whoever_waits() -> None:
     assert len(rig.binds) == 4
 
 
+def test_a_first_quota_counts_binds_that_are_on_their_way() -> None:
+    """They began when nothing was counted, and will be charged all the same. [D2, F4]"""
+    rig = Rig()
+    rig.node("node-a", cpu="64")
+    rig.start()
+    rig.verdicts = [Silence()]
+    rig.replica("web-0-0")
+    rig.put(quota(cpu="1"))
+    rig.replica("web-1-0")
+    assert [bind.target.name for bind in rig.binds] == ["web-0-0"]
+    assert rig.get("web-1-0").status.pending.reasons == {"QuotaExceeded": 1}
+
+
 def test_a_bind_that_comes_to_nothing_gives_its_quota_back() -> None:
     """[C7.1, C7.2]"""
     rig = started("1")
