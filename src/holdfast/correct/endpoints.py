@@ -9,7 +9,9 @@ it, and the stage Serving of a replica.
     workload gone            -> its lists go
 
 So Serving means published, never the other way round: whoever watches the list knows a replica
-before its stage says so. What leaves loses the stage with whatever made it leave. A list is written
+before its stage says so. What leaves loses the stage with whatever made it leave; one that was away
+for a moment only may be called Serving just after a list let it go, until the next look lists it
+again. A list is written
 once for all that has changed since; those of large services rest in between, and rest less when
 somebody has to leave them. A workload of more than a thousand has several (`endpoints_lists.py`).
 
