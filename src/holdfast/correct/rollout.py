@@ -18,7 +18,7 @@ as that of controller:status.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -48,7 +48,7 @@ from holdfast.correct.rollout_revisions import (
     removal,
     sound,
 )
-from holdfast.correct.rollout_survey import Survey, survey
+from holdfast.correct.rollout_survey import Place, survey
 from holdfast.correct.rollout_widening import to_stop
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -172,7 +172,9 @@ class RolloutController(Controller):
         if written:
             # Nothing is stopped for targets that may not come true.
             return Plan(tuple(written), wake_after_ms=course.wake_ms)
-        stops = [_stop(it, term) for it in _stopped(workload, seen)]
+        stops = [
+            _stop(it, it.holder, term) for it in to_stop(workload, seen) if it.holder is not None
+        ]
         return Plan(tuple(stops[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=course.wake_ms)
 
     def _ends(
@@ -207,20 +209,16 @@ def _is_quiet(workload: Workload, revision: str) -> bool:
     return rollout.phase in _AT_REST and rollout.current == revision
 
 
-def _stopped(workload: Workload, seen: Survey) -> Iterator[tuple[Replica, str]]:
-    for place in to_stop(workload, seen):
-        if place.holder is not None:
-            yield place.holder, place.target
-
-
-def _stop(what: tuple[Replica, str], term: Term) -> Evict:
-    replica, revision = what
+def _stop(place: Place, holder: Replica, term: Term) -> Evict:
+    """Whoever does no work may go for free, unless it has begun to work since it was seen."""
+    step = "roll-to" if place.is_ready else "roll-idle-to"
     return Evict(
-        target(replica),
+        target(holder),
         Cause.ROLLOUT,
-        f"revision {replica.spec.revision} makes way for {revision}",
+        f"revision {holder.spec.revision} makes way for {place.target}",
         term,
-        step_id(IDENTITY, replica, f"roll-to-{revision}"),
+        step_id(IDENTITY, holder, f"{step}-{place.target}"),
+        idle=not place.is_ready,
     )
 
 

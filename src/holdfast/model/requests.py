@@ -130,13 +130,17 @@ class DropReservation(msgspec.Struct, frozen=True, tag=True):
 
 
 class Evict(msgspec.Struct, frozen=True, tag=True):
-    """Stop running work on purpose, for one of the causes, inside its disruption budget."""
+    """Stop running work on purpose, for one of the causes, inside its disruption budget.
+
+    With `idle` only if it does no work at that moment, whatever whoever asks has seen.
+    """
 
     target: Target
     cause: Cause
     evidence: str = ""
     term: Term | None = None
     operation: str = ""
+    idle: bool = False
 
 
 class SettleDisruption(msgspec.Struct, frozen=True, tag=True):
@@ -329,7 +333,10 @@ class Propagation(StrEnum):
 
 
 class Remove(msgspec.Struct, frozen=True):
-    """Delete an object. It is gone once its finalizers are; `force` is an operator's word."""
+    """Delete an object. It is gone once its finalizers are; `force` is an operator's word.
+
+    `collection` says that it is one of many that are deleted by one request.
+    """
 
     plural: str
     namespace: str
@@ -341,6 +348,7 @@ class Remove(msgspec.Struct, frozen=True):
     force: bool = False
     dry_run: bool = False
     operation: str = ""
+    collection: bool = False
 
 
 class ForgetOperations(msgspec.Struct, frozen=True, tag=True):

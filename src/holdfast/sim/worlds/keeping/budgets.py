@@ -113,8 +113,11 @@ class Rolled(Checker):
         rolled = [it for it in owners if it.spec.rollout.strategy is not RolloutStrategy.RECREATE]
         if not rolled:
             return
-        most = max(sum(limits(it.spec.rollout, self._stated(it))) for it in rolled)
-        places = max(self._stated(it) for it in rolled) + most
+        allowed = [limits(it.spec.rollout, self._stated(it)) for it in rolled]
+        most = max(map(sum, allowed))
+        surge = max(too_many for _, too_many in allowed)
+        # Places beyond these were given up, and nobody comes there any more.
+        places = max(map(self._stated, rolled)) + surge
         is_service = rolled[-1].spec.type is WorkloadType.SERVICE
         begun = sorted(it for it in self._begun[uid] if it < places or not is_service)
         if len(begun) > most:

@@ -42,11 +42,11 @@ from holdfast.sim.worlds.keeping.checks import Fitting, Truthful, Wished
 from holdfast.sim.worlds.keeping.laws import Accounted, OnePerNode, Published, Punctual
 from holdfast.sim.worlds.keeping.people import FATAL, Household
 from holdfast.sim.worlds.keeping.pieces import Pieces
+from holdfast.sim.worlds.keeping.servers import ConfirmingServer
 from holdfast.sim.worlds.placing.checks import InTurn
 from holdfast.sim.worlds.slice.checks import OneCopy, Proven
 from holdfast.sim.worlds.slice.hearing import Hearing
 from holdfast.sim.worlds.slice.overheard import overheard
-from holdfast.sim.worlds.slice.servers import SimServer
 from holdfast.sim.worlds.slice.verdicts import Judged, Reborn
 from holdfast.store.memory import Keyspace
 
@@ -118,7 +118,9 @@ def build_with(world: World, nodes: int, *, teams: int = 2, servers: int = 2) ->
     names = SERVER_NAMES[:servers]
     for name in names:
         identity = f"system:server:{name}"
-        world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
+        world.add(
+            name, lambda seat: ConfirmingServer(seat, SETTINGS), store="store", identity=identity
+        )
     world.balance(SERVERS, names)
     world.balance(HANDS_SERVERS, names)
     _add_components(world, hearing, names, teams)
