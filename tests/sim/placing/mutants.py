@@ -15,6 +15,7 @@ from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 
 RECORDED = Path(__file__).with_name("found.json")
 WORLD = "holdfast.sim.worlds.placing.scenario:SCENARIO"
+SHARDS = "holdfast.sim.worlds.placing.scenario:SHARDS"
 COMMIT = "holdfast.commit."
 MODEL = "holdfast.model."
 OBSERVE = "holdfast.observe."
@@ -134,5 +135,48 @@ MUTANTS = (
         "notices-crowd-out",
         "an answer to a notice gives no slot back",
         rewrite(PROPOSE + "scheduler:Scheduler._answered", "self._notices_sent -= 1", "pass"),
+    ),
+    _bug(
+        "room-never-seen",
+        "what a replica leaves behind on a node is not seen as free",
+        rewrite(PROPOSE + "fleet:Fleet._put", "self.columns.take(site.row, old, -1)", "pass"),
+    ),
+    _bug(
+        "pauses-never-end",
+        "whoever pauses is never given another turn",
+        swap(PROPOSE + "queue:Queue._end_pauses", lambda *_: None),
+    ),
+    _bug(
+        "assumption-counts-on",
+        "what was assumed to be taken stays counted on its node when that is given up",
+        rewrite(
+            PROPOSE + "fleet:Fleet.unassume",
+            "self._assumed_at(site, uid, assumed.held, -1)",
+            "pass",
+        ),
+    ),
+    _bug(
+        "looks-once",
+        "a look at what became of a bind is not repeated when it fails",
+        rewrite(
+            PROPOSE + "binder:Binder.answered",
+            "self._rest(course, Phase.TO_LOOK, course.looks, now, rng)",
+            "pass",
+        ),
+    ),
+    _bug(
+        "lost-and-left",
+        "a bind whose answer was lost, and that has not happened, is left at that",
+        rewrite(
+            PROPOSE + "binder:Binder._absent",
+            "until_ms = self._rest(course, Phase.TO_SEND, course.sends, now, rng)",
+            "until_ms = 0",
+        ),
+    ),
+    Mutant(
+        "shards-overlap",
+        "a shard takes the work of all tenants",
+        SHARDS,
+        (swap(PROPOSE + "share:Share.takes", lambda _share, _tenant: True),),
     ),
 )
