@@ -50,6 +50,7 @@ from holdfast.correct.rollout_revisions import (
 )
 from holdfast.correct.rollout_survey import Place, survey
 from holdfast.correct.rollout_widening import to_stop
+from holdfast.correct.sightings import Sightings
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import (
@@ -92,6 +93,7 @@ class RolloutController(Controller):
 
     def __init__(self) -> None:
         self._rests = Rests()
+        self._sightings = Sightings()
 
     # Keys ----------------------------------------------------------------------------------------
 
@@ -129,6 +131,7 @@ class RolloutController(Controller):
             return self._cleared(view, left)
         if workload is None or workload.spec.type not in _ROLLED:
             self._rests.forget(key)
+            self._sightings.forget(key)
             return Plan()
         if workload.metadata.deletion_timestamp is not None:
             return Plan()
@@ -161,12 +164,13 @@ class RolloutController(Controller):
         mine = _mine(view, workload)
         if _is_quiet(workload, revision) and not any(is_misplaced(workload, it) for it in mine):
             rollout = workload.status.rollout
+            self._sightings.forget(key_of(workload))
             return self._ends(workload, rollout, known, mine, now)
         self._rests.rest(key_of(workload), REST_TIMES * len(mine), now)
         led, nodes = mine, 0
         if workload.spec.type is WorkloadType.PER_NODE:
             led, nodes = led_on_nodes(view, workload, mine)
-        seen = survey(course_of, led, nodes, now)
+        seen = survey(course_of, led, nodes, self._sightings.ready_ms(key_of(workload), led, now))
         course = next_course(course_of, seen, revision, now)
         written = _written(workload, numbered(course.status, known), now)
         if written:

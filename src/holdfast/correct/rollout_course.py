@@ -22,7 +22,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.correct.controller import sooner
-from holdfast.correct.rollout_survey import Place, Survey, ready_in_ms
+from holdfast.correct.rollout_survey import Place, Survey
 from holdfast.correct.rollout_widening import allowed, hold_seconds, text_of, widened
 from holdfast.model.kinds.workload import (
     Rollout,
@@ -212,8 +212,7 @@ class _Step:
         return not any(self._holds_ms(it, hold_s) for it in self._begun)
 
     def _holds_ms(self, place: Place, hold_s: int) -> int:
-        holder = place.holder
-        return ready_in_ms(holder, hold_s * 1_000, self._now) if holder is not None else 0
+        return max(0, hold_s * 1_000 - place.ready_ms) if place.holder is not None else 0
 
     def _told(self, status: RolloutStatus) -> str:
         return f"revision {status.current} takes the places {status.updated or 'of all'}"

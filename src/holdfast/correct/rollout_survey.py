@@ -8,7 +8,7 @@ must not pass for well in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -19,7 +19,6 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import State
 from holdfast.model.rollouts import goal, target_of, wanted_places
-from holdfast.model.time import Instant, wall_ms
 
 _DOUBLINGS_MAX = 4
 
@@ -28,7 +27,8 @@ class Place(msgspec.Struct, frozen=True):
     """One place: which revision it takes, who holds it, and how well that one is.
 
     `left_ms` says in how long the holder counts as well if it stays as it is: 0 for one that does,
-    None for one that is not ready, and for a place without a holder.
+    None for one that is not ready, and for a place without a holder. `ready_ms` is for how long it
+    has been ready.
     """
 
     number: int
@@ -36,6 +36,7 @@ class Place(msgspec.Struct, frozen=True):
     is_surge: bool = False
     holder: Replica | None = None
     left_ms: int | None = None
+    ready_ms: int = 0
 
     @property
     def is_ready(self) -> bool:
@@ -82,8 +83,12 @@ class Survey(msgspec.Struct, frozen=True):
         return sum(it.is_well for it in self.places)
 
 
-def survey(workload: Workload, mine: Iterable[Replica], nodes: int, now: Instant) -> Survey:
-    """Look at a workload's replicas. `nodes` is how many one per node should have."""
+def survey(
+    workload: Workload, mine: Iterable[Replica], nodes: int, ready_ms: Mapping[str, int]
+) -> Survey:
+    """Look at a workload's replicas. `nodes` is how many one per node should have, `ready_ms` for
+    how long each has been ready, by uid.
+    """
     lives: dict[int, list[Replica]] = {}
     strays, aim = 0, goal(workload)
     for replica in mine:
@@ -93,22 +98,30 @@ def survey(workload: Workload, mine: Iterable[Replica], nodes: int, now: Instant
     stated = workload.spec.replicas if is_service else nodes
     numbers = range(wanted_places(workload)) if is_service else sorted(lives)
     places = tuple(
-        _place(workload, number, lives.get(number, []), is_service and number >= stated, now)
+        _place(workload, number, lives.get(number, []), is_service and number >= stated, ready_ms)
         for number in numbers
     )
     return Survey(places, stated, max(0, stated - len(places)), strays)
 
 
 def _place(
-    workload: Workload, number: int, lives: list[Replica], is_surge: bool, now: Instant
+    workload: Workload,
+    number: int,
+    lives: list[Replica],
+    is_surge: bool,
+    ready_ms: Mapping[str, int],
 ) -> Place:
     alive = [it for it in lives if it.status.state in FURTHER]
     holder = max(alive, key=worth, default=None)
-    left_ms = _left_ms(workload, holder, now) if holder is not None else None
-    return Place(number, target_of(workload, number), is_surge, holder, left_ms)
+    target = target_of(workload, number)
+    if holder is None:
+        return Place(number, target, is_surge)
+    for_ms = max(0, ready_ms[holder.metadata.uid])
+    left_ms = _left_ms(workload, holder, for_ms)
+    return Place(number, target, is_surge, holder, left_ms, for_ms)
 
 
-def _left_ms(workload: Workload, replica: Replica, now: Instant) -> int | None:
+def _left_ms(workload: Workload, replica: Replica, ready_ms: int) -> int | None:
     """In how long it counts as well; None while it is not ready."""
     if not is_available(replica):
         return None
@@ -116,19 +129,7 @@ def _left_ms(workload: Workload, replica: Replica, now: Instant) -> int | None:
     is_new = replica.spec.revision == goal(workload)
     ends = replica.status.process.restarts + endings_before(replica) if is_new else 0
     pause_ms = workload.spec.rollout.min_ready_seconds * 1_000 << min(ends, _DOUBLINGS_MAX)
-    return ready_in_ms(replica, pause_ms, now)
-
-
-def ready_in_ms(replica: Replica, for_ms: int, now: Instant) -> int:
-    """How much is left until it has been ready for so long.
-
-    The moment is by the authority's clock and now is by ours. One that is ahead of ours can make us
-    wait, but not for longer than the whole time.
-    """
-    since = replica.status.ready_since
-    if since is None:
-        return 0
-    return min(for_ms, max(0, wall_ms(since) + for_ms - now.wall_ms))
+    return max(0, pause_ms - ready_ms)
 
 
 def is_on_node(replica: Replica) -> bool:

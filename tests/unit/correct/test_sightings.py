@@ -1,0 +1,55 @@
+"""How long somebody has been ready, whoever's clock is wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from holdfast.correct.sightings import Sightings
+from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.time import Instant, wall_ms
+from tests.plane import template
+
+KEY = ("acme", "web")
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def ready(since: datetime, uid: str = "r") -> Replica:
+    spec = ReplicaSpec(workload="web", workload_uid="w", template=template())
+    status = ReplicaStatus(ready_since=since)
+    return Replica(ObjectMeta(name=uid, namespace="acme", uid=uid), spec=spec, status=status)
+
+
+def later(seconds: float, *, own: int = 1_000) -> Instant:
+    """So long after noon; our own clock began somewhere."""
+    ms = round(seconds * 1_000)
+    return Instant(monotonic_ms=own + ms, wall_ms=wall_ms(NOON) + ms)
+
+
+def test_what_is_told_counts_from_before_one_began_to_look() -> None:
+    """A controller that has just taken over does not begin to wait anew. [A6, K1]"""
+    seen = Sightings()
+    assert seen.ready_ms(KEY, [ready(NOON)], later(7)) == {"r": 7_000}
+
+
+def test_a_clock_that_is_ahead_makes_nobody_wait_for_it() -> None:
+    """[A6, N6]"""
+    seen, ahead = Sightings(), ready(NOON + timedelta(minutes=5))
+    assert seen.ready_ms(KEY, [ahead], later(0)) == {"r": 0}
+    assert seen.ready_ms(KEY, [ahead], later(3)) == {"r": 3_000}
+    again = msgspec.structs.replace(
+        ahead, status=msgspec.structs.replace(ahead.status, ready_since=NOON + timedelta(hours=1))
+    )
+    assert seen.ready_ms(KEY, [again], later(4)) == {"r": 0}
+
+
+def test_who_is_gone_is_forgotten() -> None:
+    """[A6]"""
+    seen, ahead = Sightings(), ready(NOON + timedelta(minutes=5))
+    seen.ready_ms(KEY, [ahead], later(0))
+    assert seen.ready_ms(KEY, [], later(1)) == {}
+    assert seen.ready_ms(KEY, [ahead], later(2)) == {"r": 0}
+    seen.forget(KEY)
+    assert seen.ready_ms(KEY, [ahead], later(3)) == {"r": 0}
