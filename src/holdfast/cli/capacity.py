@@ -1,0 +1,72 @@
+"""`holdfast capacity`: what works, what is idle, and what each idle part is idle for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.cli import tables
+from holdfast.cli.ending import Code, run
+from holdfast.cli.reaching import client, kubeconfig_option
+from holdfast.explain.capacity import Share, shapes_of, shares
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.quantity import render
+
+FORMS = ("table", "json")
+COLUMNS = ("total", "busy", "starting", "reserve", "closed", "fragments", "usable")
+
+
+@click.command(epilog="Example: holdfast capacity -o json")
+@click.option("-o", "--output", type=click.Choice(FORMS), default=FORMS[0], show_default=True)
+@kubeconfig_option
+def capacity(output: str, kubeconfig: Path | None) -> int:
+    """Show where the capacity of the nodes is, by region, zone and pool.
+
+    \b
+    BUSY       held by work that runs, or may still run
+    STARTING   set aside for work that is placed and not ready yet
+    RESERVE    promised: recovery, gangs, preemptions
+    CLOSED     free on nodes that take no new work now (cordoned, drained, silent)
+    FRAGMENTS  free in pieces into which no work of this plane fits
+    USABLE     free for at least some of the work that this plane has
+    """
+
+    async def command() -> int:
+        async with client(kubeconfig) as to:
+            nodes, replicas = await to.list(Node), await to.list(Replica)
+            reservations, workloads = await to.list(Reservation), await to.list(Workload)
+        found = shares(
+            nodes.objects, replicas.objects, reservations.objects, shapes_of(workloads.objects)
+        )
+        if output == "json":
+            print(msgspec.json.encode([_shown(it) for it in found]).decode())
+        elif found:
+            _print(found)
+        else:
+            print("There are no nodes.")
+        return Code.DONE
+
+    return run(command())
+
+
+def _shown(share: Share) -> dict[str, Any]:
+    amounts = {name: render(share.resource, getattr(share, name)) for name in COLUMNS}
+    return {
+        "region": share.region,
+        "zone": share.zone,
+        "pool": share.pool,
+        "resource": share.resource,
+        **amounts,
+    }
+
+
+def _print(found: list[Share]) -> None:
+    heading = ("REGION", "ZONE", "POOL", "RESOURCE", *(it.upper() for it in COLUMNS))
+    body = [[text or "-" for text in _shown(share).values()] for share in found]
+    print("\n".join(tables.rows(heading, body)))

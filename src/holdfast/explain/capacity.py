@@ -1,0 +1,176 @@
+"""What becomes of the capacity of a plane: what works, and what each idle part is idle for.
+
+`holdfast capacity` reads the objects and asks this; nothing is decided by it. Every unit of what
+may be set aside stands in exactly one column, so that idle capacity always has a name:
+
+    busy        held by work that runs, or that may still run
+    starting    set aside for work that is placed and not ready yet: startup headroom
+    reserve     promised to somebody: recovery, gangs, preemptions
+    closed      free on nodes that take no new work at the moment
+    fragments   free on open nodes, in pieces into which no work of this plane fits
+    usable      free for at least one of the shapes that work has here
+
+What fits is judged by the shape of the whole piece, since a node with free processors and no memory
+has nothing to give. The sums are by region, zone and pool, and are never added across them: room in
+the wrong zone is of no use to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.model.fit import Demand, choose_devices, demand_of, shortage, sums_of
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import Amounts, NodeLedger, add
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.placing import gate_refusal
+from holdfast.model.quantity import MILLI, Resource
+from holdfast.model.refusal import Refusal
+from holdfast.propose.holdings import of_replica, of_reservation
+from holdfast.propose.site import Site
+
+# Each is compared with each node; more than these say nothing new about a plane.
+SHAPES_MAX = 512
+_GETTING_READY = (Stage.ADMITTED, Stage.QUEUED, Stage.SCHEDULED, Stage.BOUND, Stage.STARTING)
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One resource in one zone of one pool. See the module's docstring for the columns."""
+
+    region: str
+    zone: str
+    pool: str
+    resource: str
+    total: int
+    busy: int = 0
+    starting: int = 0
+    reserve: int = 0
+    closed: int = 0
+    fragments: int = 0
+    usable: int = 0
+
+
+class _Sums(msgspec.Struct):
+    """What stands in the columns of one zone of one pool, by column and resource."""
+
+    columns: dict[str, Amounts] = {}
+
+    def take(self, column: str, amounts: Amounts) -> None:
+        self.columns[column] = add(self.columns.get(column, {}), amounts)
+
+    def share(self, region: str, zone: str, pool: str, resource: str) -> Share:
+        amounts = {column: it.get(resource, 0) for column, it in self.columns.items()}
+        return Share(region, zone, pool, resource, amounts.pop("total"), **amounts)
+
+
+def shapes_of(workloads: Iterable[Workload]) -> tuple[Demand, ...]:
+    """What one replica of each takes, every shape once."""
+    found: dict[bytes, Demand] = {}
+    for workload in workloads:
+        shape = demand_of(workload.spec.template)
+        found.setdefault(msgspec.msgpack.encode(shape, order="sorted"), shape)
+        if len(found) == SHAPES_MAX:
+            break
+    return tuple(found.values())
+
+
+def shares(
+    nodes: Sequence[Node],
+    replicas: Iterable[Replica],
+    reservations: Iterable[Reservation],
+    shapes: Sequence[Demand],
+) -> list[Share]:
+    """Where the capacity of these nodes is, by region, zone, pool and resource."""
+    sites = {node.name: Site(node.name, row) for row, node in enumerate(nodes)}
+    starting: dict[str, Amounts] = {}
+    for node in nodes:
+        sites[node.name].place(node)
+    for replica in replicas:
+        for where, held in of_replica(replica).items():
+            if where.node not in sites:
+                continue
+            getattr(sites[where.node], where.shelf)[where.owner] = held
+            if where.shelf == "held" and _is_starting(replica):
+                starting[where.node] = add(starting.get(where.node, {}), sums_of(held))
+    reserve: dict[str, Amounts] = {}
+    for reservation in reservations:
+        for where, held in of_reservation(reservation).items():
+            if where.node not in sites:
+                continue
+            getattr(sites[where.node], where.shelf)[where.owner] = held
+            if where.shelf == "held":
+                reserve[where.node] = add(reserve.get(where.node, {}), sums_of(held))
+    sums: dict[tuple[str, str, str], _Sums] = {}
+    for node in nodes:
+        spec = node.spec
+        into = sums.setdefault((spec.region, spec.zone, spec.pool), _Sums())
+        name = node.name
+        _count(into, sites[name].settled, starting.get(name, {}), reserve.get(name, {}), shapes)
+    return [
+        it.share(*place, resource)
+        for place, it in sorted(sums.items(), key=lambda item: item[0])
+        for resource in it.columns["total"]
+    ]
+
+
+def _is_starting(replica: Replica) -> bool:
+    status = replica.status
+    if status.state is State.RUNNING:
+        return status.stage in _GETTING_READY
+    return status.state is State.BOUND
+
+
+def _count(
+    into: _Sums, ledger: NodeLedger, starting: Amounts, held: Amounts, shapes: Sequence[Demand]
+) -> None:
+    """Put each unit of a node into its column. A node that has more on it than it has any more
+    counts as what is on it, or the columns would not add up.
+    """
+    free = _free(ledger)
+    total = _total(ledger)
+    column = _column(ledger, shapes)
+    for resource, stated in total.items():
+        used = ledger.used.get(resource, 0)
+        waits, kept = starting.get(resource, 0), held.get(resource, 0)
+        left = max(0, min(free.get(resource, 0), stated - used))
+        promised = max(0, stated - used - left)
+        into.take("total", {resource: max(stated, used)})
+        into.take("busy", {resource: used - waits - kept})
+        into.take("starting", {resource: waits})
+        into.take("reserve", {resource: kept + promised})
+        into.take(column, {resource: left})
+
+
+def _total(ledger: NodeLedger) -> Amounts:
+    total = {name: units for name, units in ledger.allocatable.items() if name != Resource.REPLICAS}
+    for slot in ledger.devices.values():
+        if not slot.absent:
+            total[slot.device_class] = total.get(slot.device_class, 0) + MILLI
+    return total
+
+
+def _free(ledger: NodeLedger) -> Amounts:
+    free = {name: ledger.free(name) for name in ledger.allocatable}
+    for slot in ledger.devices.values():
+        free[slot.device_class] = free.get(slot.device_class, 0) + slot.free()
+    return free
+
+
+def _column(ledger: NodeLedger, shapes: Sequence[Demand]) -> str:
+    """What the free piece of a node is."""
+    if gate_refusal(ledger.gate) is not None:
+        return "closed"
+    if shapes and not any(_fits(ledger, shape) for shape in shapes):
+        return "fragments"
+    return "usable"
+
+
+def _fits(ledger: NodeLedger, shape: Demand) -> bool:
+    if shortage(ledger, shape) is not None:
+        return False
+    return not isinstance(choose_devices(ledger, shape), Refusal)
