@@ -1,0 +1,83 @@
+"""How many watches or connections may be open: of one user, of one tenant, and in all.
+
+`host/api` has one for each of the two. What is counted here lasts, so that it is bounded by number
+and not by turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.commit.classes import Flow, RequestClass
+from holdfast.model.errors import invariant
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Cap(msgspec.Struct, frozen=True, gc=False):
+    """How many one user, and one tenant, may have open."""
+
+    user_max: int
+    tenant_max: int
+
+
+_ANY = 100_000
+# A component opens a handful for each kind; an agent's pool is bounded by its client.
+COMPONENTS = Cap(1_000, _ANY)
+OPERATORS = Cap(4_000, 8_000)
+TENANTS = Cap(1_000, 2_000)
+NOBODY = Cap(200, 200)
+DEFAULT_CAPS: Mapping[RequestClass, Cap] = {
+    RequestClass.LIFELINE: COMPONENTS,
+    RequestClass.SYSTEM: COMPONENTS,
+    RequestClass.OPERATOR: OPERATORS,
+    RequestClass.TENANT: TENANTS,
+    RequestClass.BACKGROUND: NOBODY,
+}
+
+
+class Caps:
+    """See the module's docstring."""
+
+    def __init__(self, caps: Mapping[RequestClass, Cap] = DEFAULT_CAPS, all_max: int = 20_000):
+        self._caps, self._all_max = caps, all_max
+        self._users: dict[tuple[str, str], int] = {}
+        self._tenants: dict[str, int] = {}
+        self._all = 0
+        self.refused = 0
+
+    def __len__(self) -> int:
+        return self._all
+
+    @property
+    def tenants(self) -> Mapping[str, int]:
+        """How many each tenant has open."""
+        return self._tenants
+
+    def take(self, flow: Flow) -> bool:
+        """Open one more; whether that is allowed."""
+        cap, user = self._caps[flow.request_class], (flow.tenant, flow.user)
+        of_user, of_tenant = self._users.get(user, 0), self._tenants.get(flow.tenant, 0)
+        if self._all >= self._all_max or of_user >= cap.user_max or of_tenant >= cap.tenant_max:
+            self.refused += 1
+            return False
+        self._users[user] = of_user + 1
+        self._tenants[flow.tenant] = of_tenant + 1
+        self._all += 1
+        return True
+
+    def give_back(self, flow: Flow) -> None:
+        """One that was taken is closed."""
+        invariant(self._all > 0, f"{flow.user} gives back what it never took")
+        self._all -= 1
+        _less(self._users, (flow.tenant, flow.user))
+        _less(self._tenants, flow.tenant)
+
+
+def _less(counts: dict[K, int], key: K) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

@@ -1,0 +1,283 @@
+"""The gate before the work: who begins at once, who waits his turn, and who is sent away in time.
+
+A pure machine without effects of its own: `host/api/turns` runs two on each server, one before
+writes and one before reads, and `commit/guarded` puts them before a whole server in the simulator.
+The owner says who came (`enter`) and who is done (`leave`), and asks in between what was decided
+(`turn`). `docs/overload.md` explains the figures.
+
+- Each request class has seats. Some are its own at all times, so that no class starves; beyond them
+  it takes what is free below its ceiling, and higher classes have higher ceilings. A seat that
+  somebody may take is never left empty while he waits.
+- Free seats go to the classes in their order, and inside a class to whoever has had least
+  (`commit/fair_queues`).
+- Waiting is bounded in number and in time. Whoever waited too long, or whose caller has given up,
+  is never begun. A refusal says when to come back, with jitter, and later when nothing moves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.classes import Flow, RequestClass
+from holdfast.commit.fair_queues import FairQueue, QueueBounds, Waiting
+from holdfast.commit.overload import Overloaded, Refused, overloaded
+from holdfast.model.errors import invariant
+from holdfast.model.machine import Rng
+
+# A refused request is worth coming back from one second on; so many more are left to chance.
+RETRY_SPREAD_S = 4
+# When nothing of a class was finished lately, whoever is refused stays away for longer.
+STALLED_SPREAD_MAX_S = 12
+# Tenants beyond these are counted together.
+TENANTS_COUNTED_MAX = 1_000
+OTHERS = "(others)"
+# So many whose turn has come, and one for each that waits, are remembered among those who wait.
+_DECIDED_MAX = 256
+
+
+class Seats(msgspec.Struct, frozen=True, gc=False):
+    """What one class may have at one gate.
+
+    reserved: seats that are its own, whatever the others do.
+    most: seats that it may have at once, its own included.
+    ceiling: beyond its own it begins nothing while so many of all classes are under way.
+    patience_ms: how long somebody may wait.
+    """
+
+    reserved: int
+    most: int
+    ceiling: int
+    queue: QueueBounds
+    patience_ms: int
+
+
+class State(Enum):
+    """Where an entry stands."""
+
+    WAITING = "waiting"
+    BEGUN = "begun"
+    REFUSED = "refused"
+    OVER = "over"
+
+
+class Entry(Waiting):
+    """One request at a gate. `about` is whatever its owner wants to find in it again."""
+
+    __slots__ = ("about", "error", "flow", "since_ms", "state", "until_ms")
+
+    def __init__(self, flow: Flow, cost: int, now_ms: int, about: Any) -> None:
+        super().__init__(flow.tenant, flow.user, cost)
+        self.flow, self.about = flow, about
+        self.since_ms = self.until_ms = now_ms
+        self.state = State.BEGUN
+        self.error: Overloaded | None = None
+
+
+class Tally(msgspec.Struct, gc=False):
+    """What became of requests so far: of a class, or of a tenant in it."""
+
+    begun: int = 0
+    waited: int = 0
+    refused: int = 0
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How many of a class are under way and wait, since when the first one does, and what was."""
+
+    executing: int
+    waiting: int
+    oldest_ms: int
+    tally: Tally
+    refused: Mapping[Refused, int]
+
+
+class _Lane:
+    """One class at one gate."""
+
+    __slots__ = ("executing", "moved_ms", "queue", "refused", "seats", "tally", "waiting")
+
+    def __init__(self, seats: Seats) -> None:
+        self.seats = seats
+        self.executing = 0
+        self.queue: FairQueue[Entry] = FairQueue(seats.queue)
+        # All that wait, by when they came; all have the same patience, or less.
+        self.waiting: deque[Entry] = deque()
+        # When a seat last became free, or was first taken.
+        self.moved_ms = 0
+        self.tally = Tally()
+        self.refused: dict[Refused, int] = {}
+
+
+class Gate:
+    """See the module's docstring. Times are readings of the owner's monotonic clock."""
+
+    def __init__(self, seats: Mapping[RequestClass, Seats], rng: Rng, name: str = "") -> None:
+        self.name = name
+        self._rng = rng
+        self._lanes = [_Lane(seats[it]) for it in RequestClass]
+        self._executing = 0
+        # Of all classes together.
+        self.waiting = 0
+        # By class and tenant; the classes of one tenant are counted apart.
+        self._tenants: dict[tuple[RequestClass, str], Tally] = {}
+        # Those who had to give up their place; `turn` tells their owner.
+        self._evicted: list[Entry] = []
+
+    # Coming and going ----------------------------------------------------------------------------
+
+    def enter(
+        self,
+        flow: Flow,
+        now_ms: int,
+        *,
+        cost: int = 1,
+        until_ms: int | None = None,
+        about: Any = None,
+    ) -> Entry:
+        """Somebody came: begun at once, waiting, or refused. `until_ms` is when he gives up."""
+        lane = self._lanes[flow.request_class]
+        entry = Entry(flow, cost, now_ms, about)
+        if not lane.queue and self._has_seat(lane):
+            self._begin(lane, entry, now_ms)
+            return entry
+        entry.state = State.WAITING
+        patience_ms = now_ms + lane.seats.patience_ms
+        entry.until_ms = patience_ms if until_ms is None else min(patience_ms, until_ms)
+        has_room, evicted = lane.queue.push(entry)
+        if evicted is not None:
+            self.waiting -= 1
+            self._refuse(lane, evicted, Refused.QUEUE_FULL, now_ms)
+            self._evicted.append(evicted)
+        if not has_room:
+            self._refuse(lane, entry, Refused.QUEUE_FULL, now_ms)
+            return entry
+        self.waiting += 1
+        lane.waiting.append(entry)
+        if len(lane.waiting) > 2 * len(lane.queue) + _DECIDED_MAX:
+            lane.waiting = deque([it for it in lane.waiting if it.state is State.WAITING])
+        return entry
+
+    def leave(self, entry: Entry, now_ms: int) -> None:
+        """Somebody is done, well or not. `turn` says who takes the seat."""
+        invariant(entry.state is State.BEGUN, f"{entry.flow.user} leaves without having begun")
+        entry.state = State.OVER
+        lane = self._lanes[entry.flow.request_class]
+        lane.executing -= 1
+        lane.moved_ms = now_ms
+        self._executing -= 1
+
+    def withdraw(self, entry: Entry) -> None:
+        """Whoever waited has given up: it is not to be begun. Any other entry is left as it is."""
+        if entry.state is State.WAITING:
+            entry.state = State.OVER
+            self.waiting -= 1
+            self._lanes[entry.flow.request_class].queue.remove(entry)
+
+    def charge(self, flow: Flow, cost: int) -> None:
+        """Something that was begun has turned out to cost so much more than was known."""
+        self._lanes[flow.request_class].queue.charge(flow.tenant, flow.user, cost)
+
+    def turn(self, now_ms: int) -> list[Entry]:
+        """Those that are begun or refused now, the first in order first."""
+        decided, self._evicted = self._evicted, []
+        for lane in self._lanes:
+            if lane.waiting:
+                self._expire(lane, now_ms, decided)
+        for lane in self._lanes:
+            while lane.queue and lane.executing < lane.seats.reserved:
+                self._next(lane, now_ms, decided)
+        for lane in self._lanes:
+            while lane.queue and self._has_seat(lane):
+                self._next(lane, now_ms, decided)
+        return decided
+
+    @property
+    def next_ms(self) -> int | None:
+        """When `turn` has somebody to send away, if nobody leaves before; None if nobody waits."""
+        if self._evicted:
+            return self._evicted[0].since_ms
+        firsts = [lane.waiting[0].until_ms for lane in self._lanes if lane.waiting]
+        return min(firsts) if firsts else None
+
+    def _has_seat(self, lane: _Lane) -> bool:
+        seats = lane.seats
+        if lane.executing < seats.reserved:
+            return True
+        return lane.executing < seats.most and self._executing < seats.ceiling
+
+    def _next(self, lane: _Lane, now_ms: int, decided: list[Entry]) -> None:
+        entry = lane.queue.pop()
+        self.waiting -= 1
+        if entry.until_ms <= now_ms:
+            # It stood behind others of more patience, and its caller has none left.
+            self._refuse(lane, entry, Refused.WAITED_TOO_LONG, now_ms)
+        else:
+            lane.tally.waited += 1
+            self._begin(lane, entry, now_ms)
+        decided.append(entry)
+
+    def _begin(self, lane: _Lane, entry: Entry, now_ms: int) -> None:
+        entry.state = State.BEGUN
+        if not lane.executing:
+            lane.moved_ms = now_ms
+        lane.executing += 1
+        self._executing += 1
+        lane.tally.begun += 1
+        self._tally(entry.flow).begun += 1
+
+    def _expire(self, lane: _Lane, now_ms: int, decided: list[Entry]) -> None:
+        waiting = lane.waiting
+        while waiting and (waiting[0].state is not State.WAITING or waiting[0].until_ms <= now_ms):
+            entry = waiting.popleft()
+            if entry.state is State.WAITING:
+                lane.queue.remove(entry)
+                self.waiting -= 1
+                self._refuse(lane, entry, Refused.WAITED_TOO_LONG, now_ms)
+                decided.append(entry)
+
+    def _refuse(self, lane: _Lane, entry: Entry, why: Refused, now_ms: int) -> None:
+        entry.state = State.REFUSED
+        lane.tally.refused += 1
+        self._tally(entry.flow).refused += 1
+        lane.refused[why] = lane.refused.get(why, 0) + 1
+        entry.error = overloaded(entry.flow, why, self._retry_after_s(lane, now_ms))
+
+    def _retry_after_s(self, lane: _Lane, now_ms: int) -> int:
+        stalled_s = (now_ms - lane.moved_ms) // 1_000 if lane.executing else 0
+        spread_s = RETRY_SPREAD_S + min(STALLED_SPREAD_MAX_S, stalled_s)
+        return 1 + int(self._rng.random() * spread_s)
+
+    # What is counted -----------------------------------------------------------------------------
+
+    def _tally(self, flow: Flow) -> Tally:
+        key = (flow.request_class, flow.tenant)
+        found = self._tenants.get(key)
+        if found is None:
+            if len(self._tenants) >= TENANTS_COUNTED_MAX:
+                key = (flow.request_class, OTHERS)
+            found = self._tenants.setdefault(key, Tally())
+        return found
+
+    def standing(self, now_ms: int) -> dict[RequestClass, Standing]:
+        """Where each class stands, for whoever watches."""
+        return {it: self._standing(self._lanes[it], now_ms) for it in RequestClass}
+
+    def _standing(self, lane: _Lane, now_ms: int) -> Standing:
+        first = next((it for it in lane.waiting if it.state is State.WAITING), None)
+        return Standing(
+            lane.executing,
+            len(lane.queue),
+            now_ms - first.since_ms if first is not None else 0,
+            lane.tally,
+            lane.refused,
+        )
+
+    @property
+    def tenants(self) -> Mapping[tuple[RequestClass, str], Tally]:
+        """What became of the requests of each tenant, by class."""
+        return self._tenants

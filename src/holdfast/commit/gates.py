@@ -1,0 +1,77 @@
+"""The two gates of a server with the figures that it ships with, and which request goes where.
+
+Reads and writes have a gate each, so that writes that wait for a store that stalls take no seat of
+a read. `docs/overload.md` says where the figures come from; a plane changes none of them by
+accident, since they are no settings of any object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.commit.classes import Errand, RequestClass
+from holdfast.commit.fair_queues import QueueBounds
+from holdfast.commit.gate import Gate, Seats
+from holdfast.model.machine import Rng
+
+# How long a request of people may wait. Whoever is sent away hears it within 100 ms, of which the
+# server needs some for itself when it is busy.
+PATIENCE_MS = 50
+# Our own components wait rather than come back: each would have to ask twice otherwise.
+SYSTEM_PATIENCE_MS = 2_000
+# A renewal is worth little after this; the agent has sent another one by then.
+LIFELINE_PATIENCE_MS = 5_000
+# Renewals that wait for a store that stalls are bounded by the machine that answers them.
+_LIFELINES = 10_000
+
+_PEOPLE = QueueBounds(all_max=4_096, tenant_max=1_024, user_max=1_024)
+_COMPONENTS = QueueBounds(all_max=10_000, tenant_max=10_000, user_max=64)
+
+Table = Mapping[RequestClass, Seats]
+
+WRITES: Table = {
+    RequestClass.LIFELINE: Seats(
+        _LIFELINES, _LIFELINES, _LIFELINES, _COMPONENTS, LIFELINE_PATIENCE_MS
+    ),
+    RequestClass.SYSTEM: Seats(64, 256, 1_024, _COMPONENTS, SYSTEM_PATIENCE_MS),
+    RequestClass.OPERATOR: Seats(16, 128, 320, _PEOPLE, PATIENCE_MS),
+    RequestClass.TENANT: Seats(32, 128, 256, _PEOPLE, PATIENCE_MS),
+    RequestClass.BACKGROUND: Seats(2, 8, 128, _PEOPLE, PATIENCE_MS),
+}
+READS: Table = {
+    RequestClass.LIFELINE: Seats(
+        _LIFELINES, _LIFELINES, _LIFELINES, _COMPONENTS, LIFELINE_PATIENCE_MS
+    ),
+    RequestClass.SYSTEM: Seats(32, 128, 1_024, _COMPONENTS, SYSTEM_PATIENCE_MS),
+    RequestClass.OPERATOR: Seats(8, 64, 192, _PEOPLE, PATIENCE_MS),
+    RequestClass.TENANT: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS),
+    RequestClass.BACKGROUND: Seats(1, 4, 64, _PEOPLE, PATIENCE_MS),
+}
+
+
+class GateSettings(msgspec.Struct, frozen=True):
+    """The seats before writes and before reads."""
+
+    writes: Table = msgspec.field(default_factory=lambda: WRITES)
+    reads: Table = msgspec.field(default_factory=lambda: READS)
+
+
+DEFAULT_GATES = GateSettings()
+
+
+class Gates:
+    """Both gates of one server."""
+
+    def __init__(self, rng: Rng, settings: GateSettings = DEFAULT_GATES) -> None:
+        self.writes = Gate(settings.writes, rng, "writes")
+        self.reads = Gate(settings.reads, rng, "reads")
+
+    @property
+    def all(self) -> tuple[Gate, Gate]:
+        return self.writes, self.reads
+
+    def of(self, errand: Errand) -> Gate:
+        """The gate that a request passes. Lifelines have seats of their own at either."""
+        return self.reads if errand in (Errand.READ, Errand.SWEEP) else self.writes

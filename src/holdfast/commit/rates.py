@@ -1,0 +1,70 @@
+"""How often each tenant may ask: so many requests a second, and a few more at once.
+
+`host/api/turns` asks here before a request comes to a gate. A rate is a limit that holds also when
+the server has nothing else to do; fairness among those who ask at the same time is the gates'.
+
+For each tenant one moment is kept: the one at which everything it asked so far would have been due
+at its rate (the generic cell rate algorithm). Whoever is ahead of it by more than the burst is sent
+away with the time that is missing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+# Tenants that are remembered; one that is not ahead of its rate needs no memory.
+TENANTS_MAX = 10_000
+# What may come at once, as seconds of the rate.
+BURST_S = 2
+_US = 1_000_000
+
+
+class Rate(msgspec.Struct, frozen=True, gc=False):
+    """So many requests a second; zero means any number."""
+
+    per_s: int = 0
+
+    @property
+    def gap_us(self) -> int:
+        """Between two requests."""
+        return max(1, _US // self.per_s)
+
+    @property
+    def ahead_us(self) -> int:
+        """How far ahead of its rate a tenant may be; one request is always allowed."""
+        return max(BURST_S * _US, self.gap_us)
+
+
+class Rates:
+    """See the module's docstring. Times are readings of the owner's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._due_us: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._due_us)
+
+    def take(self, tenant: str, rate: Rate, now_ms: int) -> int:
+        """One more request: 0 if it may be made, else after how many milliseconds it may."""
+        if not rate.per_s:
+            return 0
+        now_us = now_ms * 1_000
+        due_us = max(now_us, self._due_us.get(tenant, 0)) + rate.gap_us
+        too_early_us = due_us - now_us - rate.ahead_us
+        if too_early_us > 0:
+            return max(1, too_early_us // 1_000)
+        self._due_us[tenant] = due_us
+        if len(self._due_us) > TENANTS_MAX:
+            self._forget(now_us)
+        return 0
+
+    def charge(self, tenant: str, rate: Rate, cost: int, now_ms: int) -> None:
+        """A request that was allowed brought so many more with it; they count like others."""
+        if rate.per_s and cost > 0:
+            due_us = max(now_ms * 1_000, self._due_us.get(tenant, 0))
+            self._due_us[tenant] = due_us + cost * rate.gap_us
+
+    def _forget(self, now_us: int) -> None:
+        self._due_us = {it: due for it, due in self._due_us.items() if due > now_us}
+        while len(self._due_us) > TENANTS_MAX:
+            del self._due_us[next(iter(self._due_us))]

@@ -1,0 +1,90 @@
+"""Which class a request is of, and whose share it uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.commit.classes import Errand, Flow, RequestClass, classify, errand_of
+from holdfast.model import identity as who
+from holdfast.model.heartbeat import HeardOf, Renew
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import (
+    AcquireLease,
+    Create,
+    JudgeNode,
+    NodeWord,
+    RenewLease,
+    RetireLease,
+    Term,
+)
+
+ANN = Identity("ann", groups=("tenant:acme",), tenants=("acme",))
+ROOT = Identity("root", groups=(who.ADMINS,))
+
+
+@pytest.mark.parametrize(
+    "identity, errand, expected",
+    [
+        (who.agent("n1"), Errand.LIFELINE, (RequestClass.LIFELINE, "agents", "system:node:n1")),
+        (who.agent("n1"), Errand.WRITE, (RequestClass.SYSTEM, "agents", "system:node:n1")),
+        (who.agent("n1"), Errand.SWEEP, (RequestClass.SYSTEM, "agents", "system:node:n1")),
+        (
+            who.scheduler("main"),
+            Errand.LIFELINE,
+            (RequestClass.LIFELINE, "schedulers", "system:scheduler:main"),
+        ),
+        (
+            who.controller("nodes"),
+            Errand.READ,
+            (RequestClass.SYSTEM, "controllers", "system:controller:nodes"),
+        ),
+        (ROOT, Errand.WRITE, (RequestClass.OPERATOR, "operators", "root")),
+        (ROOT, Errand.LIFELINE, (RequestClass.OPERATOR, "operators", "root")),
+        (ROOT, Errand.SWEEP, (RequestClass.BACKGROUND, "operators", "root")),
+        (ANN, Errand.READ, (RequestClass.TENANT, "acme", "ann")),
+        (ANN, Errand.SWEEP, (RequestClass.BACKGROUND, "acme", "ann")),
+        (ANN, Errand.LIFELINE, (RequestClass.TENANT, "acme", "ann")),
+        (Identity(who.ANONYMOUS), Errand.READ, (RequestClass.BACKGROUND, "anonymous", "")),
+        (
+            Identity("system:nobody-known"),
+            Errand.LIFELINE,
+            (RequestClass.BACKGROUND, "anonymous", ""),
+        ),
+    ],
+)
+def test_the_class_follows_from_who_asks_and_what_for(
+    identity: Identity, errand: Errand, expected: tuple[RequestClass, str, str]
+) -> None:
+    """Nobody lifts himself: the same errand of a person is never a component's. [E6, B6]"""
+    assert classify(identity, errand) == Flow(*expected)
+
+
+@pytest.mark.parametrize("tenants", [(), ("acme", "other"), ("*",)])
+def test_whoever_works_for_no_single_tenant_uses_a_share_of_his_own(
+    tenants: tuple[str, ...],
+) -> None:
+    """Otherwise one could use up the share of a tenant of one's choice. [G1]"""
+    found = classify(Identity("bob", tenants=tenants), Errand.READ)
+    assert found == Flow(RequestClass.TENANT, "user:bob", "bob")
+
+
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        (Renew("n1", "u", 1), Errand.LIFELINE),
+        (HeardOf(), Errand.LIFELINE),
+        (AcquireLease("scheduler:main", 1_000), Errand.LIFELINE),
+        (RenewLease(Term("scheduler:main", 1)), Errand.LIFELINE),
+        (JudgeNode("n1", "u", NodeWord.SUSPECT, Term("controller:nodes", 1)), Errand.LIFELINE),
+        (RetireLease("scheduler:old", 1, 1), Errand.WRITE),
+        (Create(Tenant(ObjectMeta(name="acme"))), Errand.WRITE),
+        (object(), Errand.READ),
+    ],
+)
+def test_what_a_typed_request_does_is_read_off_its_type(body: Any, expected: Errand) -> None:
+    """Leases, renewals and fencing come first; tidying up old leases does not. [E6]"""
+    assert errand_of(body) is expected

@@ -1,0 +1,182 @@
+"""Who begins at once, who waits, and who is sent away."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from holdfast.commit.classes import Flow, RequestClass
+from holdfast.commit.fair_queues import QueueBounds
+from holdfast.commit.gate import OTHERS, TENANTS_COUNTED_MAX, Entry, Gate, Seats, State
+from holdfast.commit.overload import Refused
+
+LIFELINE = Flow(RequestClass.LIFELINE, "agents", "n1")
+SYSTEM = Flow(RequestClass.SYSTEM, "schedulers", "main")
+TENANT = Flow(RequestClass.TENANT, "acme", "ann")
+BACKGROUND = Flow(RequestClass.BACKGROUND, "acme", "ann")
+BOUNDS = QueueBounds(all_max=8, tenant_max=6, user_max=6)
+
+
+def _seats(**changed: Seats) -> Mapping[RequestClass, Seats]:
+    table = {it: Seats(1, 4, 4 + 2 * (4 - it), BOUNDS, 100) for it in RequestClass}
+    return table | {RequestClass[name.upper()]: seats for name, seats in changed.items()}
+
+
+def _gate(**changed: Seats) -> Gate:
+    return Gate(_seats(**changed), random.Random(1))
+
+
+def _states(entries: list[Entry]) -> list[State]:
+    return [entry.state for entry in entries]
+
+
+def test_who_comes_to_free_seats_begins_at_once() -> None:
+    """Without overload a gate is not felt. [E6]"""
+    gate = _gate()
+    entries = [gate.enter(TENANT, 0) for _ in range(4)]
+    assert _states(entries) == [State.BEGUN] * 4
+    assert gate.waiting == 0
+    assert gate.turn(0) == []
+
+
+def test_a_free_seat_goes_to_the_highest_class_that_waits() -> None:
+    """Leases first, then components, then people, then what can wait. [E6]"""
+    gate = _gate()
+    begun = [gate.enter(flow, 0) for flow in (LIFELINE, SYSTEM, TENANT, BACKGROUND) for _ in "1234"]
+    waiting = [gate.enter(flow, 0) for flow in (BACKGROUND, TENANT, SYSTEM, LIFELINE)]
+    assert _states(waiting) == [State.WAITING] * 4
+    for entry in begun:
+        if entry.state is State.BEGUN:
+            gate.leave(entry, 1)
+    order = [it.flow.request_class for it in gate.turn(1)]
+    assert order[:3] == [RequestClass.LIFELINE, RequestClass.SYSTEM, RequestClass.TENANT]
+
+
+def test_no_class_is_starved_by_those_above_it() -> None:
+    """One seat of its own is always there. [E6, G1]"""
+    gate = _gate()
+    for _ in range(4):
+        assert gate.enter(LIFELINE, 0).state is State.BEGUN
+        assert gate.enter(SYSTEM, 0).state is State.BEGUN
+    assert gate.enter(BACKGROUND, 0).state is State.BEGUN
+    assert gate.enter(BACKGROUND, 0).state is State.WAITING
+
+
+def test_who_waited_too_long_is_refused_and_never_begun() -> None:
+    """A queue is bounded in time, so that a no comes fast. [E6, E4]"""
+    gate = _gate()
+    begun = [gate.enter(TENANT, 0) for _ in range(4)]
+    late = gate.enter(TENANT, 10)
+    assert gate.next_ms == 110
+    assert gate.turn(109) == []
+    assert gate.turn(110) == [late]
+    assert late.state is State.REFUSED
+    assert late.error is not None
+    assert late.error.why is Refused.WAITED_TOO_LONG
+    gate.leave(begun[0], 111)
+    assert gate.turn(111) == []
+    assert gate.next_ms is None
+
+
+def test_whose_caller_gives_up_earlier_is_not_begun_after_that() -> None:
+    """Nobody works for somebody who is gone. [E6]"""
+    gate = _gate()
+    begun = [gate.enter(TENANT, 0) for _ in range(4)]
+    first = gate.enter(TENANT, 0)
+    hasty = gate.enter(TENANT, 0, until_ms=20)
+    for entry in begun[:2]:
+        gate.leave(entry, 30)
+    assert gate.turn(30) == [first, hasty]
+    assert _states([first, hasty]) == [State.BEGUN, State.REFUSED]
+
+
+def test_who_has_withdrawn_is_not_begun() -> None:
+    """A client that closed its connection takes no seat. [E6]"""
+    gate = _gate()
+    begun = [gate.enter(TENANT, 0) for _ in range(4)]
+    gone, stays = gate.enter(TENANT, 0), gate.enter(TENANT, 0)
+    gate.withdraw(gone)
+    gate.leave(begun[0], 1)
+    assert gate.turn(1) == [stays]
+    assert gone.state is State.OVER
+    gate.withdraw(stays)
+    assert stays.state is State.BEGUN
+
+
+def test_more_than_may_wait_are_refused_at_once() -> None:
+    """The line of one tenant is bounded. [E6, B6]"""
+    gate = _gate()
+    entries = [gate.enter(TENANT, 0) for _ in range(4 + BOUNDS.tenant_max + 3)]
+    assert _states(entries[-3:]) == [State.REFUSED] * 3
+    assert {it.error.why for it in entries[-3:] if it.error} == {Refused.QUEUE_FULL}
+
+
+def test_who_gives_up_a_place_to_another_tenant_hears_of_it_in_the_next_turn() -> None:
+    """Somebody waits for the answer of whoever was evicted. [G1]"""
+    gate = _gate()
+    for _ in range(4 + 6):
+        gate.enter(TENANT, 0)
+    for _ in range(2):
+        gate.enter(Flow(RequestClass.TENANT, "other", "bob"), 0)
+    newcomer = gate.enter(Flow(RequestClass.TENANT, "third", "cid"), 5)
+    assert newcomer.state is State.WAITING
+    assert gate.next_ms is not None
+    (evicted,) = gate.turn(5)
+    assert evicted.state is State.REFUSED
+    assert evicted.tenant == "acme"
+    assert gate.waiting == BOUNDS.all_max
+
+
+def test_refusals_say_when_to_come_back_with_jitter_and_later_when_nothing_moves() -> None:
+    """Those who were refused together do not come back together. [E5, E6]"""
+    gate = _gate()
+    for _ in range(4):
+        gate.enter(TENANT, 0)
+
+    def told(now_ms: int) -> list[int]:
+        found = []
+        for _ in range(200):
+            entry = gate.enter(TENANT, now_ms)
+            if entry.error is not None:
+                found.append(entry.error.retry_after_s)
+        return found
+
+    soon, stalled = told(0), told(30_000)
+    assert set(soon) == {1, 2, 3, 4}
+    assert min(stalled) == 1
+    assert max(stalled) == 16
+
+
+@pytest.mark.parametrize("flow, seats", [(TENANT, 4), (LIFELINE, 4)])
+def test_leaving_frees_exactly_the_seat_that_was_taken(flow: Flow, seats: int) -> None:
+    """What is under way is counted by class and in all. [M6]"""
+    gate = _gate()
+    entries = [gate.enter(flow, 0) for _ in range(seats)]
+    assert gate.standing(0)[flow.request_class].executing == seats
+    for entry in entries:
+        gate.leave(entry, 1)
+    assert gate.standing(1)[flow.request_class].executing == 0
+    assert gate.enter(flow, 1).state is State.BEGUN
+
+
+def test_what_happened_is_counted_by_class_and_by_tenant() -> None:
+    """Operators see who waits, since when, and who was sent away why. [M6]"""
+    gate = _gate()
+    for _ in range(12):
+        gate.enter(TENANT, 100)
+    standing = gate.standing(130)[RequestClass.TENANT]
+    assert (standing.executing, standing.waiting, standing.oldest_ms) == (4, 6, 30)
+    assert standing.refused == {Refused.QUEUE_FULL: 2}
+    tally = gate.tenants[RequestClass.TENANT, "acme"]
+    assert (tally.begun, tally.refused) == (4, 2)
+
+
+def test_tenants_beyond_a_number_are_counted_together() -> None:
+    """A metric has no more series than can be read. [M6]"""
+    gate = _gate()
+    for number in range(TENANTS_COUNTED_MAX + 50):
+        gate.leave(gate.enter(Flow(RequestClass.TENANT, f"t{number}", "u"), 0), 0)
+    assert len(gate.tenants) == TENANTS_COUNTED_MAX + 1
+    assert gate.tenants[RequestClass.TENANT, OTHERS].begun == 50

@@ -1,0 +1,105 @@
+"""A server behind its gates, as the simulator runs it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from holdfast.commit.classes import RequestClass
+from holdfast.commit.fair_queues import QueueBounds
+from holdfast.commit.gate import Seats
+from holdfast.commit.gates import DEFAULT_GATES, Gates, GateSettings
+from holdfast.commit.guarded import WAKE, Guarded
+from holdfast.commit.overload import Overloaded
+from holdfast.model import identity as who
+from holdfast.model.heartbeat import Renew
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.machine import Answer, Asked, Started, Wake, Woken
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import Create
+from holdfast.model.time import Instant
+
+ANN = Identity("ann", groups=("tenant:acme",), tenants=("acme",))
+BOUNDS = QueueBounds(all_max=4, tenant_max=4, user_max=4)
+TIGHT = GateSettings(
+    writes=dict.fromkeys(RequestClass, Seats(1, 2, 2, BOUNDS, 50)),
+    reads=dict.fromkeys(RequestClass, Seats(1, 2, 2, BOUNDS, 50)),
+)
+
+
+class Slow:
+    """Answers nobody before it is told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        match stimulus:
+            case Asked(call=call):
+                self.taken.append(call)
+                return []
+            case Woken(name=name):
+                return [Answer(int(name), "done")]
+        return []
+
+
+def at(ms: int) -> Instant:
+    return Instant(ms, 1_700_000_000_000 + ms)
+
+
+def create(call: int, sender: Identity = ANN) -> Asked:
+    return Asked(call, sender, Create(Tenant(ObjectMeta(name="acme"))))
+
+
+def test_what_finds_a_seat_reaches_the_machine_and_what_does_not_waits_for_an_answer() -> None:
+    """A seat is held until the answer. [E6]"""
+    slow = Slow()
+    guarded = Guarded(slow, Gates(random.Random(1), TIGHT))
+    for call in (1, 2, 3):
+        guarded.step(create(call), at(0))
+    assert slow.taken == [1, 2]
+    effects = guarded.step(Woken("1"), at(10))
+    assert Answer(1, "done") in effects
+    assert slow.taken == [1, 2, 3]
+
+
+def test_who_waits_too_long_is_answered_that_it_did_not_happen() -> None:
+    """The machine asks to be woken for it, and never hears of the request. [E6, E4]"""
+    slow = Slow()
+    guarded = Guarded(slow, Gates(random.Random(1), TIGHT))
+    guarded.step(create(1), at(0))
+    guarded.step(create(2), at(0))
+    (wake,) = guarded.step(create(3), at(5))
+    assert wake == Wake(WAKE, 55)
+    (answer,) = guarded.step(Woken(WAKE), at(55))
+    assert answer.call == 3
+    assert isinstance(answer.body, Overloaded)
+    assert answer.body.retry_after_s >= 1
+    guarded.step(Woken("1"), at(60))
+    assert slow.taken == [1, 2]
+
+
+def test_more_than_may_wait_are_answered_at_once() -> None:
+    """A line has an end. [E6]"""
+    guarded = Guarded(Slow(), Gates(random.Random(1), TIGHT))
+    answers = [it for n in range(10) for it in guarded.step(create(n + 1), at(0))]
+    refused = [it.call for it in answers if isinstance(it, Answer)]
+    assert refused == [7, 8, 9, 10]
+
+
+def test_lifelines_pass_while_everything_else_waits() -> None:
+    """Work lives by renewals, so they have seats of their own. [E6]"""
+    slow = Slow()
+    guarded = Guarded(slow, Gates(random.Random(1), DEFAULT_GATES))
+    for call in range(2_000):
+        guarded.step(create(call), at(0))
+    guarded.step(Asked(9_999, who.agent("n1"), Renew("n1", "u", 1)), at(0))
+    assert slow.taken[-1] == 9_999
+
+
+def test_whatever_is_no_request_goes_straight_through() -> None:
+    """Gates are before requests only. [E6]"""
+    guarded = Guarded(Slow(), Gates(random.Random(1), TIGHT))
+    assert guarded.step(Started({}), at(0)) == []
+    assert list(guarded.step(Woken("7"), at(0))) == [Answer(7, "done")]
