@@ -63,8 +63,9 @@ crash-long: $(VENV)/.installed ## Fail the power at 200,000 moments of the embed
 failover-long: $(VENV)/.installed $(VENV)/.system ## Kill and stop etcd members at random under load (SECONDS=600)
 	HOLDFAST_FAILOVER_S=$(or $(SECONDS),600) $(BIN)/pytest tests/live/etcd/test_failover.py -k long_time -s $(ARGS)
 
-slice-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on the way of one replica, on SQLite and on etcd; 500 completions of a job (some minutes)
-	HOLDFAST_SLICE_LONG=1 $(BIN)/pytest tests/live/test_slice.py tests/live/test_slice_trouble.py tests/live/test_jobs.py -s $(ARGS)
+slice-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on the way of one replica, on SQLite and on etcd; 500 completions of a job; the store away for 90 s (some minutes)
+	HOLDFAST_SLICE_LONG=1 $(BIN)/pytest tests/live/test_slice.py tests/live/test_slice_trouble.py tests/live/test_jobs.py \
+		tests/live/test_serving.py -s $(ARGS)
 
 run-long: $(VENV)/.installed $(VENV)/.system ## Cut nodes off, take servers away, kill parts under load, run 5,000 short pieces of work (some minutes)
 	HOLDFAST_RUN_LONG=1 $(BIN)/pytest tests/live/test_node_cut.py tests/live/test_rotation.py tests/live/test_run_kills.py \
