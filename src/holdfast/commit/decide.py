@@ -25,6 +25,7 @@ from holdfast.commit.draft import Draft
 from holdfast.commit.form import form_refusal
 from holdfast.commit.objects import Written
 from holdfast.commit.operations import Replayed
+from holdfast.commit.sight import sight_refusal
 from holdfast.model import keys
 from holdfast.model import requests as ask
 from holdfast.model.errors import Conflict, Invalid, Missing, Rejected
@@ -83,7 +84,7 @@ def decide(draft: Draft, context: Context, request: Any) -> Decided | Refusal:
     handler = HANDLERS.get(type(request))
     if handler is None:
         return Refusal(Reason.INVALID, f"{type(request).__name__} is no request")
-    refusal = form_refusal(context.identity, request)
+    refusal = form_refusal(context.identity, request) or sight_refusal(draft, context, request)
     if refusal is not None:
         return refusal
     try:

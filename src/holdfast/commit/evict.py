@@ -270,13 +270,20 @@ def _stop_victims(
         refusal = as_seen(target, victim) or _victim_refusal(request, replica, victim)
         if refusal is not None:
             return refusal
-        stopped = stop(draft, context, victim, Cause.PREEMPTION, f"makes way for {replica.name}")
+        stopped = stop(draft, context, victim, Cause.PREEMPTION, _way_for(victim, replica))
         if isinstance(stopped, Refusal):
             return stopped
         binding = victim.status.binding
         if binding is not None:
             emptied = returned(emptied, held_by(binding), victim.metadata.uid)
     return emptied
+
+
+def _way_for(victim: Replica, replica: Replica) -> str:
+    """Who a victim makes way for. Of another tenant's work it learns the priority and no name."""
+    if victim.namespace == replica.namespace:
+        return f"makes way for {replica.name}"
+    return f"makes way for another tenant's work of priority {replica.spec.priority}"
 
 
 def _promise(

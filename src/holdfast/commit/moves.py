@@ -18,6 +18,7 @@ from holdfast.commit.mirrors import erase
 from holdfast.commit.operations import Replayed, digest, recall, remembered
 from holdfast.commit.proofs import is_out_of_reach, proof_refusal
 from holdfast.commit.replicas import uncounted
+from holdfast.commit.sight import missing_replica
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica, TransitionRecord
 from holdfast.model.kinds.reservation import Intent
@@ -34,12 +35,13 @@ RELEASE_FINALIZER = "holdfast.dev/release"
 def find(draft: Draft, target: Target) -> Replica | Refusal:
     """The very replica that is meant, whatever its state is now."""
     replica = draft.object(Replica, target.namespace, target.name)
-    where = f"replica {target.namespace}/{target.name}"
     if replica is None:
-        return Refusal(Reason.MISSING, f"{where} does not exist", {"replica": target.name})
+        return missing_replica(target)
     if replica.metadata.uid != target.uid:
         return Refusal(
-            Reason.STALE_REPLICA, f"{where} is another one by now", {"uid": replica.metadata.uid}
+            Reason.STALE_REPLICA,
+            f"replica {target.namespace}/{target.name} is another one by now",
+            {"uid": replica.metadata.uid},
         )
     return replica
 
@@ -246,14 +248,14 @@ _OWN_REQUEST = (State.RESERVED, State.BOUND, State.PENDING)
 
 def _changes(replica: Replica, request: Move) -> dict[str, object]:
     changes: dict[str, object] = {}
-    process = request.process
+    process, before = request.process, replica.status.process
+    # The count is the commit's, so that no agent can lose or forge one.
     if request.to is State.RUNNING and replica.status.state is State.RUNNING:
-        # A restart in place. The count is the commit's, so that no agent can lose or forge one.
-        before = replica.status.process
+        # A restart in place.
         restarts = min(before.restarts + 1, COUNT_MAX)
-        process = msgspec.structs.replace(process or before, restarts=restarts)
-    if process is not None:
-        changes["process"] = process
+        changes["process"] = msgspec.structs.replace(process or before, restarts=restarts)
+    elif process is not None:
+        changes["process"] = msgspec.structs.replace(process, restarts=before.restarts)
     if request.to is State.RUNNING:
         changes["stage"] = Stage.STARTING
     if request.to is not State.PENDING and replica.status.pending is not None:

@@ -38,6 +38,7 @@ from holdfast.commit.removal import (
 from holdfast.commit.replicas import birth_refusal, born
 from holdfast.commit.runs import run_refusal
 from holdfast.commit.shapes import shape_of, tree_of
+from holdfast.commit.sight import known
 from holdfast.commit.writers import claim_refusal, is_maker, shared_with_people, status_refusal
 from holdfast.model import keys
 from holdfast.model.kinds.priorityclass import PriorityClass
@@ -234,7 +235,7 @@ def update(draft: Draft, context: Context, request: Update) -> Outcome:
     if refusal is not None:
         return refusal
     mark = digest(request)
-    old: Object | None = draft.read(keys.key_of(given))
+    old: Object | None = known(context, draft.read(keys.key_of(given)))
     if old is None:
         return missing(kind_of(given), given.namespace, given.name)
     past = recall(old.metadata, request.operation, mark)

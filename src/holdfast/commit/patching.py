@@ -28,6 +28,7 @@ from holdfast.commit.preconditions import (
     visible_version,
 )
 from holdfast.commit.shapes import shape_of, tree_of
+from holdfast.commit.sight import known
 from holdfast.model import keys
 from holdfast.model.conform import conform
 from holdfast.model.errors import FieldError, Invalid
@@ -44,9 +45,11 @@ def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
     if refusal is not None:
         return refusal
     key = keys.object_key(kind, request.namespace, request.name)
-    old: Object | None = draft.read(key)
+    found: Object | None = draft.read(key)
+    old = known(context, found)
     mark = digest(request)
-    if old is None and (request.type is not PatchType.APPLY or request.subresource):
+    is_birth = found is None and request.type is PatchType.APPLY and not request.subresource
+    if old is None and not is_birth:
         return missing(kind, request.namespace, request.name)
     if old is not None:
         past = recall(old.metadata, request.operation, mark)

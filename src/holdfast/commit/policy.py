@@ -103,7 +103,7 @@ def _priority_refusal(draft: Draft, obj: Workload) -> Refusal | None:
         return _no(field, name, "there is no such priority class", "cluster", Reason.MISSING)
     allowed = found.spec.allowed_tenants
     if allowed and obj.namespace not in allowed:
-        rule = f"only tenants {', '.join(allowed)} may use it"
+        rule = f"tenant {obj.namespace} is not among those who may use it"
         return _no(field, found.name, rule, f"PriorityClass {found.name}", Reason.NOT_ALLOWED)
     return None
 

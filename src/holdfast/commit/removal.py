@@ -30,6 +30,7 @@ from holdfast.commit.operations import (
 from holdfast.commit.preconditions import removal_precondition_refusal
 from holdfast.commit.replicas import uncounted
 from holdfast.commit.reserve import drop_refusal, dropped
+from holdfast.commit.sight import known
 from holdfast.commit.writers import removal_refusal
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
@@ -174,7 +175,8 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
     if past is not None:
         return past
     kind = kind_of_plural(request.plural)
-    obj: Object | None = draft.read(keys.object_key(kind, request.namespace, request.name))
+    key = keys.object_key(kind, request.namespace, request.name)
+    obj: Object | None = known(context, draft.read(key))
     refusal = identity_refusal(context) or verb_refusal(context, "delete", kind, request.namespace)
     if refusal is not None:
         return refusal

@@ -71,13 +71,17 @@ def report_stage(
         # Its agent does not know who publishes it. What serves is ready, and goes on serving; that
         # its address is another one now is news of its process alone.
         stage = Stage.SERVING
+    process = replica.status.process
+    if request.process is not None:
+        # Restarts are counted by the moves that are restarts, and by nobody's word.
+        process = msgspec.structs.replace(request.process, restarts=process.restarts)
     is_news = stage is Stage.READY and replica.status.stage is not Stage.READY
     status = msgspec.structs.replace(
         replica.status,
         stage=stage,
         # By this clock and not the agent's: rollouts compare it with other moments of the plane.
         ready_since=context.at if is_news else replica.status.ready_since,
-        process=request.process if request.process is not None else replica.status.process,
+        process=process,
     )
     return _updated(draft, context, replica, status, request.operation, mark)
 

@@ -141,7 +141,7 @@ WRITERS: dict[type[Object], Writers] = {
         },
         conditions={"Proven": Actor.REVIEW},
     ),
-    Event: Writers(spec=(*_SYSTEM, Actor.AGENT, Actor.OPERATOR)),
+    Event: Writers(spec=(*_SYSTEM, Actor.OPERATOR)),
     Decision: Writers(spec=(Actor.SCHEDULER,)),
     Role: Writers(spec=_OPERATORS),
     RoleBinding: Writers(spec=_OPERATORS),

@@ -89,7 +89,7 @@ def test_repair_clears_away_what_was_never_bound() -> None:
     failed = it.yes(
         WORKLOADS, Move(target(it.pending()), State.FAILED, "JobDeadline", term=it.term(WORKLOADS))
     )
-    refused(it.ask(AGENT, Move(target(failed), State.RELEASED, incarnation=1)), Reason.NOT_OWNER)
+    refused(it.ask(AGENT, Move(target(failed), State.RELEASED, incarnation=1)), Reason.MISSING)
     it.yes(REPAIR, it.repaired(failed, State.RELEASED))
 
 

@@ -155,9 +155,9 @@ def test_an_agent_speaks_of_its_own_node_and_of_what_is_bound_to_it() -> None:
         return Update(msgspec.structs.replace(obj, status=status), subresource="status")
 
     other = who.agent("node-b")
-    refused(it.ask(other, with_condition(node, pressure)), Reason.NOT_OWNER)
-    refused(it.ask(other, with_condition(bound, ready)), Reason.NOT_OWNER)
-    refused(it.ask(AGENT, with_condition(pending, ready)), Reason.NOT_OWNER)
+    refused(it.ask(other, with_condition(node, pressure)), Reason.MISSING)
+    refused(it.ask(other, with_condition(bound, ready)), Reason.MISSING)
+    refused(it.ask(AGENT, with_condition(pending, ready)), Reason.MISSING)
     it.yes(AGENT, with_condition(node, pressure))
     it.yes(AGENT, with_condition(bound, ready))
 

@@ -18,7 +18,7 @@ from holdfast.host.api.bodies import demand_json
 from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.api.negotiation import TABLE
 from holdfast.host.api.presentation import Listing
-from holdfast.host.api.scope import selection
+from holdfast.host.api.scope import selection, visible
 from holdfast.host.decisions import Decisions
 from holdfast.host.recalling import decided_again
 from holdfast.model import wire
@@ -104,6 +104,8 @@ def _demand_sense(at: str, case: Case) -> None:
 async def get(call: Call) -> web.StreamResponse:
     """One decision."""
     call.demand("get")
+    # Who may see none in a list gets none by name either.
+    visible(call.identity, call.kind)
     meant = round_of_name(call.name)
     decided = await _kept(call).round(meant[0]) if meant is not None else None
     first = 0

@@ -180,22 +180,25 @@ async def _from_store(
     end = keys.after_prefix(keys.kind_prefix(chosen.kind, chosen.namespace))
     reader, place = Reader(), start
     found: list[Entry] = []
+    # With a selector most of what is read may not be wanted; whole pages save round trips.
+    size = limit if limit and chosen.is_everything else LIMIT_MAX
     while True:
-        # With a selector most of what is read may not be wanted; whole pages save round trips.
-        page = await call.services.store.range(place, end, limit=limit or LIMIT_MAX, at=at)
+        page = await call.services.store.range(place, end, limit=size, at=at)
         at = page.revision
         for record in page.records:
-            if limit and len(found) == limit:
-                return _Found(found, at, record.key)
             if parsed_key(record.key) is None:
                 continue
             entry = reader.read(chosen.kind, record.value, record.modified)
-            if chosen.matches(entry):
-                found.append(entry)
+            if not chosen.matches(entry):
+                continue
+            # The next page begins with something that the caller may see: its name is in the token.
+            if limit and len(found) == limit:
+                return _Found(found, at, record.key)
+            found.append(entry)
         if page.more_from is None:
             return _Found(found, at)
         place = page.more_from
-        if limit and len(found) == limit:
+        if limit and len(found) == limit and chosen.is_everything:
             return _Found(found, at, place)
 
 
