@@ -182,7 +182,11 @@ async def check_requests(plane: SlicePlane, agent: Client, found: dict[str, Repl
     )
     for request, verdict in zip(tries, await agent.ask_all(tries), strict=True):
         assert isinstance(verdict, HoldfastError), (request, verdict)
-        refused = (Reason.NOT_OWNER, Reason.NOT_ALLOWED, Reason.STALE_INCARNATION, "WrongState")
+        refused = (
+            *(Reason.NOT_OWNER, Reason.NOT_ALLOWED, Reason.STALE_INCARNATION, Reason.WRONG_STATE),
+            # What is not its own is not there for it.
+            Reason.MISSING,
+        )
         assert verdict.code in refused, (request, verdict)
     # Nor may it keep another node alive.
     renew = {"node": "n2", "uid": stranger.metadata.uid, "incarnation": 1}
