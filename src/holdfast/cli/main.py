@@ -24,6 +24,7 @@ A first try, in two terminals:
 COMMANDS = {
     "up": "holdfast.cli.up",
     "status": "holdfast.cli.status",
+    "capacity": "holdfast.cli.capacity",
     "get": "holdfast.cli.objects",
     "apply": "holdfast.cli.objects",
     "scale": "holdfast.cli.objects",
@@ -34,6 +35,9 @@ COMMANDS = {
     "uncordon": "holdfast.cli.nodes",
     "drain": "holdfast.cli.nodes",
     "token": "holdfast.cli.tokens",
+    "node": "holdfast.cli.revoking",
+    "user": "holdfast.cli.revoking",
+    "audit": "holdfast.cli.audit",
     "server": "holdfast.cli.parts",
     "scheduler": "holdfast.cli.parts",
     "controllers": "holdfast.cli.parts",

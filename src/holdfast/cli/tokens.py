@@ -1,9 +1,10 @@
-"""The commands about join tokens: create, list, revoke."""
+"""The commands about tokens, with which nodes join and people and services show who they are."""
 
 from __future__ import annotations
 
 import shlex
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -11,66 +12,127 @@ import click
 from holdfast.cli.ending import Code, Misused, judged_as_usage, run, warn
 from holdfast.cli.reaching import client, kubeconfig_option
 from holdfast.cli.tables import rows
+from holdfast.host.bearer_tokens import create_bearer, groups_for
 from holdfast.host.client import Client
+from holdfast.host.files import write_private
 from holdfast.host.join_tokens import create_token
+from holdfast.host.kubeconfig import kubeconfig as kubeconfig_of
 from holdfast.host.options import duration
 from holdfast.model.errors import Missing
 from holdfast.model.kinds.token import Token, TokenPurpose
 from holdfast.model.registry import SYSTEM_NAMESPACE
 
 LOOPBACK = ("https://127.", "https://localhost", "https://[::1]")
+JOIN_TTL, BEARER_TTL = "1h", "30d"
 
 
 @click.group()
 def token() -> None:
-    """Tokens with which new nodes join."""
+    """Tokens with which new nodes join, and with which people and services show who they are."""
 
 
-@token.command(epilog="Example: holdfast token create --node web-1 --ttl 30m")
+@token.command(
+    epilog="Examples: holdfast token create --node web-1 --ttl 30m; "
+    "holdfast token create --user ann --tenant risk --write ann.kubeconfig"
+)
 @click.option("--node", default="", help="The only node that may join with it.")
 @click.option("--any", "anyone", is_flag=True, help="For any node that is new to the plane.")
-@click.option("--ttl", default="1h", show_default=True, help="How long it may wait: 90s, 30m, 2d.")
+@click.option("--user", default="", help="Who its bearer is: a person or a service.")
+@click.option("--group", multiple=True, help="With --user: a group that the bearer is in.")
+@click.option("--tenant", multiple=True, help="With --user: a tenant that the bearer works in.")
+@click.option("--ttl", default="", help=f"How long it is good: 90s, 2d. [{JOIN_TTL}; {BEARER_TTL}]")
+@click.option(
+    "--write",
+    type=click.Path(path_type=Path),
+    help="With --user: write a kubeconfig with the token, instead of showing it.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print the token alone.")
 @kubeconfig_option
-def create(node: str, anyone: bool, ttl: str, quiet: bool, kubeconfig: Path | None) -> int:
-    """Make a token, and show once the command with which the node joins."""
+def create(
+    node: str,
+    anyone: bool,
+    user: str,
+    group: tuple[str, ...],
+    tenant: tuple[str, ...],
+    ttl: str,
+    write: Path | None,
+    quiet: bool,
+    kubeconfig: Path | None,
+) -> int:
+    """Make a token and show it once. Only a hash of it is kept."""
 
     async def command() -> int:
-        if bool(node) == anyone:
-            raise Misused("--node: must be given, or --any, and not both")
+        if [bool(node), anyone, bool(user)].count(True) != 1:
+            raise Misused("--node: must be given, or --any, or --user, and only one of them")
+        if not user and (group or tenant or write is not None):
+            raise Misused("--group, --tenant and --write: are for --user")
+        given = ttl or (BEARER_TTL if user else JOIN_TTL)
+        with judged_as_usage():
+            lasts = duration("--ttl", given)
         async with client(kubeconfig) as to:
-            with judged_as_usage():
-                lasts = duration("--ttl", ttl)
-            text = await create_token(to, node, lasts)
-            server = to.access.servers[0]
-        if quiet:
-            print(text)
-            return Code.DONE
-        named = ["--name", node] if node else []
-        print(shlex.join(["holdfast", "agent", "--server", server, "--token", text, *named]))
-        warn(f"Run this within {ttl} on the machine that joins. The token is good for one node.")
-        if server.startswith(LOOPBACK):
-            warn(f"{server} is reached from this machine only; see `holdfast up --listen`.")
-        return Code.DONE
+            if user:
+                groups = groups_for(group, tenant)
+                return await _bearer(to, user, groups, lasts, given, write, quiet)
+            return await _join(to, node, lasts, given, quiet)
 
     return run(command())
+
+
+async def _join(to: Client, node: str, lasts: timedelta, given: str, quiet: bool) -> int:
+    """Show the command with which the node joins."""
+    text = await create_token(to, node, lasts)
+    server = to.access.servers[0]
+    if quiet:
+        print(text)
+        return Code.DONE
+    named = ["--name", node] if node else []
+    print(shlex.join(["holdfast", "agent", "--server", server, "--token", text, *named]))
+    warn(f"Run this within {given} on the machine that joins. The token is good for one node.")
+    if server.startswith(LOOPBACK):
+        warn(f"{server} is reached from this machine only; see `holdfast up --listen`.")
+    return Code.DONE
+
+
+async def _bearer(
+    to: Client,
+    user: str,
+    groups: Sequence[str],
+    lasts: timedelta,
+    given: str,
+    write: Path | None,
+    quiet: bool,
+) -> int:
+    """Show the token, or write the file with which its bearer reaches the plane."""
+    text = await create_bearer(to, user, groups, lasts)
+    if write is None:
+        print(text)
+    else:
+        access = to.access
+        content = kubeconfig_of(access.servers[0], access.ca, text, user=user)
+        write_private(write, content)
+        print(f"{write} lets its bearer in as {user}")
+    if not quiet:
+        warn(f"Whoever has it is {user} for {given}; it is shown this once, and not kept.")
+    return Code.DONE
 
 
 @token.command(name="list")
 @kubeconfig_option
 def list_tokens(kubeconfig: Path | None) -> int:
-    """Show all join tokens and what became of them. Their secrets are not kept anywhere."""
+    """Show all tokens and what became of them. Their secrets are not kept anywhere."""
 
     async def command() -> int:
         async with client(kubeconfig) as to:
-            found = await to.list(Token, SYSTEM_NAMESPACE)
-        joins = [it for it in found.objects if it.spec.purpose is TokenPurpose.JOIN]
+            found = (await to.list(Token)).objects
         now = datetime.now(UTC)
-        if not joins:
-            warn("There are no join tokens.")
+        if not found:
+            warn("There are no tokens.")
             return Code.DONE
-        body = [(it.name, it.spec.node or "*", _ends(it), fate(it, now)) for it in joins]
-        print("\n".join(rows(("NAME", "NODE", "EXPIRES", "STATE"), body)))
+        body = [
+            (_name(it), _for(it), it.spec.purpose.value, _groups(it), _ends(it), fate(it, now))
+            for it in found
+        ]
+        print("\n".join(rows(("NAME", "FOR", "PURPOSE", "GROUPS", "EXPIRES", "STATE"), body)))
         return Code.DONE
 
     return run(command())
@@ -80,7 +142,10 @@ def list_tokens(kubeconfig: Path | None) -> int:
 @click.argument("name")
 @kubeconfig_option
 def revoke(name: str, kubeconfig: Path | None) -> int:
-    """Take a token back. A node that has joined with it stays what it is."""
+    """Take a token back: its bearer is nobody from now on, also where he is connected.
+
+    A node that has joined with one stays what it is; see `holdfast node revoke`.
+    """
 
     async def command() -> int:
         async with client(kubeconfig) as to:
@@ -92,11 +157,12 @@ def revoke(name: str, kubeconfig: Path | None) -> int:
 
 
 async def _revoke(to: Client, name: str) -> None:
+    namespace, _, own = name.rpartition("/")
     try:
-        await to.patch(Token, name, SYSTEM_NAMESPACE, {"spec": {"revoked": True}})
+        await to.patch(Token, own, namespace or SYSTEM_NAMESPACE, {"spec": {"revoked": True}})
     except Missing as error:
         raise Missing(
-            f"there is no token {name[:63]!r}; `holdfast token list` shows all"
+            f"there is no token {name[:127]!r}; `holdfast token list` shows all"
         ) from error
 
 
@@ -108,7 +174,19 @@ def fate(of: Token, now: datetime) -> str:
         return "revoked"
     if of.spec.expires is not None and of.spec.expires <= now:
         return "expired"
-    return "waits"
+    return "waits" if of.spec.purpose is TokenPurpose.JOIN else "good"
+
+
+def _name(of: Token) -> str:
+    return of.name if of.namespace == SYSTEM_NAMESPACE else f"{of.namespace}/{of.name}"
+
+
+def _for(of: Token) -> str:
+    return of.spec.node or of.spec.user or "*"
+
+
+def _groups(of: Token) -> str:
+    return ",".join(of.spec.groups) or "-"
 
 
 def _ends(of: Token) -> str:

@@ -35,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True):
     workloads_per_tenant_max: int = 10_000
     objects_per_tenant_max: int = 200_000
     fence: FenceTiming = FenceTiming()
+    # No certificate lives longer, so that long a revocation is kept.
+    certificate_life_ms: int = 366 * 86_400_000
 
     def __post_init__(self) -> None:
         short_ms = short_of_fence_ms(self.fence)

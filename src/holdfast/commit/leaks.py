@@ -8,6 +8,8 @@ anything, and every proof is read, and so compared, in the transaction of the re
     an event, a decision        none: their retention is by age
     a reservation that ended    its deadline has passed as well
     a token                     it has expired, or was used up a while ago
+    a revocation                all that it ended has ended by itself; by servers, which no
+                                controller has to look after
 
 So a collector with an old picture costs one refusal, and never something useful.
 """
@@ -26,6 +28,7 @@ from holdfast.model import keys
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.token import Token
 from holdfast.model.lifecycle import Actor
@@ -44,7 +47,8 @@ USED_TOKEN_KEPT = timedelta(hours=1)
 
 def leak_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
     """Whether a collector that does not own the object may not remove it."""
-    if context.is_actor(*WRITERS[type(obj)].spec) or not context.is_actor(Actor.GARBAGE):
+    collectors = (Actor.GARBAGE, Actor.AUTHORITY)
+    if context.is_actor(*WRITERS[type(obj)].spec) or not context.is_actor(*collectors):
         return None
     if isinstance(obj, _AGING) or _is_over(context, obj):
         return None
@@ -73,6 +77,8 @@ def _is_over(context: Context, obj: Object) -> bool:
             return (expires is not None and past(context, expires)) or (
                 is_used_up and used is not None and past(context, used + USED_TOKEN_KEPT)
             )
+        case Revocation():
+            return obj.spec.expires is not None and past(context, obj.spec.expires)
     return False
 
 

@@ -1,30 +1,59 @@
 """Admission policy: what a well-formed object still may not ask for,
 and what it is given unasked.
+
+Each policy is a row of POLICIES. Those that fail closed refuse whatever they cannot find to be
+allowed; those that fail open are hints: the object is let in, and what was doubtful is told to its
+writer and kept on the object. `admission` runs them and records what they did.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
 
 import msgspec
 
 from holdfast.commit.charges import PRIORITY_NAME
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
+from holdfast.commit.revoking import completed, future_refusal
 from holdfast.model import keys
 from holdfast.model.kinds.override import Override
+from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import PoolsLedger
+from holdfast.model.ledger import NodeLedger, PoolsLedger
 from holdfast.model.meta import Object
-from holdfast.model.placing import protection_refusal
+from holdfast.model.placing import NODE_LABEL, protection_refusal
 from holdfast.model.quantity import Resource, demand
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.selectors import Operator
 
 # Work that must come back when a region is lost is of this class unless it names another.
 CRITICAL = "critical"
 GPU = "gpu"
+# Grows whenever a policy changes what it lets in: an object says under which it was admitted.
+POLICY_VERSION = 1
+
+
+class Fails(StrEnum):
+    """What becomes of an object of which a policy cannot find that it is allowed."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """One policy for workloads. `judge` returns a refusal, or what is worth knowing."""
+
+    name: str
+    fails: Fails
+    about: str
+    judge: Callable[[Draft, Context, Workload], Refusal | tuple[str, ...] | None]
 
 
 class Shaped(msgspec.Struct, frozen=True):
@@ -37,23 +66,35 @@ class Shaped(msgspec.Struct, frozen=True):
 
 def _no(field: str, value: str, rule: str, scope: str, reason: Reason) -> Refusal:
     return Refusal(
-        reason,
-        f"{field}: {value}: {rule} (policy of {scope})",
-        {"field": field, "value": value, "scope": scope},
+        reason, f"{field}: {value}: {rule}", {"field": field, "value": value, "scope": scope}
+    )
+
+
+def by_policy(name: str, refusal: Refusal) -> Refusal:
+    """The refusal with the name of the policy that it is of."""
+    scope = refusal.details.get("scope", "cluster")
+    return msgspec.structs.replace(
+        refusal,
+        message=f"{refusal.message} (policy {name} of {scope})",
+        details={**refusal.details, "policy": f"{name}/{POLICY_VERSION}"},
     )
 
 
 def policy(draft: Draft, context: Context, obj: Object) -> Shaped | Refusal:
     """Judge one object. Kinds without a policy pass."""
+    if isinstance(obj, Revocation):
+        return future_refusal(context, obj) or Shaped(obj)
     return _workload(draft, context, obj) if isinstance(obj, Workload) else Shaped(obj)
 
 
 def signed(context: Context, obj: Object, old: Object | None) -> Shaped:
-    """The object with the name of who asked for it, where that is part of it.
+    """The object with who asked for it and when, where that is part of it.
 
     Who asked for an override is who was authenticated then, whatever the file says or leaves out.
     This comes before validation, which lets nobody change that name.
     """
+    if isinstance(obj, Revocation):
+        return Shaped(*completed(context, obj))
     if not isinstance(obj, Override):
         return Shaped(obj)
     asked = old.spec.requester if isinstance(old, Override) else context.identity.name
@@ -65,15 +106,11 @@ def signed(context: Context, obj: Object, old: Object | None) -> Shaped:
 
 def _workload(draft: Draft, context: Context, obj: Workload) -> Shaped | Refusal:
     workload, changes, hints = _critical(draft, obj)
-    refusal = (
-        _priority_refusal(draft, workload)
-        or _pool_refusal(draft, workload)
-        or _gpu_refusal(workload)
-        or _region_refusal(draft, workload)
-    )
-    if refusal is not None:
-        return refusal
-    hints = (*hints, *_region_hints(draft, workload), *_grace_hint(context, workload))
+    for policy in POLICIES:
+        found = policy.judge(draft, context, workload)
+        if isinstance(found, Refusal):
+            return by_policy(policy.name, found)
+        hints = (*hints, *(found or ()))
     return Shaped(workload, changes, hints)
 
 
@@ -93,7 +130,7 @@ def _critical(draft: Draft, obj: Workload) -> tuple[Workload, tuple[str, ...], t
     return msgspec.structs.replace(obj, spec=spec), (change,), ()
 
 
-def _priority_refusal(draft: Draft, obj: Workload) -> Refusal | None:
+def _priority_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
     name = obj.spec.template.priority_class
     found = draft.object(PriorityClass, "", name or PRIORITY_NAME)
     field = "spec.template.priorityClass"
@@ -108,7 +145,7 @@ def _priority_refusal(draft: Draft, obj: Workload) -> Refusal | None:
     return None
 
 
-def _pool_refusal(draft: Draft, obj: Workload) -> Refusal | None:
+def _pool_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
     """A protected pool cannot be selected by anybody it is not for, in any region it exists in."""
     template = obj.spec.template
     if not template.placement.pool:
@@ -131,7 +168,38 @@ def _pool_refusal(draft: Draft, obj: Workload) -> Refusal | None:
     return None
 
 
-def _gpu_refusal(obj: Workload) -> Refusal | None:
+def _node_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
+    """Nor can a protected node, by its name. One that is not there yet is judged by the bind."""
+    template = obj.spec.template
+    field, named = _named_nodes(template.placement)
+    if not named:
+        return None
+    pools = draft.ledger(PoolsLedger, keys.pools_ledger()) or PoolsLedger()
+    ledgers = for_each(named, lambda name: draft.ledger(NodeLedger, keys.node_ledger(name)))
+    for ledger in ledgers:
+        if ledger is None:
+            return None
+        gate = ledger.gate
+        kept_for = (gate.protected_for, pools.protected.get(gate.region, {}).get(gate.pool))
+        found = [protection_refusal(it, obj.namespace, template.priority_class) for it in kept_for]
+        if not any(found):
+            return None
+    rule = "the capacity of these nodes is kept for other work"
+    return _no(field, ",".join(named), rule, "cluster", Reason.PROTECTED_CAPACITY)
+
+
+def _named_nodes(placement: Placement) -> tuple[str, tuple[str, ...]]:
+    """The only nodes that the work asks for by name, and the field that names them."""
+    at = "spec.template.placement"
+    if NODE_LABEL in placement.node_selector:
+        return f"{at}.nodeSelector[{NODE_LABEL}]", (placement.node_selector[NODE_LABEL],)
+    for index, wanted in enumerate(placement.node_expressions):
+        if wanted.key == NODE_LABEL and wanted.operator is Operator.IN:
+            return f"{at}.nodeExpressions[{index}]", wanted.values
+    return "", ()
+
+
+def _gpu_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
     """GPUs are not alike: work must say which it can use, or it will land where it cannot run."""
     for index, request in enumerate(obj.spec.template.devices):
         memory = demand(Resource.MEMORY, request.memory)
@@ -146,7 +214,7 @@ def _gpu_refusal(obj: Workload) -> Refusal | None:
     return None
 
 
-def _region_refusal(draft: Draft, obj: Workload) -> Refusal | None:
+def _region_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
     """Work that names only regions its tenant may not use can never run."""
     tenant = draft.object(Tenant, "", obj.namespace)
     allowed = tenant.spec.regions if tenant is not None else ()
@@ -162,7 +230,7 @@ def _region_refusal(draft: Draft, obj: Workload) -> Refusal | None:
     )
 
 
-def _region_hints(draft: Draft, obj: Workload) -> tuple[str, ...]:
+def _region_hints(draft: Draft, context: Context, obj: Workload) -> tuple[str, ...]:
     wanted = obj.spec.template.placement.regions
     found = for_each(wanted, lambda region: draft.object(Region, "", region))
     return tuple(
@@ -172,7 +240,7 @@ def _region_hints(draft: Draft, obj: Workload) -> tuple[str, ...]:
     )
 
 
-def _grace_hint(context: Context, obj: Workload) -> tuple[str, ...]:
+def _grace_hint(draft: Draft, context: Context, obj: Workload) -> tuple[str, ...]:
     """A node that is cut off stops its work within the plane's own grace,
     or fencing would be unsafe.
     """
@@ -184,3 +252,44 @@ def _grace_hint(context: Context, obj: Workload) -> tuple[str, ...]:
         f"not {template.grace_seconds}"
     )
     return (sentence,)
+
+
+# In this order; the first refusal is the one that is heard.
+POLICIES: tuple[Policy, ...] = (
+    Policy(
+        "priority-class",
+        Fails.CLOSED,
+        "only the tenants that a PriorityClass names may use it; one that is not there nobody",
+        _priority_refusal,
+    ),
+    Policy(
+        "protected-pool",
+        Fails.CLOSED,
+        "a pool that a Region keeps for others cannot be selected",
+        _pool_refusal,
+    ),
+    Policy(
+        "protected-node",
+        Fails.CLOSED,
+        "nor can nodes by name whose capacity is kept for others",
+        _node_refusal,
+    ),
+    Policy(
+        "device-shape", Fails.CLOSED, "work for GPUs states their memory or models", _gpu_refusal
+    ),
+    Policy(
+        "tenant-regions",
+        Fails.CLOSED,
+        "work names at least one region that its tenant may use, or none",
+        _region_refusal,
+    ),
+    Policy(
+        "known-regions", Fails.OPEN, "a region that is named may come into being yet", _region_hints
+    ),
+    Policy(
+        "stop-grace",
+        Fails.OPEN,
+        "a node that is cut off may give the work less time to stop than it asks for",
+        _grace_hint,
+    ),
+)

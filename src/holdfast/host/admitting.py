@@ -3,14 +3,18 @@
 `plane` gives the handlers to the HTTP server, outside the API: whoever joins has no identity yet.
 A token is used up by a compare-and-swap on its object before anything is issued, so several servers
 cannot let in two. When the answer is lost, the same key may ask again and gets its certificate; any
-other is refused. A node that has a certificate gets a new one by showing it.
+other is refused. A node that has a certificate gets a new one by showing it. What was issued until
+a revocation (`model/revocations`) opens nothing here: neither the certificate nor a token that was
+used before it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -23,30 +27,43 @@ from holdfast.commit.records import decode, versioned
 from holdfast.host import authentication, join_tokens
 from holdfast.host.api import status
 from holdfast.host.api.call import reply
+from holdfast.host.api.connections import received
 from holdfast.host.certificates import COMMON_NAME_MAX, LEAF_LIFE, Authority
 from holdfast.host.join_words import AUTHORITY_PATH, JOIN_PATH, Joined, JoinRequest
 from holdfast.host.shell import Shell
 from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.errors import FieldError, Forbidden, HoldfastError, Invalid, Rejected
+from holdfast.model.errors import (
+    FieldError,
+    Forbidden,
+    HoldfastError,
+    Invalid,
+    Rejected,
+    Unavailable,
+)
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.kinds.token import Token, TokenPurpose, TokenStatus
 from holdfast.model.meta import Object
-from holdfast.model.problems import CODE_TOO_LARGE
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
 from holdfast.model.requests import Update
+from holdfast.model.revocations import revocation_name
 from holdfast.store.contract import Store
 
 BODY_MAX = 16 << 10
 # Somebody else used or revoked the token meanwhile; what it is now decides.
 TRIES_MAX = 3
 TIMEOUT_S = 10.0
+# A certificate must be issued after the revocation before it. Servers' clocks differ by no more.
+WAIT_MAX_S = 3.0
+TOKENS_PAGE = 500
 _CURVES = (ec.SECP256R1, ec.SECP384R1)
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
+# Who is at the other end of a connection, by its certificate alone. Raises Forbidden.
+Shown = Callable[[Any], Identity | None]
 
 _REQUESTS = msgspec.json.Decoder(JoinRequest)
 
@@ -60,10 +77,11 @@ class Admitting:
         authority: Shell,
         store: Store,
         issuer: Authority,
+        shown: Shown,
         life: timedelta = LEAF_LIFE,
     ) -> None:
         self._identity, self._authority, self._store = identity, authority, store
-        self._issuer, self._life = issuer, life
+        self._issuer, self._shown, self._life = issuer, shown, life
 
     def handlers(self) -> dict[str, Handler]:
         """The paths and what answers there."""
@@ -77,8 +95,8 @@ class Admitting:
         try:
             if request.method != "POST":
                 raise Rejected("nodes join by POST", code=status.METHOD_NOT_ALLOWED)
-            shown = authentication.shown(request.transport)
-            joined = await self.join(shown, _decoded(await _body(request)))
+            shown = self._shown(request.transport)
+            joined = await self.join(shown, _decoded(await received(request, BODY_MAX)))
         except HoldfastError as error:
             return reply(*status.of(error))
         return reply(200, msgspec.json.encode(joined))
@@ -87,8 +105,9 @@ class Admitting:
         """The certificate of a node, for who may have it. Raises what is wrong."""
         name = _name(wanted.node)
         key = _key(wanted.request)
+        revoked = await self._revoked_until(name)
         if wanted.token:
-            await self._use(wanted, key)
+            await self._use(wanted, key, revoked)
         elif shown is None or shown.node != wanted.node:
             raise Forbidden(
                 "a node joins with a token, or with the certificate that it has",
@@ -96,10 +115,18 @@ class Admitting:
             )
         elif await self._read(Node, "", wanted.node) is None:
             raise Forbidden(f"there is no node {wanted.node}; join with a token", code=_NO)
+        await _until_after(revoked)
         certificate = self._issuer.certify(key, name, life=self._life)
         return Joined(wanted.node, certificate.decode(), self._issuer.pem.decode())
 
-    async def _use(self, wanted: JoinRequest, key: ec.EllipticCurvePublicKey) -> None:
+    async def _revoked_until(self, name: str) -> datetime | None:
+        """Until when what was issued to this identity does not count, if anything does not."""
+        found = await self._read(Revocation, "", revocation_name(name))
+        return found.spec.before if isinstance(found, Revocation) else None
+
+    async def _use(
+        self, wanted: JoinRequest, key: ec.EllipticCurvePublicKey, revoked: datetime | None
+    ) -> None:
         """Use the token up for this key. Raises Forbidden for any other."""
         hashed = join_tokens.key_hash(
             key.public_bytes(
@@ -108,8 +135,8 @@ class Admitting:
         )
         for _ in range(TRIES_MAX):
             token = await self._known(wanted.token)
-            if _is_again(token, wanted.node, hashed):
-                return
+            if _is_again(token, wanted.node, hashed, revoked):
+                return await self._demand_first(token, wanted.node, hashed, revoked)
             _demand_good(token, wanted.node)
             if not token.spec.node and await self._read(Node, "", wanted.node) is not None:
                 raise Forbidden(
@@ -125,10 +152,43 @@ class Admitting:
                 self._identity, Update(marked, "status", "holdfast"), TIMEOUT_S
             )
             if not isinstance(verdict, Refusal):
-                return
+                return await self._demand_first(token, wanted.node, hashed, revoked)
             if verdict.reason is not Reason.STALE_OBJECT:
                 raise verdict.error()
         raise Forbidden("the join token is being used by others", code=Reason.CONTENTION)
+
+    async def _demand_first(
+        self, token: Token, node: str, key: str, revoked: datetime | None
+    ) -> None:
+        """Two tokens for any node must not make one node of two machines. Raises Forbidden.
+
+        Each marks its token before it looks, so that of two who hurry the later one sees the other.
+        """
+        if token.spec.node:
+            return
+        used = [it async for it in self._used_tokens(node, revoked)]
+        mine = max((at for at, it in used if it.name == token.name), default=0)
+        if any(at < mine and it.status.key != key for at, it in used):
+            raise Forbidden(
+                f"somebody else is joining as node {node}; only a token for that very node lets it "
+                "join again",
+                code=_NO,
+            )
+
+    async def _used_tokens(
+        self, node: str, revoked: datetime | None
+    ) -> AsyncIterator[tuple[int, Token]]:
+        """The tokens that were used for a node since its last revocation, with their revisions."""
+        prefix = keys.kind_prefix(kind_of_struct(Token), SYSTEM_NAMESPACE)
+        start: str | None = prefix
+        while start is not None:
+            page = await self._store.range(start, keys.after_prefix(prefix), limit=TOKENS_PAGE)
+            for record in page.records:
+                it: Token = decode(record.key, record.value)
+                at = it.status.used_at
+                if it.status.used_by == node and at and (revoked is None or at > revoked):
+                    yield record.modified, it
+            start = page.more_from
 
     async def _known(self, text: str) -> Token:
         """The token behind a text. One sentence for whatever is wrong with it."""
@@ -159,11 +219,27 @@ class Admitting:
 _NO = Reason.NOT_ALLOWED
 
 
-def _is_again(token: Token, node: str, key: str) -> bool:
-    """Whether this very key used the token before, and its answer was lost."""
+def _is_again(token: Token, node: str, key: str, revoked: datetime | None) -> bool:
+    """Whether this very key used the token before, and its answer was lost.
+
+    What it was used for then may have been revoked since; that is not to be had once more.
+    """
     used = token.status
     same = hmac.compare_digest(used.key.encode(), key.encode()) and used.used_by == node
-    return bool(used.key) and same and not token.spec.revoked
+    if not used.key or not same or token.spec.revoked or used.used_at is None:
+        return False
+    return revoked is None or used.used_at > revoked
+
+
+async def _until_after(revoked: datetime | None) -> None:
+    """Wait until what is issued now counts. Raises Unavailable when that takes too long."""
+    if revoked is None:
+        return
+    left_s = (revoked - datetime.now(UTC)).total_seconds() + 0.001
+    if left_s > WAIT_MAX_S:
+        raise Unavailable(f"the clock of this server is {left_s:.0f} s behind a revocation")
+    if left_s > 0:
+        await asyncio.sleep(left_s)
 
 
 def _demand_good(token: Token, node: str) -> None:
@@ -182,15 +258,6 @@ def _demand_good(token: Token, node: str) -> None:
         raise Forbidden(f"the join token {problem}; ask for a new one", code=_NO)
 
 
-async def _body(request: web.BaseRequest) -> bytes:
-    body = await request.content.read(BODY_MAX + 1)
-    while len(body) <= BODY_MAX and not request.content.at_eof():
-        body += await request.content.read(BODY_MAX + 1)
-    if len(body) > BODY_MAX:
-        raise Invalid(f"the body is larger than {BODY_MAX} bytes", code=CODE_TOO_LARGE)
-    return body
-
-
 def _decoded(body: bytes) -> JoinRequest:
     try:
         return _REQUESTS.decode(body)
@@ -204,7 +271,8 @@ def _decoded(body: bytes) -> JoinRequest:
 def _name(node: str) -> str:
     """The identity of a node. Raises Invalid for what is no name of one."""
     name = who.agent(node).name
-    if Identity(name=name).node != node or len(name) > COMMON_NAME_MAX:
+    # The length first: names that were looked at once are remembered.
+    if len(name) > COMMON_NAME_MAX or Identity(name=name).node != node:
         most = COMMON_NAME_MAX - len(who.NODE_PREFIX)
         rule = f"must be lower-case letters, digits, - and ., at most {most} of them"
         error = FieldError("node", repr(node[:63]), rule)
@@ -217,13 +285,14 @@ def _key(pem: str) -> ec.EllipticCurvePublicKey:
     try:
         request = x509.load_pem_x509_csr(pem.encode())
         key = request.public_key()
+        # Before its signature is looked at, which with some other keys takes as long as one likes.
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, _CURVES):
+            raise _no_request("must be for a key on the curve P-256 or P-384")
         is_signed = request.is_signature_valid
     except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
         raise _no_request("is no certificate signing request") from None
     if not is_signed:
         raise _no_request("is not signed by its own key")
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, _CURVES):
-        raise _no_request("must be for a key on the curve P-256 or P-384")
     return key
 
 

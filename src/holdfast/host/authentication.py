@@ -4,6 +4,8 @@ A certificate's common name is the identity and its organizations are the groups
 `NAMESPACE.NAME.SECRET`; the Token object of that name holds only a hash of the secret. Whoever
 shows neither is anonymous. A wrong token is refused, never taken for anonymous: somebody who means
 to be somebody should hear that he is not.
+
+`door` asks here with what it knows of tokens and of revocations, for every request.
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
+from holdfast.host.certificates import issued_ms
 from holdfast.model.errors import Forbidden
 from holdfast.model.identity import ANONYMOUS, Identity
 from holdfast.model.kinds.token import Token, TokenPurpose
+from holdfast.model.time import wall_ms
 
 # A group of this form gives the right to work in a namespace.
 TENANT_GROUP = "tenant:"
@@ -27,10 +33,24 @@ TOKEN_MAX = 512
 HASH_PREFIX = "sha256:"
 
 FindToken = Callable[[str, str], Token | None]
+# Whether what was issued to this user at this moment, in milliseconds, was taken back since.
+IsRevoked = Callable[[str, int], bool]
 
 
 class CertificateEnded(Forbidden):
     """The certificate of a kept connection has ended since: who it was may be nobody by now."""
+
+
+class TokenUnknown(Forbidden):
+    """There is no such token, as far as this server has heard; it may have been made just now."""
+
+
+class Shown(msgspec.Struct, frozen=True, gc=False):
+    """What a certificate says: who, until when, and since when. The dates are the wall clock's."""
+
+    identity: Identity
+    until_s: float
+    issued_ms: int
 
 
 def hashed(secret: str) -> str:
@@ -44,28 +64,37 @@ def identity_of(name: str, groups: tuple[str, ...]) -> Identity:
     return Identity(name=name, groups=groups, tenants=tenants)
 
 
-def ends_s(peer: dict[str, Any]) -> float:
-    """When a peer certificate ends, by the wall clock."""
-    return ssl.cert_time_to_seconds(peer["notAfter"]) if "notAfter" in peer else 0.0
+def never_revoked(user: str, issued: int) -> bool:
+    """For whoever has no list of what was taken back."""
+    return False
 
 
-def demand_current(until_s: float) -> None:
-    """A handshake looks at the dates once; a connection may outlive them. Raises Forbidden."""
-    if time.time() >= until_s:
+def demand_current(shown: Shown, is_revoked: IsRevoked = never_revoked) -> None:
+    """A handshake looks at a certificate once; a connection may outlive it. Raises Forbidden."""
+    if time.time() >= shown.until_s:
         raise CertificateEnded(
             "the certificate of this connection has ended; connect again with a new one",
             code="Unauthenticated",
         )
+    if is_revoked(shown.identity.name, shown.issued_ms):
+        raise CertificateEnded(
+            f"the certificate of {shown.identity.name} was revoked; who it was for needs a new one",
+            code="Unauthenticated",
+        )
 
 
-def shown(transport: Any) -> Identity | None:
-    """Who is at the other end of a connection by its certificate. Raises CertificateEnded."""
+def shown(transport: Any) -> Shown | None:
+    """What the certificate of a connection says, if there is one that names somebody."""
     given = transport.get_extra_info("peercert") if transport is not None else None
     peer: dict[str, Any] = given or {}
-    found = from_certificate(peer)
-    if found is not None:
-        demand_current(ends_s(peer))
-    return found
+    identity = from_certificate(peer)
+    if identity is None:
+        return None
+    since_s, until_s = (
+        ssl.cert_time_to_seconds(peer[date]) if date in peer else 0.0
+        for date in ("notBefore", "notAfter")
+    )
+    return Shown(identity, until_s, issued_ms(int(peer.get("serialNumber", "0"), 16), since_s))
 
 
 def from_certificate(peer: dict[str, Any] | None) -> Identity | None:
@@ -84,21 +113,30 @@ def from_certificate(peer: dict[str, Any] | None) -> Identity | None:
     return identity_of(names[0], tuple(groups)) if len(names) == 1 else None
 
 
-def from_token(header: str, find: FindToken, now: datetime | None = None) -> Identity | None:
+def from_token(
+    header: str,
+    find: FindToken,
+    now: datetime | None = None,
+    is_revoked: IsRevoked = never_revoked,
+) -> Identity | None:
     """The identity behind an Authorization header; None when there is none. Raises Forbidden."""
     if not header:
         return None
     moment = now if now is not None else datetime.now(UTC)
     token = header.removeprefix(BEARER).strip()
     parts = token.split(".")
-    if not header.startswith(BEARER) or len(token) > TOKEN_MAX or len(parts) != 3:
+    # A header may hold bytes that are no text, of which nobody could make a hash.
+    is_text = header.startswith(BEARER) and token.isascii()
+    if not is_text or len(token) > TOKEN_MAX or len(parts) != 3:
         raise _refused()
     namespace, name, secret = parts
     found = find(namespace, name)
     # The hash is computed and compared also for a token that does not exist, in constant time.
     expected = found.spec.hash if found is not None else hashed("")
     good = hmac.compare_digest(expected, hashed(secret))
-    if found is None or not good or not _is_valid(found, moment):
+    if found is None:
+        raise _refused(TokenUnknown)
+    if not good or not _is_valid(found, moment) or _is_taken_back(found, is_revoked):
         raise _refused()
     return identity_of(found.spec.user, found.spec.groups)
 
@@ -113,9 +151,15 @@ def _is_valid(token: Token, now: datetime) -> bool:
     )
 
 
-def _refused() -> Forbidden:
+def _is_taken_back(token: Token, is_revoked: IsRevoked) -> bool:
+    """Whether it was, together with all else that was issued to its user until a moment."""
+    created = token.metadata.creation_timestamp
+    return is_revoked(token.spec.user, wall_ms(created) if created is not None else 0)
+
+
+def _refused(cls: type[Forbidden] = Forbidden) -> Forbidden:
     # One sentence for every cause: which part was wrong is nobody's business.
-    return Forbidden("the bearer token is not valid here", code="Unauthenticated")
+    return cls("the bearer token is not valid here", code="Unauthenticated")
 
 
 def anonymous() -> Identity:

@@ -8,6 +8,7 @@ the P-256 curve, so that a handshake costs little and making one at start-up is 
 from __future__ import annotations
 
 import ipaddress
+import secrets
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,6 +34,9 @@ COMMON_NAME_MAX = 64
 # life is dated back by a part of itself, or most of it would be over at its beginning.
 BACKDATE = timedelta(minutes=5)
 BACKDATE_SHARE = 10
+# A serial number of ours: a mark, the moment of issue in milliseconds, and luck. Certificates are
+# dated back, so that their dates do not tell those from before a revocation from later ones.
+_SERIAL_MARK, _MOMENT_BITS, _LUCK_BITS = 0x484644, 48, 80
 
 
 class Issued(msgspec.Struct, frozen=True):
@@ -137,7 +141,7 @@ class Authority:
             .subject_name(_subject(name, groups))
             .issuer_name(self._certificate.subject)
             .public_key(key)
-            .serial_number(x509.random_serial_number())
+            .serial_number(_serial(moment))
             .not_valid_before(moment - min(BACKDATE, life / BACKDATE_SHARE))
             .not_valid_after(moment + life)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -190,6 +194,19 @@ def moment(certificate: bytes, share: float) -> datetime:
         return _moment(x509.load_pem_x509_certificate(certificate), share)
     except ValueError as error:
         raise Invalid(f"this is no certificate: {error}") from error
+
+
+def issued_ms(serial: int, not_before_s: float) -> int:
+    """When a certificate was issued. One that is not of ours says no better than its first date."""
+    if serial >> (_MOMENT_BITS + _LUCK_BITS) != _SERIAL_MARK:
+        return int(not_before_s * 1_000)
+    return serial >> _LUCK_BITS & (1 << _MOMENT_BITS) - 1
+
+
+def _serial(now: datetime) -> int:
+    moment_ms = int(now.timestamp() * 1_000)
+    marked = _SERIAL_MARK << _MOMENT_BITS | moment_ms
+    return marked << _LUCK_BITS | secrets.randbits(_LUCK_BITS)
 
 
 def _moment(of: x509.Certificate, share: float) -> datetime:

@@ -18,10 +18,10 @@ from holdfast.agent.facts import Facts
 from holdfast.host.attending import Attending
 from holdfast.host.client.access import Access
 from holdfast.host.component import Component, Say
-from holdfast.host.credentials import access_of
+from holdfast.host.credentials import access_of, forget
 from holdfast.host.errands import PULSES_PATH
 from holdfast.host.holding import Holding
-from holdfast.host.joining import joined, renewed
+from holdfast.host.joining import is_refused, joined, renewed
 from holdfast.host.pulsing import TIMEOUT_S as PULSE_TIMEOUT_S
 from holdfast.host.pulsing import Feel, Pulsing, pulse_of
 from holdfast.host.remote import Remote
@@ -204,7 +204,13 @@ async def _access(settings: AgentSettings, node: str, say: Say) -> Access:
     if settings.pki is None:
         return await joined(settings.servers, node, _own_pki(settings), settings.token, say)
     name = who.agent(node).name
-    return await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
+    access = await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
+    if (settings.pki / "ca.key").exists() and await is_refused(access):
+        # Its node was deleted, or its certificate revoked. Whoever has the authority at hand and
+        # starts an agent with it means to have it back.
+        await asyncio.to_thread(forget, settings.pki, name)
+        access = await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
+    return access
 
 
 async def _remote(origin: Origin, identities: tuple[str, ...]) -> tuple[Remote, Rotation]:

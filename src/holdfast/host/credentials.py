@@ -29,6 +29,12 @@ def issue(pki: Path, identity: str) -> tuple[Path, Path]:
         return authority.keep(directory, file_name(identity), identity, CLIENT)
 
 
+def forget(pki: Path, identity: str) -> None:
+    """Let the next one be issued anew."""
+    for end in ("crt", "key"):
+        (pki / f"{file_name(identity)}.{end}").unlink(missing_ok=True)
+
+
 def access_of(servers: tuple[str, ...], pki: Path, identity: str) -> Access:
     """The access of an identity, issued if the authority is here. Raises Invalid."""
     if (pki / "ca.key").exists():

@@ -1,6 +1,8 @@
 """Tells who is asking, for every request: by certificate, by token, or nobody in particular.
 
-Tokens are found in the hub, so that one that is revoked ends to count as soon as the hub knows.
+Tokens and revocations are found in the hub, so that what is taken back ends to count as soon as the
+hub knows, for the next request of a kept connection as for a new one. Streams that are open are
+asked about again by `host/api/guests`.
 """
 
 from __future__ import annotations
@@ -11,13 +13,17 @@ from weakref import WeakKeyDictionary
 from aiohttp import web
 
 from holdfast.host import authentication
+from holdfast.host.authentication import Shown
 from holdfast.model.identity import Identity
+from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.kinds.token import Token
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.revocations import ends, revocation_name
 from holdfast.model.wire import decode_trusted
 from holdfast.observe.hub import Hub
 
 _TOKEN = kind_of_struct(Token)
+_REVOCATION = kind_of_struct(Revocation)
 
 
 class Door:
@@ -25,29 +31,37 @@ class Door:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        # A connection's certificate never changes, so it is read once: who it is, until when.
-        self._known: WeakKeyDictionary[Any, tuple[Identity, float]] = WeakKeyDictionary()
+        # A connection's certificate never changes, so it is read once.
+        self._known: WeakKeyDictionary[Any, Shown] = WeakKeyDictionary()
 
     def __call__(self, request: web.BaseRequest) -> Identity:
         """Raises Forbidden (Unauthenticated) for a token or a certificate that is none any more."""
-        transport = request.transport
-        if transport is not None:
-            known = self._known.get(transport) or self._read(transport)
-            if known is not None:
-                identity, until_s = known
-                authentication.demand_current(until_s)
-                return identity
+        shown = self.shown(request.transport)
+        if shown is not None:
+            return shown
         header = request.headers.get("Authorization", "")
-        return authentication.from_token(header, self._find) or authentication.anonymous()
+        found = authentication.from_token(header, self._find, is_revoked=self._is_revoked)
+        return found or authentication.anonymous()
 
-    def _read(self, transport: Any) -> tuple[Identity, float] | None:
-        peer = transport.get_extra_info("peercert")
-        identity = authentication.from_certificate(peer)
-        if identity is None:
+    def shown(self, transport: Any) -> Identity | None:
+        """Who is at the other end by the certificate alone, if anybody is. Raises Forbidden."""
+        if transport is None:
             return None
-        known = self._known[transport] = (identity, authentication.ends_s(peer))
-        return known
+        known = self._known.get(transport)
+        if known is None:
+            known = authentication.shown(transport)
+            if known is None:
+                return None
+            self._known[transport] = known
+        authentication.demand_current(known, self._is_revoked)
+        return known.identity
 
     def _find(self, namespace: str, name: str) -> Token | None:
         entry = self._hub.get(_TOKEN, namespace, name)
         return decode_trusted(Token, entry.data) if entry is not None else None
+
+    def _is_revoked(self, user: str, issued_ms: int) -> bool:
+        entry = self._hub.get(_REVOCATION, "", revocation_name(user))
+        if entry is None:
+            return False
+        return ends(decode_trusted(Revocation, entry.data), issued_ms)

@@ -14,9 +14,9 @@ from typing import Any
 
 from aiohttp import web
 
-from holdfast.host import authentication
 from holdfast.host.api import status
 from holdfast.host.api.call import bad, reply
+from holdfast.host.api.connections import received
 from holdfast.host.forwarding import (
     BODY_BYTES_MAX,
     CONTENT_TYPE,
@@ -30,18 +30,19 @@ from holdfast.host.metrics import Metrics
 from holdfast.host.shell import Shell
 from holdfast.model.errors import Forbidden, HoldfastError, Invalid, Rejected, Unavailable
 from holdfast.model.identity import Identity
-from holdfast.model.problems import CODE_TOO_LARGE
 from holdfast.model.refusal import Reason
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+# Who is at the other end of a connection, by its certificate alone. Raises Forbidden.
+Shown = Callable[[Any], Identity | None]
 
 
-def handlers(authority: Shell, metrics: Metrics) -> dict[str, Handler]:
+def handlers(authority: Shell, metrics: Metrics, shown: Shown) -> dict[str, Handler]:
     """The path, and what answers there."""
 
     async def take(request: web.BaseRequest) -> web.StreamResponse:
         try:
-            peer = _peer(request)
+            peer = _peer(request, shown)
             lines = await _lines(request)
         except HoldfastError as error:
             return reply(*status.of(error))
@@ -51,9 +52,9 @@ def handlers(authority: Shell, metrics: Metrics) -> dict[str, Handler]:
     return {PATH: take}
 
 
-def _peer(request: web.BaseRequest) -> Identity:
+def _peer(request: web.BaseRequest, shown: Shown) -> Identity:
     """The server that forwards."""
-    peer = authentication.shown(request.transport)
+    peer = shown(request.transport)
     if peer is None or peer.server is None:
         name = peer.name if peer is not None else "nobody in particular"
         raise Forbidden(f"only servers may speak for others, not {name}", code=Reason.NOT_ALLOWED)
@@ -64,12 +65,7 @@ def _peer(request: web.BaseRequest) -> Identity:
 
 async def _lines(request: web.BaseRequest) -> list[bytes]:
     """The requests of the body, not read yet. It may be larger than any body of a client."""
-    body = bytearray()
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise Invalid(f"the body is larger than {BODY_BYTES_MAX} bytes", code=CODE_TOO_LARGE)
-    lines = bytes(body).split(b"\n")
+    lines = (await received(request, BODY_BYTES_MAX)).split(b"\n")
     if lines.pop():
         bad("the body does not end with the end of a line")
     if len(lines) > LINES_MAX:

@@ -2,7 +2,8 @@
 
 An agent calls `joined` at every start. The first time it needs a join token; then it has what it
 needs in its own directory, for this user alone. `renewed` gets it the next certificate for the same
-key, at a start and while it runs (`rotation`).
+key, at a start and while it runs (`rotation`). A node whose certificate was revoked, or that was
+deleted, joins anew with another token and another key.
 The key is on disk before it is shown to anybody, so that an agent which dies in between joins again
 with the same key and the same token.
 
@@ -36,6 +37,8 @@ from holdfast.model import identity as who
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 
 TRY_S = 15.0
+# Where servers say who we are to them.
+WHO_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 AUTHORITY_BYTES_MAX = 64 << 10
 # How a moment is told to people.
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
@@ -71,6 +74,10 @@ async def joined(
     """The access of a node's agent, by what it has or by joining now. Raises what went wrong."""
     files = NodeFiles(directory)
     found = await asyncio.to_thread(_found, files, servers, node)
+    # Only whoever has brought another way in asks whether the one that he has was taken back.
+    if found is not None and token and await is_refused(found):
+        await asyncio.to_thread(_forget, files)
+        found = None
     if found is not None:
         return await _renewed_if_due(found, node, files, say)
     if not token:
@@ -83,6 +90,22 @@ async def joined(
     key = await asyncio.to_thread(_kept_key, files)
     access = Access(servers=servers, ca=authority)
     return await _ask(access, node, files, key, token)
+
+
+async def is_refused(access: Access) -> bool:
+    """Whether the servers do not know us any more. If none can be asked, they may."""
+    async with Transport(access) as transport:
+        try:
+            answer = await transport.send("POST", WHO_PATH, body=b"{}", timeout_s=TRY_S)
+        except HoldfastError:
+            return False
+    return answer.code == 401
+
+
+def _forget(files: NodeFiles) -> None:
+    """Whoever has taken the certificate may have taken the key as well."""
+    files.certificate.unlink(missing_ok=True)
+    files.key.unlink(missing_ok=True)
 
 
 async def renewed(access: Access, node: str, directory: Path) -> Access:

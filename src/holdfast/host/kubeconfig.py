@@ -12,9 +12,17 @@ CONTEXT = "holdfast"
 
 
 def kubeconfig(
-    server: str, authority_pem: bytes, client: Issued, *, user: str, namespace: str = "default"
+    server: str,
+    authority_pem: bytes,
+    client: Issued | str,
+    *,
+    user: str,
+    namespace: str = "default",
 ) -> bytes:
-    """The file's content. JSON is YAML, and needs no library to be written right."""
+    """The file's content, with a certificate or a bearer token.
+
+    JSON is YAML, and needs no library to be written right.
+    """
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -28,7 +36,9 @@ def kubeconfig(
         "users": [
             {
                 "name": user,
-                "user": {
+                "user": {"token": client}
+                if isinstance(client, str)
+                else {
                     "client-certificate-data": _base64(client.certificate),
                     "client-key-data": _base64(client.key),
                 },

@@ -1,9 +1,10 @@
-"""Forgets records that nobody has a use for: operations whose time is over, and retired leases.
+"""Forgets records that nobody has a use for: operations, revocations and leases that are over.
 
-Neither is an object of a tenant, and no controller follows them: operations that are kept apart
-from their objects cannot be watched, and leases move all the time. So the server that looks after
-the store reads through them now and then, a page at a time, and asks the authority, which proves
-each of them again. Which ones to ask for is decided by `Tidying`, which has no clock of its own.
+None of them is an object of a tenant, and no controller follows them: operations that are kept
+apart from their objects cannot be watched, and leases move all the time. So the server that looks
+after the store reads through them now and then, a page at a time, and asks the authority, which
+proves each of them again. Which ones to ask for is decided by `Tidying`, which has no clock of its
+own.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from holdfast.host import clock
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import kind_of_struct
-from holdfast.model.requests import ForgetOperations, RetireLease
+from holdfast.model.requests import ForgetOperations, Remove, RetireLease
 from holdfast.model.time import Instant, wall_ms
 from holdfast.model.transaction import Record
 from holdfast.store.contract import Store
@@ -34,6 +36,7 @@ FORGET_AT_ONCE = 60
 # The authority's clock decides; ours may be ahead of it by this much without asking in vain.
 LATE_MS = 5_000
 _NEVER = "authority"
+_REVOCATIONS = keys.kind_prefix(kind_of_struct(Revocation))
 _log = logging.getLogger(__name__)
 
 Ask = Callable[[Any], Awaitable[Any]]
@@ -45,6 +48,8 @@ class Tidying:
     def __init__(self) -> None:
         # When each lease was first seen as it is, by its scope.
         self._seen: dict[str, tuple[int, int, int]] = {}
+        # Where to go on among the revocations.
+        self.revocations_from = _REVOCATIONS
 
     def operations(self, records: Iterable[Record], now_wall_ms: int) -> list[ForgetOperations]:
         """The requests to forget what is old among these."""
@@ -55,6 +60,15 @@ class Tidying:
                 old.append(record.key.removeprefix(keys.OPERATIONS))
         starts = range(0, len(old), FORGET_AT_ONCE)
         return [ForgetOperations(tuple(old[at : at + FORGET_AT_ONCE])) for at in starts]
+
+    def revocations(self, records: Iterable[Record], now_wall_ms: int) -> list[Remove]:
+        """The requests to take away those that end nothing any more: all of it has ended."""
+        found: list[Revocation] = [decode(record.key, record.value) for record in records]
+        return [
+            Remove("revocations", "", it.name, it.metadata.uid)
+            for it in found
+            if it.spec.expires is not None and wall_ms(it.spec.expires) + LATE_MS < now_wall_ms
+        ]
 
     def leases(self, records: Iterable[Record], now_ms: int) -> list[RetireLease]:
         """The requests to forget leases that did not move for their time, on our own clock too."""
@@ -95,13 +109,17 @@ async def tidy_for_ever(
 
 
 async def _round(store: Store, ask: Ask, tidying: Tidying, start: str, now: Instant) -> str:
-    """One page of operations, and the leases; where to go on next time."""
+    """One page of operations and of revocations, and the leases; where to go on next time."""
     page = await store.range(start, keys.after_prefix(keys.OPERATIONS), limit=PAGE)
     prefix = keys.kind_prefix(kind_of_struct(Lease))
     leases = await store.range(prefix, keys.after_prefix(prefix), limit=PAGE)
+    end = keys.after_prefix(_REVOCATIONS)
+    revocations = await store.range(tidying.revocations_from, end, limit=PAGE)
+    tidying.revocations_from = revocations.more_from or _REVOCATIONS
     requests: list[Any] = [
         *tidying.operations(page.records, now.wall_ms),
         *tidying.leases(leases.records, now.monotonic_ms),
+        *tidying.revocations(revocations.records, now.wall_ms),
     ]
     for request in requests:
         answer = await ask(request)

@@ -22,6 +22,7 @@ from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.kinds.role import Role, RoleBinding
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.secret import Secret
@@ -132,6 +133,15 @@ KINDS: tuple[Kind, ...] = (
             "spec.hash",
             "spec.singleUse",
         ),
+    ),
+    Kind(
+        Revocation,
+        "revocations",
+        namespaced=False,
+        short_names=("rvk",),
+        dotted=True,
+        status=False,
+        immutable=("spec.user",),
     ),
     Kind(Secret, "secrets", status=False),
     Kind(

@@ -13,7 +13,7 @@ from holdfast.cli.main import COMMANDS, main
 from holdfast.cli.tokens import fate
 from holdfast.cli.up import passed_on, up
 from holdfast.host.__main__ import parser, settings_of
-from holdfast.model.kinds.token import Token, TokenSpec, TokenStatus
+from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.meta import ObjectMeta
 
 
@@ -25,7 +25,13 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOLDFAST_DATA", raising=False)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "token create", "token list", "token revoke"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *COMMANDS,
+        *("token create", "token list", "token revoke", "node revoke", "user revoke"),
+    ],
+)
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """[A7]"""
     assert main([*command.split(), "--help"]) == 0
@@ -57,6 +63,10 @@ def test_the_help_lists_all_commands_and_exit_codes(capsys: pytest.CaptureFixtur
         ("drain", "Missing argument 'NODE'"),
         ("drain n --deadline soon", "--deadline: soon: must be a time"),
         ("token create", "--node: must be given, or --any"),
+        ("token create --user a --any", "--node: must be given, or --any"),
+        ("token create --any --group g", "--group, --tenant and --write: are for --user"),
+        ("token create --user a --ttl soon", "--ttl: soon: must be a time"),
+        ("user revoke", "Missing argument 'NAME'"),
         ("up --agents 65", "65 is not in the range"),
         ("up --listen 7", "'7' is no address"),
         ("up --fence-after 1", "--fence-after: 1: must be at least"),
@@ -118,7 +128,8 @@ def test_a_token_tells_what_became_of_it() -> None:
         status = TokenStatus(used_by=used_by)
         return fate(Token(ObjectMeta(name="t"), spec=spec, status=status), now)
 
-    assert of(TokenSpec(expires=later)) == "waits"
+    assert of(TokenSpec(expires=later)) == "good"
+    assert of(TokenSpec(purpose=TokenPurpose.JOIN, expires=later)) == "waits"
     assert of(TokenSpec(expires=earlier)) == "expired"
     assert of(TokenSpec(expires=later, revoked=True)) == "revoked"
     assert of(TokenSpec(expires=earlier), "n1") == "used by n1"

@@ -9,7 +9,14 @@ import msgspec
 import pytest
 
 from holdfast.commit import admission
-from holdfast.commit.admission import CHANGES_ANNOTATION, STEPS
+from holdfast.commit.admission import (
+    BASIS_ANNOTATION,
+    CHANGES_ANNOTATION,
+    HINTS_ANNOTATION,
+    HINTS_RECORDED_MAX,
+    STEPS,
+)
+from holdfast.commit.policy import POLICY_VERSION
 from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.secret import Secret
@@ -161,10 +168,59 @@ def test_the_record_is_admissions_and_nobody_elses() -> None:
     it = Furnished()
     forged = workload()
     metadata = msgspec.structs.replace(
-        forged.metadata, annotations={CHANGES_ANNOTATION: "nothing to see", "mine": "x"}
+        forged.metadata,
+        annotations={CHANGES_ANNOTATION: "nothing", HINTS_ANNOTATION: "to see", "mine": "x"},
     )
     made = it.yes(ANN, Create(msgspec.structs.replace(forged, metadata=metadata)))
-    assert made.metadata.annotations == {"mine": "x"}
+    assert set(made.metadata.annotations) == {"mine", BASIS_ANNOTATION}
+    changed = msgspec.structs.replace(
+        made.metadata, annotations={BASIS_ANNOTATION: "policy 9", "mine": "y"}
+    )
+    after = it.yes(ANN, Update(msgspec.structs.replace(made, metadata=changed)))
+    assert after.metadata.annotations == {**made.metadata.annotations, "mine": "y"}
+
+
+def test_work_tells_under_which_policies_and_on_which_records_it_was_admitted() -> None:
+    """And keeps telling so until it asks for something new. [B4]"""
+    it = Furnished()
+    it.plane.quota(hard={"cpu": "100"})
+    high = "objects/priorityclasses/high"
+
+    def basis(obj: Any) -> str:
+        return str(obj.metadata.annotations[BASIS_ANNOTATION])
+
+    def expected() -> str:
+        at = it.plane.store.get
+        return (
+            f"policy {POLICY_VERSION}: tenant @{at('objects/tenants/acme').modified}, "
+            f"priorityclass high @{at(high).modified}, "
+            f"quota @{at('objects/quotas/acme/default').modified}"
+        )
+
+    made = it.yes(ANN, Create(workload(replicas=4, template=template(priority_class="high"))))
+    assert basis(made) == expected()
+    it.updated(it.plane.read(high), description="for people")
+    fewer = it.updated(made, ANN, replicas=2)
+    assert basis(fewer) == basis(made) != expected()
+    more = it.updated(fewer, ANN, replicas=3)
+    assert basis(more) == expected()
+    plain = it.yes(ANN, Create(workload("plain")))
+    assert "priorityclass default none" in basis(plain)
+
+
+def test_what_was_doubtful_is_kept_on_the_object() -> None:
+    """A hint fails open, with a record. [B5, B4]"""
+    it = Furnished()
+    regions = tuple(f"r{number}" for number in range(HINTS_RECORDED_MAX + 3))
+    made = it.yes(ANN, Create(workload(template=template(placement=Placement(regions=regions)))))
+    *hints, last = made.metadata.annotations[HINTS_ANNOTATION].splitlines()
+    assert hints[0] == "spec.template.placement.regions: there is no region 'r0' yet"
+    assert (len(hints), last) == (HINTS_RECORDED_MAX, "and 3 more")
+    it.plane.region("r0", "eu")
+    other = template(placement=Placement(regions=("r0",)))
+    spec = msgspec.structs.replace(made.spec, template=other)
+    after = it.yes(ANN, Update(msgspec.structs.replace(made, spec=spec)))
+    assert HINTS_ANNOTATION not in after.metadata.annotations
 
 
 def test_admission_twice_changes_nothing_more() -> None:
@@ -180,7 +236,12 @@ def test_a_namespace_needs_its_tenant() -> None:
     """[B2, B5]"""
     it = Furnished()
     refusal = refused(it.ask(ADMIN, Create(workload(namespace="nowhere"))), Reason.MISSING)
-    assert refusal.details == {"tenant": "nowhere"}
+    assert refusal.details == {
+        "tenant": "nowhere",
+        "field": "metadata.namespace",
+        "policy": "tenant",
+        "scope": "Tenant nowhere",
+    }
     it.plane.create(Secret(ObjectMeta(name="s", namespace="holdfast-system")))
 
 

@@ -18,7 +18,7 @@ from holdfast.model.kinds.workload import Disruption
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Create, Move, Remove, Update
+from holdfast.model.requests import Accepted, Create, Move, Remove, Update
 from tests.furnished import ANN, GARBAGE, Furnished, counted
 from tests.plane import ADMIN, SCHEDULER, WORKLOADS, Plane, accepted, refused, target, template
 
@@ -235,7 +235,14 @@ def test_the_planes_own_caps_hold_where_a_tenant_has_none() -> None:
         plane.create(Secret(ObjectMeta(name=f"s{number}", namespace="acme")))
     answer = plane.ask(ADMIN, Create(Secret(ObjectMeta(name="s2", namespace="acme"))))
     refusal = refused(answer, Reason.OBJECT_CAP)
-    assert refusal.details == {"tenant": "acme", "resource": "objects", "limit": "3"}
+    assert refusal.details == {
+        "tenant": "acme",
+        "resource": "objects",
+        "limit": "3",
+        "field": "metadata.namespace",
+        "policy": "object-cap",
+        "scope": "Tenant acme",
+    }
 
 
 def test_two_at_once_cannot_both_be_the_last_under_a_cap() -> None:
@@ -247,6 +254,21 @@ def test_two_at_once_cannot_both_be_the_last_under_a_cap() -> None:
     first, second = it.plane.ask_all((ADMIN, Create(one)), (ADMIN, Create(two)))
     accepted(first)
     refused(second, Reason.OBJECT_CAP)
+
+
+def test_servers_that_decide_at_once_do_not_exceed_a_cap_together() -> None:
+    """Each counts inside its transaction, so the later one is decided again. [B6]"""
+    plane = Plane(settings=Settings(objects_per_tenant_max=5))
+    plane.tenant()
+    first, second = plane.authority, plane.new_authority()
+    outcomes = []
+    for number in range(8):
+        # Neither has heard of what the other did: its view is old, and it does not know.
+        plane.authority = (first, second)[number % 2]
+        made = Secret(ObjectMeta(name=f"s{number}", namespace="acme"))
+        outcomes.append(plane.ask(ADMIN, Create(made)))
+    assert [isinstance(it, Accepted) for it in outcomes] == [True] * 5 + [False] * 3
+    assert {it.reason for it in outcomes[5:]} == {Reason.OBJECT_CAP}
 
 
 def test_a_tenant_that_is_gone_leaves_no_ledgers() -> None:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast.commit.admission import CHANGES_ANNOTATION
+from holdfast.commit.policy import POLICIES, Fails
 from holdfast.model import identity as who
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Protection
 from holdfast.model.kinds.override import Override, OverrideScope, OverrideSpec, OverrideType
-from holdfast.model.kinds.placement import Placement
+from holdfast.model.kinds.placement import (
+    Affinity,
+    Placement,
+    Preference,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
+)
 from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.region import Pool
+from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.kinds.workload import Recovery, Workload, WorkloadSpec
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.refusal import Reason
-from holdfast.model.requests import Create, Update
+from holdfast.model.placing import NODE_LABEL
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, BindTogether, Create, HoldCapacity, Update
+from holdfast.model.selectors import Expression, LabelSelector, Operator
 from tests.furnished import ANN, BOB, Furnished
 from tests.plane import ADMIN, SCHEDULER, WORKLOADS, accepted, refused, template
 
@@ -72,7 +85,9 @@ def test_a_priority_class_is_for_those_whom_it_names() -> None:
         "field": "spec.template.priorityClass",
         "value": "critical",
         "scope": "PriorityClass critical",
+        "policy": "priority-class/1",
     }
+    assert refusal.message.endswith("(policy priority-class of PriorityClass critical)")
     refused(it.ask(ANN, Create(workload(recovery=Recovery(regions=())))), Reason.NOT_ALLOWED)
     it.yes(BOB, Create(workload(namespace="globex", template=wanted)))
     refused(it.ask(ANN, Create(workload(template=template(priority_class="none")))), Reason.MISSING)
@@ -96,6 +111,97 @@ def test_a_protected_pool_cannot_be_selected_by_others() -> None:
         assert refusal.details["field"] == "spec.template.placement.pool"
     it.yes(ANN, Create(asks_for("us-east")))
     it.yes(BOB, Create(asks_for("eu-west", namespace="globex")))
+
+
+def test_every_policy_says_whether_it_fails_closed_or_open() -> None:
+    """Security and protected capacity closed, hints open; the page for operators says so. [B5]"""
+    closed = {it.name for it in POLICIES if it.fails is Fails.CLOSED}
+    assert closed == {
+        "priority-class",
+        "protected-pool",
+        "protected-node",
+        "device-shape",
+        "tenant-regions",
+    }
+    assert {it.name for it in POLICIES} - closed == {"known-regions", "stop-grace"}
+    page = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+    for it in POLICIES:
+        assert f"| {it.name} | {it.fails} | {it.about} |" in page
+
+
+def vault(it: Furnished) -> Any:
+    """A node in a pool that is kept for globex, with labels and a taint of its own."""
+    region = it.plane.read("objects/regions/eu-west")
+    it.updated(region, pools=(Pool(name="vault", protected_for=Protection(tenants=("globex",))),))
+    node = it.plane.node("node-v", pool="vault")
+    taint = Taint(key="vault", effect=TaintEffect.NO_SCHEDULE)
+    return it.updated(node, taints=(taint,))
+
+
+BY_NAME = (
+    Placement(node_selector={NODE_LABEL: "node-v"}),
+    Placement(node_expressions=(Expression(NODE_LABEL, Operator.IN, ("node-v",)),)),
+)
+
+
+@pytest.mark.parametrize("placement", BY_NAME)
+def test_a_protected_node_cannot_be_named_by_others(placement: Placement) -> None:
+    """Unless it is not there yet, or one of those named may be had; the bind judges then. [B6]"""
+    it = Furnished()
+    early = it.yes(ANN, Create(workload("early", template=template(placement=placement))))
+    vault(it)
+    made = template(placement=placement)
+    refusal = refused(it.ask(ANN, Create(workload(template=made))), Reason.PROTECTED_CAPACITY)
+    assert refusal.details["field"].startswith("spec.template.placement.node")
+    assert refusal.details["policy"] == "protected-node/1"
+    it.yes(BOB, Create(workload(namespace="globex", template=made)))
+    either = Expression(NODE_LABEL, Operator.IN, ("node-v", "node-a"))
+    both = template(placement=Placement(node_expressions=(either,)))
+    it.yes(ANN, Create(workload("both", template=both)))
+    it.updated(early, ANN, replicas=0)
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        Placement(),
+        Placement(tolerations=(Toleration(operator=TolerationOperator.EXISTS),)),
+        Placement(
+            node_expressions=(Expression("holdfast.dev/node", Operator.EXISTS, ()),),
+            tolerations=(Toleration(operator=TolerationOperator.EXISTS),),
+        ),
+        Placement(
+            affinity=(Affinity(selector=LabelSelector(match_labels={"app": "theirs"})),),
+            tolerations=(Toleration(key="vault", operator=TolerationOperator.EXISTS),),
+        ),
+        Placement(
+            prefer=(Preference(expressions=(Expression("pool", Operator.EXISTS, ()),)),),
+            tolerations=(Toleration(operator=TolerationOperator.EXISTS),),
+        ),
+    ],
+)
+def test_no_placement_leads_into_protected_capacity(placement: Placement) -> None:
+    """Whoever binds, reserves or preempts for it and names the node himself. [B6, C6.8, C6.3]"""
+    it = Furnished()
+    node = vault(it)
+    mine = it.plane.workload("sly", template=template(placement=placement))
+    replica = it.pending(mine)
+    owner = ReservationOwner("Workload", mine.name, mine.metadata.uid)
+    claims = (Claim(node=node.name, charge={"cpu": 500}),)
+    term, until = it.term(SCHEDULER), it.plane.at(60)
+    for request in (
+        HoldCapacity(mine.namespace, owner, Intent.RECOVERY, claims, until, term),
+        it.bind(replica, node),
+        BindTogether((it.bind(replica, node),)),
+        it.reserve(replica, node),
+    ):
+        answer = it.ask(SCHEDULER, request)
+        assert isinstance(answer, Refusal), request
+        assert answer.reason in (Reason.TENANCY_FORBIDDEN, Reason.TAINTED), answer
+    theirs = it.plane.workload("ours", "globex", template=template(placement=placement))
+    answer = it.ask(SCHEDULER, it.bind(it.pending(theirs), node))
+    tolerates = bool(placement.tolerations)
+    assert isinstance(answer, Accepted) is tolerates, answer
 
 
 def test_a_protected_pool_takes_nobody_elses_work_even_unasked() -> None:

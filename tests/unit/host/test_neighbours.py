@@ -82,13 +82,14 @@ class Pair:
         store, hub = MemoryStore(), Hub(Forms())
         self.shell = Shell(self.machine, ONE)
         await self.shell.start()
+        door = Door(hub)
         self.api = Api(
             store=store,
             authority=self.shell,
             hub=hub,
             hub_shell=Shell(hub, ONE, store=store),
-            authenticate=Door(hub),
-            extras=handlers(self.shell, self.metrics),
+            authenticate=door,
+            extras=handlers(self.shell, self.metrics, door.shown),
             observer=self._count,
         )
         self.port = await self.api.start(tls=self.trusts["one"].context())

@@ -22,6 +22,7 @@ from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.kinds.role import Role, RoleBinding
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.secret import Secret
@@ -251,6 +252,12 @@ COLUMNS: dict[type[Object], tuple[Column, ...]] = {
         _of("User", lambda o: o.spec.user or "-", "who the bearer is"),
         _moment("Expires", lambda o: o.spec.expires, "when it ends"),
         _of("Revoked", lambda o: str(o.spec.revoked).lower(), "whether it was taken back"),
+    ),
+    Revocation: (
+        _of("User", lambda o: o.spec.user, "whose certificates and tokens"),
+        _moment("Before", lambda o: o.spec.before, "those that were issued until then"),
+        _of("Reason", lambda o: o.spec.reason, "why"),
+        _moment("Expires", lambda o: o.spec.expires, "when all of them have ended anyway"),
     ),
     Secret: (
         _of("Type", lambda o: o.type, "what it is"),

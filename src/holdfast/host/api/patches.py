@@ -42,6 +42,7 @@ async def tree(call: Call, kind: PatchType) -> Any:
 
 async def patch(call: Call) -> web.StreamResponse:
     """Change an object by a patch; apply also creates one."""
+    call.demand(call.route.verb)
     kind = patch_type(call)
     body = await tree(call, kind)
     wish, force = validation(call), call.flag("force")

@@ -62,12 +62,14 @@ async def get(call: Call) -> web.StreamResponse:
 
 async def update(call: Call) -> web.StreamResponse:
     """Set the number by a whole Scale."""
+    call.demand(call.route.verb)
     demand_json(call)
     return await _set(call, wire.decode_tree(await call.body()))
 
 
 async def patch(call: Call) -> web.StreamResponse:
     """Set the number by a patch of the Scale."""
+    call.demand(call.route.verb)
     kind = patches.patch_type(call)
     if kind is PatchType.APPLY:
         raise Rejected(
@@ -99,6 +101,7 @@ async def _set(call: Call, scale: Any) -> web.StreamResponse:
         call.name,
         PatchType.MERGE,
         change,
+        call.route.subresource,
         manager=manager(call),
         dry_run=is_dry(call),
         operation=call.operation,

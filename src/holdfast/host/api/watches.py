@@ -51,6 +51,7 @@ async def _watch(call: Call, chosen: Selection) -> web.StreamResponse:
     lasts_s = call.number("timeoutSeconds") or TIMEOUT_S
     stream = call.services.hub_shell.open(call.identity, request)
     call.services.streams.add(stream)
+    call.farewell = lambda: stream.end(None)
     try:
         return await _follow(call, stream, min(lasts_s, TIMEOUT_S))
     finally:

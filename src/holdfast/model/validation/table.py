@@ -21,6 +21,7 @@ from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.kinds.role import Role, RoleBinding
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.secret import Secret
@@ -81,6 +82,7 @@ RULES: dict[type[Object], Rules] = {
     Role: Rules(access.role),
     RoleBinding: Rules(access.role_binding),
     Token: Rules(access.token, update=access.token_update),
+    Revocation: Rules(access.revocation, update=access.revocation_update),
     Secret: Rules(access.secret),
     WorkloadRevision: Rules(replica.workload_revision),
     Endpoints: Rules(records.endpoints),

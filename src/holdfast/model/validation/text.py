@@ -64,11 +64,16 @@ def word(at: Place, value: str) -> None:
         at.wrong(value, "must be one word such as BackoffLimit, at most 128 letters and digits")
 
 
+def is_token(value: str, limit: int = 253) -> bool:
+    """Whether this is a text without blanks that is compared and shown."""
+    return len(value) <= limit and _SEEN.fullmatch(value) is not None
+
+
 def token(at: Place, value: str, limit: int = 253) -> None:
     """A text without blanks that is compared and shown, such as a user's name or a scope."""
     if not value:
         at.wrong(None, "must be given")
-    elif len(value) > limit or not _SEEN.fullmatch(value):
+    elif not is_token(value, limit):
         at.wrong(value, f"must be at most {limit} characters of plain ASCII without blanks")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from holdfast.host.api.app import Api
 from holdfast.host.api.presentation import Forms
 from holdfast.host.pulses import PulseBook
 from holdfast.host.shell import Shell
+from holdfast.model.errors import Forbidden
 from holdfast.model.fence import FenceTiming
 from holdfast.model.identity import ADMINS, MONITORS, Identity, server
 from holdfast.observe.hub import Hub, Reach
@@ -43,8 +44,10 @@ WEB: dict[str, Any] = {
 }
 
 
-def _authenticate(request: web.BaseRequest) -> Identity:
+def _authenticate(request: web.BaseRequest, strangers: Collection[str] = ()) -> Identity:
     name = request.headers.get("X-Test-User", "admin")
+    if name in strangers:
+        raise Forbidden(f"{name} is not known any more", code="Unauthenticated")
     groups = {"admin": (ADMINS,), "prometheus": (MONITORS,)}.get(name, ())
     tenants = ("acme",) if name == "ada" else ()
     return Identity(name=name, groups=groups, tenants=tenants)
@@ -66,6 +69,8 @@ class ApiRig:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        # Who is nobody any more.
+        self.strangers: set[str] = set()
         self.hub = Hub(Forms())
         self.hub_shell = Shell(self.hub, server("one"), store=store)
         self.authority = Shell(Server("one", random.Random(1), store), server("one"), store=store)
@@ -75,7 +80,7 @@ class ApiRig:
             authority=self.authority,
             hub=self.hub,
             hub_shell=self.hub_shell,
-            authenticate=_authenticate,
+            authenticate=lambda request: _authenticate(request, self.strangers),
             renewals=self.renewals,
             pulses=PulseBook("one"),
         )

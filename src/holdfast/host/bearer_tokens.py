@@ -1,0 +1,52 @@
+"""Bearer tokens: how people and services show who they are without a certificate.
+
+`NAMESPACE.NAME.SECRET`, of which the Token object keeps a hash of the secret alone. The text is
+shown once, to whoever made it; `host/authentication` takes it in.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from holdfast.host.authentication import TENANT_GROUP, hashed
+from holdfast.host.client import Client
+from holdfast.model.errors import Invalid
+from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.registry import SYSTEM_NAMESPACE
+
+TTL_MAX = timedelta(days=366)
+SECRET_BYTES = 32
+
+
+def new_bearer(
+    user: str, groups: Sequence[str], ttl: timedelta, now: datetime | None = None
+) -> tuple[Token, str]:
+    """A token for this user in these groups; and its text, for once."""
+    if not timedelta(0) < ttl <= TTL_MAX:
+        raise Invalid(f"a bearer token lasts for a while, and for {TTL_MAX.days} days at most")
+    moment = now if now is not None else datetime.now(UTC)
+    name, secret = f"bearer-{secrets.token_hex(6)}", secrets.token_urlsafe(SECRET_BYTES)
+    spec = TokenSpec(
+        purpose=TokenPurpose.BEARER,
+        user=user,
+        groups=tuple(dict.fromkeys(groups)),
+        hash=hashed(secret),
+        expires=(moment + ttl).replace(microsecond=0) + timedelta(seconds=1),
+    )
+    made = Token(ObjectMeta(name=name, namespace=SYSTEM_NAMESPACE), spec=spec)
+    return made, f"{SYSTEM_NAMESPACE}.{name}.{secret}"
+
+
+def groups_for(groups: Sequence[str], tenants: Sequence[str]) -> tuple[str, ...]:
+    """The groups of somebody who works in these tenants as well."""
+    return (*groups, *(TENANT_GROUP + tenant for tenant in tenants))
+
+
+async def create_bearer(client: Client, user: str, groups: Sequence[str], ttl: timedelta) -> str:
+    """Make a token at the plane of this client, who must be an administrator; its text."""
+    token, text = new_bearer(user, groups, ttl)
+    await client.create(token)
+    return text

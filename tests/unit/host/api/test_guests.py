@@ -1,0 +1,118 @@
+"""Streams that are open when whoever opened them may not have them any more."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from holdfast.host.api.guests import lasts
+from holdfast.host.api.routes import table
+from holdfast.host.streams import Stream
+from holdfast.model.identity import Identity
+from tests.unit.host.api.api_rig import (
+    GROUP,
+    WEB,
+    ApiRig,
+    events,
+    named,
+    play,
+    store_of,
+    workloads,
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    async def played(story: Any) -> None:
+        async with ApiRig(await store_of("memory", tmp_path)) as rig:
+            await rig.tenant()
+            await story(rig)
+
+    return lambda story: play(played(story))
+
+
+def test_every_route_that_stays_open_is_judged_again() -> None:
+    """[B5]"""
+    found = {(route.verb, route.subresource) for route in table() if lasts(route)}
+    assert found == {("watch", ""), ("attend", ""), ("get", "log"), ("create", "exec")}
+
+
+def test_a_watch_ends_when_its_reader_is_nobody_any_more_and_others_go_on(run: Any) -> None:
+    """As if its time were over; what its client asks next is refused. [B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        await rig.create(WEB)
+        async with (
+            rig.watch(workloads(), user="ada") as hers,
+            rig.watch(workloads()) as others,
+        ):
+            for watch in (hers, others):
+                assert [it[0] for it in await events(watch, 1)] == ["ADDED"]
+            await rig.api.guests.sweep()
+            rig.strangers.add("ada")
+            await rig.api.guests.sweep()
+            assert await asyncio.wait_for(hers.content.read(), 5.0) == b""
+            assert (await rig.send("GET", workloads(), user="ada")).code == 401
+            await rig.create(named("more"))
+            assert [it[0] for it in await events(others, 1)] == ["ADDED"]
+            assert (rig.api.guests.shown_out, len(rig.api.guests)) == (1, 1)
+
+    run(story)
+
+
+def test_a_watch_ends_when_its_reader_may_not_watch_any_more(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[B5, C6.8]"""
+
+    async def story(rig: ApiRig) -> None:
+        async with rig.watch(workloads(), user="ada") as hers:
+            assert hers.status == 200
+            tenants = Identity(name="ada")
+            monkeypatch.setattr(rig.api.guests, "_authenticate", lambda request: tenants)
+            await rig.api.guests.sweep()
+            assert await asyncio.wait_for(hers.content.read(), 5.0) == b""
+
+    run(story)
+
+
+def test_a_stream_without_a_way_to_end_in_peace_is_cut_off(run: Any) -> None:
+    """An agent's line is one. [B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        url = f"{rig.url}{GROUP}/nodes/n1/summons"
+        agent = {"X-Test-User": "system:node:n1"}
+        async with rig.http.get(url, headers=agent) as line:
+            assert await line.content.readline() == b"\n"
+            rig.strangers.add("system:node:n1")
+            await rig.api.guests.sweep()
+            with pytest.raises(aiohttp.ClientError):
+                await asyncio.wait_for(line.content.read(), 5.0)
+        assert len(rig.api.guests) == 0
+
+    run(story)
+
+
+def test_a_watch_that_does_not_end_in_peace_is_cut_off_by_the_next_sweep(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose reader takes nothing in would not. [B5, C7.6]"""
+
+    async def story(rig: ApiRig) -> None:
+        async with rig.watch(workloads(), user="ada") as hers:
+            assert hers.status == 200
+            with monkeypatch.context() as patched:
+                patched.setattr(Stream, "end", lambda self, body: None)
+                rig.strangers.add("ada")
+                await rig.api.guests.sweep()
+                assert len(rig.api.guests) == 1
+                await rig.api.guests.sweep()
+                with pytest.raises(aiohttp.ClientError):
+                    await asyncio.wait_for(hers.content.read(), 5.0)
+            assert (len(rig.api.guests), rig.api.guests.shown_out) == (0, 1)
+
+    run(story)

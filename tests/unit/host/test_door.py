@@ -1,0 +1,190 @@
+"""Who is asking, as the hub knows tokens and revocations: also on connections that are open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography import x509
+
+from holdfast.commit.records import encode
+from holdfast.host.api.presentation import Forms
+from holdfast.host.authentication import CertificateEnded, TokenUnknown
+from holdfast.host.bearer_tokens import groups_for, new_bearer
+from holdfast.host.certificates import Authority, Issued
+from holdfast.host.door import Door
+from holdfast.host.shell import Shell
+from holdfast.model import identity as who
+from holdfast.model import keys
+from holdfast.model.errors import Forbidden, Invalid
+from holdfast.model.kinds.revocation import Revocation, RevocationSpec
+from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.revocations import revocation_name
+from holdfast.model.transaction import Delete, Put, Transaction
+from holdfast.observe.hub import Hub, Reach
+from holdfast.store.memory import MemoryStore
+
+HOUR = timedelta(hours=1)
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+class Line:
+    """What a request needs of a connection: the certificate, as the ssl module gives it."""
+
+    def __init__(self, issued: Issued | None) -> None:
+        self._peer: dict[str, Any] = {}
+        if issued is not None:
+            found = x509.load_pem_x509_certificate(issued.certificate)
+            form = "%b %d %H:%M:%S %Y GMT"
+            self._peer = {
+                "subject": tuple(((it.oid._name, it.value),) for it in found.subject),
+                "serialNumber": f"{found.serial_number:X}",
+                "notBefore": found.not_valid_before_utc.strftime(form),
+                "notAfter": found.not_valid_after_utc.strftime(form),
+            }
+
+    def get_extra_info(self, name: str) -> Any:
+        return self._peer if name == "peercert" else None
+
+
+class Asking:
+    """What the door looks at of a request."""
+
+    def __init__(self, line: Line, token: str = "") -> None:
+        self.transport = line
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+
+class Rig:
+    """A hub over a store, and the door that asks it."""
+
+    def __init__(self) -> None:
+        self.store, hub = MemoryStore(), Hub(Forms())
+        self.shell = Shell(hub, who.server("one"), store=self.store)
+        self.door = Door(hub)
+
+    async def put(self, *objects: Object) -> None:
+        await self._write(*(Put(keys.key_of(it), encode(it)) for it in objects))
+
+    async def remove(self, obj: Object) -> None:
+        await self._write(Delete(keys.key_of(obj)))
+
+    async def _write(self, *writes: Put | Delete) -> None:
+        outcome = await self.store.txn(Transaction((), writes))
+        await self.shell.ask("test", Reach(outcome.revision), 10.0)  # type: ignore[union-attr]
+
+    def who(self, line: Line, token: str = "") -> who.Identity:
+        return self.door(Asking(line, token))  # type: ignore[arg-type]
+
+
+def play(story: Callable[[Rig], Awaitable[None]]) -> None:
+    async def played() -> None:
+        rig = Rig()
+        await rig.shell.start()
+        try:
+            await rig.shell.ask("test", Reach(0), 10.0)
+            await story(rig)
+        finally:
+            await rig.shell.stop()
+
+    asyncio.run(asyncio.wait_for(played(), 30.0))
+
+
+def revocation(user: str, before: datetime) -> Revocation:
+    spec = RevocationSpec(user=user, before=before)
+    return Revocation(ObjectMeta(name=revocation_name(user)), spec=spec)
+
+
+def test_a_certificate_is_good_until_it_is_revoked_also_on_an_open_connection(
+    tmp_path: Path,
+) -> None:
+    """And what is issued after that is good again, however far it is dated back. [B5]"""
+
+    async def story(rig: Rig) -> None:
+        authority = Authority.open(tmp_path)
+        old = Line(authority.issue("system:node:n1", now=NOW))
+        assert rig.who(old).node == "n1"
+        await rig.put(revocation("system:node:n1", NOW + timedelta(milliseconds=1)))
+        with pytest.raises(CertificateEnded, match="of system:node:n1 was revoked"):
+            rig.who(old)
+        with pytest.raises(CertificateEnded):
+            rig.door.shown(old)
+        new = Line(authority.issue("system:node:n1", now=NOW + timedelta(milliseconds=2)))
+        other = Line(authority.issue("system:node:n2", now=NOW))
+        assert (rig.who(new).node, rig.who(other).node) == ("n1", "n2")
+
+    play(story)
+
+
+def test_a_certificate_of_another_making_counts_by_its_first_date(tmp_path: Path) -> None:
+    """It says no better when it was issued, and in doubt it does not count. [B5]"""
+
+    async def story(rig: Rig) -> None:
+        line = Line(Authority.open(tmp_path).issue("ann", now=NOW))
+        line._peer["serialNumber"] = "0123456789ABCDEF"
+        await rig.put(revocation("ann", NOW - HOUR))
+        assert rig.who(line).name == "ann"
+        await rig.put(revocation("ann", NOW - timedelta(minutes=4)))
+        with pytest.raises(CertificateEnded):
+            rig.who(line)
+
+    play(story)
+
+
+def test_a_token_is_good_until_it_is_revoked_ends_or_its_user_is_revoked() -> None:
+    """[B5]"""
+
+    async def story(rig: Rig) -> None:
+        def created(user: str, ttl: timedelta = HOUR) -> tuple[Any, str]:
+            made, text = new_bearer(user, groups_for(("ops",), ("risk",)), ttl, NOW)
+            return _with(made, creation_timestamp=NOW), text
+
+        (ann, hers), (bob, his) = created("ann"), created("bob")
+        nobody = Line(None)
+        with pytest.raises(TokenUnknown):
+            rig.who(nobody, hers)
+        await rig.put(ann, bob)
+        found = rig.who(nobody, hers)
+        assert (found.name, found.groups) == ("ann", ("ops", "tenant:risk"))
+        assert found.tenants == ("risk",)
+        await rig.put(_revoked(ann))
+        with pytest.raises(Forbidden, match="the bearer token is not valid here"):
+            rig.who(nobody, hers)
+        await rig.put(revocation("bob", NOW + timedelta(seconds=1)))
+        with pytest.raises(Forbidden, match="the bearer token is not valid here"):
+            rig.who(nobody, his)
+        await rig.remove(revocation("bob", NOW))
+        assert rig.who(nobody, his).name == "bob"
+        await rig.remove(bob)
+        with pytest.raises(TokenUnknown):
+            rig.who(nobody, his)
+
+    play(story)
+
+
+def test_whoever_shows_nothing_is_nobody_in_particular() -> None:
+    async def story(rig: Rig) -> None:
+        assert rig.who(Line(None)).name == who.ANONYMOUS
+        assert rig.door.shown(None) is None
+
+    play(story)
+
+
+@pytest.mark.parametrize("ttl", [timedelta(0), timedelta(days=367)])
+def test_a_bearer_token_is_neither_for_nothing_nor_for_ever(ttl: timedelta) -> None:
+    """[B5]"""
+    with pytest.raises(Invalid, match="366 days at most"):
+        new_bearer("ann", (), ttl)
+
+
+def _with(obj: Any, **changes: Any) -> Any:
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, **changes))
+
+
+def _revoked(obj: Any) -> Any:
+    return msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, revoked=True))
