@@ -112,6 +112,28 @@ def test_a_token_lets_in_one_key_however_many_hurry(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_two_tokens_for_any_node_do_not_make_one_node_of_two_machines(tmp_path: Path) -> None:
+    """Neither is registered yet, and both would be the same node to everybody. [C6.1]"""
+
+    async def story(plane: PlaneProcess, folder: Path) -> None:
+        tokens = [await token_for(plane, "") for _ in range(3)]
+        hurry = (
+            joined((plane.url,), "n1", folder / f"agent-{n}", token)
+            for n, token in enumerate(tokens)
+        )
+        tries = await asyncio.gather(*hurry, return_exceptions=True)
+        winners = [n for n, it in enumerate(tries) if isinstance(it, Access)]
+        assert len(winners) == 1, tries
+        for loser in {0, 1, 2} - set(winners):
+            # The token is used up, and asking again does not help.
+            with pytest.raises(Forbidden, match="somebody else is joining as node n1"):
+                await joined((plane.url,), "n1", folder / f"agent-{loser}", tokens[loser])
+        # Whoever is meant by name gets in.
+        await joined((plane.url,), "n1", folder / "meant", await token_for(plane, "n1"))
+
+    play(tmp_path, story)
+
+
 def test_a_token_that_is_wrong_old_revoked_or_for_another_node_lets_nobody_in(
     tmp_path: Path,
 ) -> None:

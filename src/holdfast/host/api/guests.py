@@ -7,7 +7,9 @@ two questions: who is that, by the certificate or token that was shown (`door`),
 its client follows by a request that is refused; anything else is cut off.
 
 So a token or a certificate that was revoked or has ended, a node that was deleted and a role that
-was taken away are felt within SWEEP_S, and a stream that cannot even end within twice that.
+was taken away are felt within SWEEP_S, and a stream that cannot even end within twice that. A
+server that cannot tell whether it knows of all that was taken away ends the logs and commands of
+people; what a watch could tell has not reached it either.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from holdfast.host.api.call import Call, Route
+from holdfast.host.rights import TRUST_S
 from holdfast.model.errors import HoldfastError
-from holdfast.model.identity import Identity
+from holdfast.model.identity import SYSTEM_PREFIX, Identity
 
 SWEEP_S = 2.0
 # Others have their turn after so many: a sweep of thousands must not hold up anybody.
@@ -29,6 +32,11 @@ _LASTING_VERBS = ("watch", "attend")
 _LASTING_PARTS = ("log", "exec")
 
 Authenticate = Callable[[web.BaseRequest], Identity]
+
+
+def is_person(identity: Identity) -> bool:
+    """Whether this is no component of the plane."""
+    return not identity.name.startswith(SYSTEM_PREFIX)
 
 
 def lasts(route: Route) -> bool:
@@ -95,6 +103,9 @@ class Guests:
     def _may_stay(self, call: Call) -> bool:
         try:
             if self._authenticate(call.request) != call.identity:
+                return False
+            looks_inside = call.route.subresource in _LASTING_PARTS and is_person(call.identity)
+            if looks_inside and call.services.rights.age_s > TRUST_S:
                 return False
             if call.route.kind is not None:
                 call.demand(call.route.verb)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from holdfast.host.api.guests import lasts
 from holdfast.host.api.routes import table
+from holdfast.host.rights import TRUST_S
 from holdfast.host.streams import Stream
+from holdfast.model.errors import Unavailable
 from holdfast.model.identity import Identity
 from tests.unit.host.api.api_rig import (
     GROUP,
@@ -93,6 +96,37 @@ def test_a_stream_without_a_way_to_end_in_peace_is_cut_off(run: Any) -> None:
             with pytest.raises(aiohttp.ClientError):
                 await asyncio.wait_for(line.content.read(), 5.0)
         assert len(rig.api.guests) == 0
+
+    run(story)
+
+
+def test_a_server_that_may_be_behind_serves_no_person_until_it_knows(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was taken away may not have reached it. Components go on. [B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        rights, later_s = rig.api.services.rights, time.monotonic() + TRUST_S + 1
+        assert (await rig.send("GET", workloads(), user="ada")).code == 200
+        with monkeypatch.context() as patched:
+            patched.setattr(rights, "_now_s", lambda: later_s)
+            # It asks its store before it gives up.
+            assert (await rig.send("GET", workloads(), user="ada")).code == 200
+        with monkeypatch.context() as patched:
+            patched.setattr(rights, "_now_s", lambda: later_s * 2)
+
+            async def lost(*, patience_s: float = 0.0) -> bool:
+                raise Unavailable("the store does not answer")
+
+            patched.setattr(rights._freshness, "is_hub_fresh", lost)
+            for user in ("ada", "admin"):
+                answer = await rig.send("GET", workloads(), user=user, resourceVersion="0")
+                assert (answer.code, answer.headers["Retry-After"]) == (503, "1"), user
+            scheduler = await rig.send(
+                "GET", workloads(), user="system:scheduler:main", resourceVersion="0"
+            )
+            assert scheduler.code == 200
+        assert (await rig.send("GET", workloads(), user="ada")).code == 200
 
     run(story)
 

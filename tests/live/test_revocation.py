@@ -1,0 +1,249 @@
+"""Whoever may not any more is out within seconds, over real TLS: also where he is connected.
+
+HOLDFAST_RUN_LONG=1, as `make run-long` sets it, plays it with two servers on etcd as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from holdfast.cli.revoking import revoked
+from holdfast.host.bearer_tokens import create_bearer
+from holdfast.host.certificates import Authority
+from holdfast.host.client import Access, Client
+from holdfast.host.join_tokens import create_token
+from holdfast.host.joining import NodeFiles, joined
+from holdfast.model.errors import Forbidden
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.token import Token
+from holdfast.model.registry import SYSTEM_NAMESPACE
+from tests.etcd_cluster import EtcdCluster
+from tests.live.plane_process import PATIENT
+from tests.live.slice_plane import SlicePlane
+
+# What is promised.
+FELT_S = 5.0
+HOUR = timedelta(hours=1)
+IN = "/apis/holdfast.dev/v1/namespaces/default"
+only_long = pytest.mark.skipif(
+    not os.environ.get("HOLDFAST_RUN_LONG"), reason="needs etcd: make run-long runs it"
+)
+pytestmark = pytest.mark.timeout(200)
+
+
+class Somebody:
+    """A person, a service or a node with connections to one server, each of which is kept."""
+
+    def __init__(self, access: Access, server: int = 0) -> None:
+        headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+        connector = aiohttp.TCPConnector(ssl=access.context())
+        self._http = aiohttp.ClientSession(connector=connector, headers=headers)
+        self._url = access.servers[server % len(access.servers)]
+        self._ears: dict[str, asyncio.Task[float]] = {}
+
+    async def __aenter__(self) -> Somebody:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._ears.values():
+            task.cancel()
+        await asyncio.gather(*self._ears.values(), return_exceptions=True)
+        await self._http.close()
+
+    async def code(self, path: str) -> int:
+        async with self._http.get(self._url + path) as answer:
+            await answer.read()
+            return answer.status
+
+    async def follow(self, what: str, path: str, **query: str) -> None:
+        """Listen until the stream ends; it must have begun."""
+        begun = asyncio.Event()
+
+        async def listen() -> float:
+            async with self._http.get(self._url + path, params=query, timeout=_EVER) as answer:
+                assert answer.status == 200, await answer.text()
+                begun.set()
+                with contextlib.suppress(aiohttp.ClientError):
+                    while await answer.content.readany():
+                        pass
+            return time.monotonic()
+
+        await self._listen(what, listen(), begun)
+
+    async def run(self, replica: str) -> None:
+        """Run a command that only says something once, until it or its line ends."""
+        begun = asyncio.Event()
+        query = [("command", it) for it in ("sh", "-c", "echo here; sleep 100")]
+        path = f"{self._url}{IN}/replicas/{replica}/exec"
+
+        async def listen() -> float:
+            async with self._http.ws_connect(
+                path, params=[*query, ("stdout", "true")], protocols=("v5.channel.k8s.io",)
+            ) as line:
+                async for _ in line:
+                    begun.set()
+            return time.monotonic()
+
+        await self._listen("exec", listen(), begun)
+
+    async def _listen(
+        self, what: str, listening: Coroutine[Any, Any, float], begun: asyncio.Event
+    ) -> None:
+        task = self._ears[what] = asyncio.create_task(listening)
+        waiting = asyncio.create_task(begun.wait())
+        await asyncio.wait((task, waiting), timeout=20.0, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        assert begun.is_set(), (what, task)
+
+    @property
+    def open(self) -> list[str]:
+        return [what for what, task in self._ears.items() if not task.done()]
+
+    async def all_ended(self, since: float) -> None:
+        """Every stream must have ended in time."""
+        for what, task in self._ears.items():
+            took_s = await asyncio.wait_for(asyncio.shield(task), FELT_S + 5) - since
+            assert took_s < FELT_S, (what, took_s)
+
+
+_EVER = aiohttp.ClientTimeout(total=None)
+
+
+@asynccontextmanager
+async def bearer(plane: SlicePlane, user: str, ttl: timedelta = HOUR) -> AsyncIterator[Any]:
+    """Somebody of the default tenant with a token; and the token's name."""
+    text = await create_bearer(plane.client, user, ("tenant:default",), ttl)
+    access = msgspec.structs.replace(plane.access, certificate=b"", key=b"", token=text)
+    # Through the last server: another one than tells of the revocation, if there are several.
+    async with Somebody(access, server=-1) as made:
+        yield made, text.split(".")[1]
+
+
+async def listens_to_all(one: Somebody, replica: Replica) -> None:
+    await one.follow("watch", f"{IN}/replicas", watch="true")
+    await one.follow("log", f"{IN}/replicas/{replica.name}/log", follow="true")
+    await one.run(replica.name)
+
+
+async def people(plane: SlicePlane, replica: Replica) -> None:
+    """By token: taken back, ended by itself; by certificate: revoked. Others do not notice."""
+    async with bearer(plane, "bob") as (bob, _):
+        await listens_to_all(bob, replica)
+        async with bearer(plane, "ann") as (ann, name):
+            # Used at once, maybe at a server that has not heard of it yet.
+            assert await ann.code(f"{IN}/workloads") == 200
+            await listens_to_all(ann, replica)
+            body = {"spec": {"revoked": True}}
+            await plane.client.patch(Token, name, SYSTEM_NAMESPACE, body)
+            await ann.all_ended(time.monotonic())
+            assert await ann.code(f"{IN}/workloads") == 401
+        async with bearer(plane, "eve", timedelta(seconds=1)) as (eve, _):
+            await eve.follow("watch", f"{IN}/replicas", watch="true")
+            # Its end is rounded up to a second.
+            await eve.all_ended(time.monotonic() + 2.0)
+            assert await eve.code(f"{IN}/workloads") == 401
+        issued = Authority.open(plane.folder / "pki").issue("cat", groups=("tenant:default",))
+        access = msgspec.structs.replace(
+            plane.access, certificate=issued.certificate, key=issued.key
+        )
+        async with Somebody(access) as cat:
+            await listens_to_all(cat, replica)
+            await revoked(plane.client, "cat", "left")
+            await cat.all_ended(time.monotonic())
+            assert await cat.code(f"{IN}/workloads") == 401
+        assert bob.open == ["watch", "log", "exec"]
+        assert await bob.code(f"{IN}/workloads") == 200
+
+
+async def nodes(plane: SlicePlane) -> None:
+    """A node that is revoked loses its line and its work, and is let in again by a new token."""
+    files = NodeFiles(plane.folder / "n1" / "pki")
+    old_token = (plane.folder / "n1.token").read_text()
+    old_key, old = files.key.read_bytes(), files.certificate.read_bytes()
+    access = msgspec.structs.replace(plane.access, certificate=old, key=old_key)
+    async with Somebody(access, server=-1) as thief:
+        await thief.follow("watch", "/apis/holdfast.dev/v1/nodes", watch="true")
+        since = time.monotonic()
+        await revoked(plane.client, "system:node:n1", "its disk was stolen")
+        await thief.all_ended(since)
+        assert await thief.code("/apis/holdfast.dev/v1/nodes") == 401
+    # Neither a renewal nor the token that was used up gives the key another certificate.
+    stolen = plane.folder / "stolen"
+    stolen.mkdir(mode=0o700)
+    NodeFiles(stolen).key.write_bytes(old_key)
+    with pytest.raises(Forbidden, match="was used by node n1 already"):
+        await joined(plane.access_urls, "n1", stolen, old_token)
+
+    async def is_doubted() -> bool:
+        return (await plane.client.get(Node, "n1")).status.phase is not NodePhase.READY
+
+    await plane.until(is_doubted)
+    token = await create_token(plane.client, "n1", HOUR)
+    (plane.folder / "n1.token").write_text(token)
+    plane.parts["n1"].signal(signal.SIGKILL)
+
+    async def is_in_again() -> bool:
+        is_new = files.certificate.exists() and files.key.read_bytes() != old_key
+        return is_new and not await is_doubted()
+
+    await plane.until(is_in_again)
+    await plane.ready(1)
+
+
+async def deleted(plane: SlicePlane) -> None:
+    """A node that is deleted is out as well, and does not come back by itself."""
+    await plane.scale(0)
+
+    async def is_empty() -> bool:
+        return not await plane.replicas()
+
+    await plane.until(is_empty)
+    await plane.client.delete(Node, "n1")
+    files = NodeFiles(plane.folder / "n1" / "pki")
+    access = msgspec.structs.replace(
+        plane.access, certificate=files.certificate.read_bytes(), key=files.key.read_bytes()
+    )
+    async with Client(access, policy=PATIENT) as agent:
+        with pytest.raises(Forbidden, match="was revoked"):
+            await agent.list(Node)
+    await asyncio.sleep(1.0)
+    assert not (await plane.client.list(Node)).objects
+
+
+def play(tmp_path: Path, servers: int, store: tuple[str, ...]) -> None:
+    async def story() -> None:
+        async with SlicePlane(tmp_path, ("n1",), servers=servers, store=store, joins=True) as plane:
+            await plane.apply(1)
+            (replica,) = await plane.ready(1)
+            await people(plane, replica)
+            await nodes(plane)
+            await deleted(plane)
+
+    asyncio.run(asyncio.wait_for(story(), 150.0))
+
+
+def test_whoever_is_revoked_is_out_within_seconds_wherever_he_is_connected(tmp_path: Path) -> None:
+    """People by token and by certificate, a node, a node that was deleted. [B5, B6, C6.8]"""
+    play(tmp_path, 1, ())
+
+
+@only_long
+def test_all_servers_feel_a_revocation(tmp_path: Path) -> None:
+    """[B5, B6, C6.8]"""
+    with EtcdCluster(tmp_path / "etcd") as cluster:
+        targets = ",".join(member.target for member in cluster.members)
+        play(tmp_path, 2, ("--store", f"etcd://{targets}"))
