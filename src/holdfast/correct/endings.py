@@ -26,6 +26,8 @@ PAUSE_MAX_MS = 300_000
 _DOUBLINGS_MAX = 9
 # Whatever ran for so long was well, and its end counts as the first.
 STABLE_AFTER = timedelta(minutes=10)
+# The reason of a step that controller:repair takes because the node lives in another life.
+NODE_RETURNED = "NodeReturned"
 # The reason under which a waiting place is counted in the workload's status.
 BACKOFF_REASON = "CrashLoopBackoff"
 
@@ -51,8 +53,11 @@ def vacates(replica: Replica) -> bool:
     state, steps = replica.status.state, replica.status.transitions
     if state is not State.FAILED or replica.spec.template.on_disconnect is not OnDisconnect.KEEP:
         return state is State.RELEASED
-    # One whose agent has told how it ended will also be proven to have stopped, and soon.
-    return steps[-1].from_state is State.UNKNOWN and not steps[-1].by.startswith(NODE_PREFIX)
+    last = steps[-1]
+    # One whose agent has told how it ended, or whose node is back in another life, will also be
+    # proven to have stopped, and soon.
+    is_back = last.by.startswith(NODE_PREFIX) or last.reason == NODE_RETURNED
+    return last.from_state is State.UNKNOWN and not is_back
 
 
 def endings(replica: Replica) -> int:

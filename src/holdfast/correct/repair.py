@@ -31,6 +31,7 @@ from holdfast.correct.controller import (
     step_id,
     target,
 )
+from holdfast.correct.endings import NODE_RETURNED
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
@@ -99,7 +100,7 @@ class RepairController(Controller):
             return self._ended(replica, "NodeGone", f"node {binding.node} is gone", term)
         if node.status.incarnation > binding.node_incarnation:
             evidence = f"node {node.name} lives in incarnation {node.status.incarnation}"
-            return self._ended(replica, "NodeReturned", evidence, term)
+            return self._ended(replica, NODE_RETURNED, evidence, term)
         if _keeps(replica) and state is not State.BOUND:
             return self._kept(replica, node, term, now)
         if node.status.phase in _GONE:
@@ -132,7 +133,7 @@ class RepairController(Controller):
     def _ended(self, replica: Replica, reason: str, evidence: str, term: Term) -> Plan:
         """One step towards the release of work that its node cannot be running any more."""
         match replica.status.state:
-            case State.BOUND | State.RUNNING if reason == "NodeReturned":
+            case State.BOUND | State.RUNNING if reason == NODE_RETURNED:
                 cause = Cause.REPAIR
                 operation = step_id(self.identity, replica, f"stop-{reason}")
                 return Plan((Evict(target(replica), cause, evidence, term, operation),))

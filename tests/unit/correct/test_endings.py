@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.correct.endings import (
     ENDINGS_ANNOTATION,
+    NODE_RETURNED,
     PAUSE_MAX_MS,
     PAUSE_MIN_MS,
     ending,
@@ -93,3 +94,11 @@ def test_only_keep_work_that_was_given_up_leaves_its_place_unreleased(
     assert vacates(replica(State.FAILED, template=template, transitions=steps)) is leaves
     assert vacates(replica(State.RELEASED, template=template))
     assert not vacates(replica(State.UNKNOWN, template=template))
+
+
+def test_keep_work_whose_node_is_back_waits_for_the_proof_that_it_has_stopped() -> None:
+    """Its agent is there to stop it, so nobody has to bear two copies. [C6.4, H5, SC6]"""
+    given_up = record(State.FAILED, REPAIR, 0, State.UNKNOWN)
+    back = replaced(given_up, reason=NODE_RETURNED)
+    assert vacates(replica(State.FAILED, template=KEEP, transitions=(given_up,)))
+    assert not vacates(replica(State.FAILED, template=KEEP, transitions=(back,)))
