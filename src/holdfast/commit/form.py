@@ -25,6 +25,8 @@ from holdfast.model.requests import Bind, Target, Term
 NAME_MAX = 253
 OPERATION_ID_MAX = 253
 COUNT_MAX = 1_000_000
+# More field managers than an object can ever have.
+MANAGERS_MAX = 128
 SECONDS_MAX = 315_360_000
 # What is written down as reason or evidence is for people; the last transitions stay on an object
 # for good, so none of them may be a novel.
@@ -81,6 +83,9 @@ def _term(term: Term | None) -> str:
 
 
 def _object(obj: Object) -> str:
+    # The server keeps these itself; what a client sends of them is looked at and mostly dropped.
+    if len(obj.metadata.managed_fields) > MANAGERS_MAX:
+        return f"metadata.managedFields must have at most {MANAGERS_MAX} entries"
     return _name(obj.namespace) or _name(obj.name)
 
 

@@ -23,6 +23,7 @@ _TOKEN = re.compile(r"\s*(?P<token>==|!=|[=!,()<>]|[^\s=!,()<>]+)", re.ASCII)
 _BINARY = {"=": Operator.IN, "==": Operator.IN, "!=": Operator.NOT_IN}
 _COMPARED = {">": Operator.GT, "<": Operator.LT}
 _LISTED = {"in": Operator.IN, "notin": Operator.NOT_IN}
+_SPACE = " \t\n\r\f\v"
 _SIGNS = frozenset(("=", "==", "!=", "!", ",", "(", ")", "<", ">"))
 
 
@@ -79,7 +80,8 @@ class _Reader:
     def __init__(self, text: str, path: str) -> None:
         self._text = text
         self._path = path
-        self._tokens = _TOKEN.findall(text)
+        # Without white space at the end, of which the pattern would look at all rests in turn.
+        self._tokens = _TOKEN.findall(text.rstrip(_SPACE))
         self._next = 0
 
     def requirements(self) -> Iterator[Expression]:

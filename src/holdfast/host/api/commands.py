@@ -29,8 +29,9 @@ async def run(call: Call) -> web.StreamResponse:
     # Also for a GET, which a WebSocket is: what it does is not reading.
     call.demand("create")
     channels.demand_websocket(call.request.headers)
+    command = _command(call)
     replica, node = await bound(call)
-    wanted = _wanted(call, replica)
+    wanted = _wanted(call, replica, command)
     async with call.services.switchboard.visit(node, wanted) as visit:
         client = web.WebSocketResponse(
             timeout=CLOSE_S,
@@ -81,7 +82,7 @@ async def _to_client(client: web.WebSocketResponse, visit: Visit) -> None:
         await client.close()
 
 
-def _wanted(call: Call, replica: Replica) -> Run:
+def _command(call: Call) -> tuple[str, ...]:
     command = call.every("command")
     if not command or not command[0]:
         bad("command: must name a program")
@@ -89,6 +90,10 @@ def _wanted(call: Call, replica: Replica) -> Run:
         bad(f"command: must have at most {channels.COMMAND_WORDS_MAX} words, without U+0000")
     if not any(call.flag(name) for name in ("stdin", "stdout", "stderr")):
         bad("stdin, stdout, stderr: one of them must be true")
+    return command
+
+
+def _wanted(call: Call, replica: Replica, command: tuple[str, ...]) -> Run:
     if replica.status.state not in _ALIVE:
         raise Rejected(
             f"replica {call.name} is {replica.status.state.value}: there is nothing to enter",

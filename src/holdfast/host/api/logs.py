@@ -84,15 +84,15 @@ def _wish(call: Call, now: datetime) -> Wish:
     return Wish(
         follow=call.flag("follow"),
         tail=tail,
-        since=_since(call, now),
+        since=since(call.number("sinceSeconds"), call.query.get("sinceTime", ""), now),
         limit_bytes=limit,
         timestamps=call.flag("timestamps"),
         previous=call.flag("previous"),
     )
 
 
-def _since(call: Call, now: datetime) -> str:
-    seconds, at = call.number("sinceSeconds"), call.query.get("sinceTime", "")
+def since(seconds: int | None, at: str, now: datetime) -> str:
+    """The time that a reader means, as records have it; empty for all. Raises Rejected."""
     if seconds is not None and at:
         bad("sinceTime: must not be stated together with sinceSeconds")
     try:

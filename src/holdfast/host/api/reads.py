@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
@@ -20,6 +21,7 @@ from holdfast.host.api.presentation import Listing
 from holdfast.host.api.scope import SECRETS, is_given, selection, visible
 from holdfast.model import keys
 from holdfast.model.errors import Invalid, Missing, Unavailable
+from holdfast.model.problems import excerpt
 from holdfast.model.versions import complete_version
 from holdfast.observe.cabinet import parsed_key
 from holdfast.observe.entries import Entry, Reader
@@ -35,11 +37,14 @@ EXACT = "Exact"
 NOT_OLDER_THAN = "NotOlderThan"
 
 
-class _Token(msgspec.Struct, frozen=True):
+class Token(msgspec.Struct, frozen=True):
     """Where the next page begins. Clients hand it back as it is."""
 
-    revision: int
+    revision: Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
     start: str
+
+
+_TOKENS = msgspec.json.Decoder(Token)
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -125,7 +130,7 @@ async def list_(call: Call) -> web.StreamResponse:
         more_from = _key(chosen, entries[limit])
         remaining = len(entries) - limit if chosen.is_everything else None
         entries = entries[:limit]
-    token = _token(found.revision, more_from) if more_from is not None else ""
+    token = token_text(found.revision, more_from) if more_from is not None else ""
     listing = Listing(complete_version(found.revision), token, remaining)
     data = [entry.data for entry in entries]
     if shape.startswith(TABLE):
@@ -140,7 +145,7 @@ async def _found(call: Call, chosen: Selection, limit: int) -> _Found:
     _demand_sense(call)
     prefix = keys.kind_prefix(chosen.kind, chosen.namespace)
     if query.get("continue"):
-        token = _parsed(query["continue"], prefix)
+        token = parsed_token(query["continue"], prefix)
         return await _from_store(call, chosen, token.start, token.revision, limit)
     version = call.version
     if version is not None and query.get("resourceVersionMatch") == EXACT:
@@ -206,18 +211,22 @@ def _key(chosen: Selection, entry: Entry) -> str:
     return keys.object_key(chosen.kind, entry.namespace, entry.name)
 
 
-def _token(revision: int, start: str) -> str:
-    return urlsafe_b64encode(msgspec.json.encode(_Token(revision, start))).decode()
+def token_text(revision: int, start: str) -> str:
+    """What a client hands back to go on from there."""
+    return urlsafe_b64encode(msgspec.json.encode(Token(revision, start))).decode()
 
 
-def _parsed(text: str, prefix: str) -> _Token:
-    """A token of ours, for this very list: it must not lead anywhere else."""
+def parsed_token(text: str, prefix: str) -> Token:
+    """A token of ours, for this very list: it must not lead anywhere else. Raises Rejected."""
     try:
-        token = msgspec.json.decode(urlsafe_b64decode(text[:TOKEN_MAX]), type=_Token)
+        token = _TOKENS.decode(urlsafe_b64decode(text)) if len(text) <= TOKEN_MAX else None
     except (ValueError, msgspec.DecodeError):
-        bad("continue: is not a token of this server")
-    if not token.start.startswith(prefix) or token.revision <= 0:
-        bad("continue: belongs to another list")
+        token = None
+    if token is None:
+        bad(f"continue: {excerpt(text)} is not a token of this server")
+    # Nothing that we made is otherwise, and no store is asked for what it could not hold.
+    if not token.start.startswith(prefix) or not token.start.isprintable():
+        bad(f"continue: {excerpt(text)} belongs to another list")
     return token
 
 
