@@ -25,7 +25,18 @@ from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View
 from holdfast.commit.records import versioned
 from holdfast.model.errors import Invalid, OutcomeUnknown, RecordsDisagree, Unavailable, invariant
 from holdfast.model.identity import Identity
-from holdfast.model.machine import Answer, Answered, Asked, FateOf, Rng, Tokens, Txn, Wake, Woken
+from holdfast.model.machine import (
+    Answer,
+    Answered,
+    Asked,
+    FateOf,
+    Rng,
+    Tokens,
+    Txn,
+    Wake,
+    Withdrawn,
+    Woken,
+)
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Verdict
 from holdfast.model.time import Instant
@@ -127,6 +138,8 @@ class Authority:
                 pass
         return effects + self._advance(now)
 
+            case Withdrawn(calls=calls):
+                self._withdraw(frozenset(calls))
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is on its way."""
@@ -144,6 +157,11 @@ class Authority:
         """A number for an own call, or for one that a server makes on its own behalf."""
         # Negative, so that the numbers of the own calls never meet those of the requests that came
         # in.
+    def _withdraw(self, calls: frozenset[int]) -> None:
+        """Nobody waits for these any more. What was sent before is settled all the same."""
+        kept = [it for it in self._line if it.sent_before or it.call not in calls]
+        self._line = deque(kept)
+
         self._calls -= 1
         return self._calls
 

@@ -171,12 +171,14 @@ class Gate:
         lane.moved_ms = now_ms
         self._executing -= 1
 
-    def withdraw(self, entry: Entry) -> None:
-        """Whoever waited has given up: it is not to be begun. Any other entry is left as it is."""
-        if entry.state is State.WAITING:
-            entry.state = State.OVER
-            self.waiting -= 1
-            self._lanes[entry.flow.request_class].queue.remove(entry)
+    def withdraw(self, entry: Entry) -> bool:
+        """Whoever waited has given up and is not to be begun. False if it was decided before."""
+        if entry.state is not State.WAITING:
+            return False
+        entry.state = State.OVER
+        self.waiting -= 1
+        self._lanes[entry.flow.request_class].queue.remove(entry)
+        return True
 
     def charge(self, flow: Flow, cost: int) -> None:
         """Something that was begun has turned out to cost so much more than was known."""

@@ -1,7 +1,8 @@
 """Requests of others to a machine that are not answered yet.
 
 Each gets exactly one answer: the machine's, or after its time an error that says whether the
-machine had taken the request in.
+machine had taken the request in. A machine that has taken in what nobody waits for any more is told
+so (`Withdrawn`), and need not begin it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity
-from holdfast.model.machine import Answer, Asked
+from holdfast.model.machine import Answer, Asked, Withdrawn
 
 
 class Inbound:
@@ -49,9 +50,9 @@ class Inbound:
 
 
 class Asks:
-    """All of one machine. `post` puts a request into the shell's line."""
+    """All of one machine. `post` puts something into the shell's line."""
 
-    def __init__(self, *, post: Callable[[Inbound], None], asks_max: int) -> None:
+    def __init__(self, *, post: Callable[[Any], None], asks_max: int) -> None:
         self._post = post
         self._asks_max = asks_max
         self._open: dict[int, Inbound] = {}
@@ -64,21 +65,33 @@ class Asks:
 
     def submit(self, sender: str | Identity, body: Any, timeout_s: float) -> asyncio.Future[Any]:
         """Take a request in. The future gets the answer, with errors as values."""
+        return self.take_in(sender, body, timeout_s).future
+
+    def take_in(self, sender: str | Identity, body: Any, timeout_s: float) -> Inbound:
+        """The same for whoever may withdraw it."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        deadline_s = loop.time() + timeout_s
+        self._number += 1
+        future = loop.create_future()
+        inbound = Inbound(self._number, sender, body, future, timeout_s, deadline_s)
         if self._closed:
             future.set_result(Unavailable("the machine has stopped"))
         elif len(self._open) >= self._asks_max:
             future.set_result(Unavailable(f"{self._asks_max} requests wait already"))
         else:
-            self._number += 1
-            deadline_s = loop.time() + timeout_s
-            inbound = Inbound(self._number, sender, body, future, timeout_s, deadline_s)
             self._open[inbound.number] = inbound
             if self._timer is None or deadline_s < self._timer.when():
                 self._watch_time(deadline_s)
             self._post(inbound)
-        return future
+        return inbound
+
+    def withdraw(self, inbound: Inbound) -> None:
+        """Whoever asked has gone and takes no answer."""
+        if inbound.number not in self._open:
+            return
+        self._settle(inbound, None)
+        if inbound.is_taken:
+            self._post(Withdrawn((inbound.number,)))
 
     def take(self, inbound: Inbound) -> Asked | None:
         """Hand a request from the line to the machine."""
@@ -126,8 +139,12 @@ class Asks:
         """Tell those whose time is over, and wait for the next one's."""
         self._timer = None
         now_s = asyncio.get_running_loop().time()
-        for inbound in [it for it in self._open.values() if it.deadline_s <= now_s]:
+        late = [it for it in self._open.values() if it.deadline_s <= now_s]
+        for inbound in late:
             self._settle(inbound, inbound.lost(f"no answer within {inbound.timeout_s:g} s"))
+        taken = tuple([it.number for it in late if it.is_taken])
+        if taken:
+            self._post(Withdrawn(taken))
         if self._open:
             self._watch_time(min(it.deadline_s for it in self._open.values()))
 

@@ -1,7 +1,8 @@
 """Each question of a machine to the servers as one HTTP request, and how to read its answer.
 
-`host/remote` sends them. Typed requests have no errand of their own, and creates mostly none: many
-of them travel in one (`host/bundles`).
+`host/remote` sends them. Most typed requests have no errand of their own, and creates mostly none:
+many of them travel in one (`host/bundles`). Lifelines do: whoever renews a lease or judges a node
+must not wait for the slowest of a hundred others.
 """
 
 from __future__ import annotations
@@ -14,23 +15,38 @@ import msgspec
 
 from holdfast.host.client import paths
 from holdfast.host.client.answers import Answer
+from holdfast.host.client.wishes import Result
 from holdfast.host.client.writing import JSON, OPERATION_HEADER
 from holdfast.host.creates import travels
-from holdfast.host.verdicts import no, unread, written
+from holdfast.host.verdicts import no, one_of_many, unread, written
 from holdfast.model.errors import Invalid, InvariantBroken, Missing, Unavailable
 from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
 from holdfast.model.identity import Identity
 from holdfast.model.registry import kind_of, kind_of_plural
-from holdfast.model.requests import Create, Patch, Remove, Update
+from holdfast.model.requests import (
+    AcquireLease,
+    Create,
+    JudgeNode,
+    Patch,
+    ReleaseLease,
+    Remove,
+    RenewLease,
+    Update,
+)
 from holdfast.model.versions import object_revision
 from holdfast.model.wire import decode_trusted, encode
 from holdfast.observe.news import Found, Get
 
 HEARTBEATS_PATH = f"{paths.GROUP}/heartbeats"
+TERMS_PATH = f"{paths.GROUP}/terms"
 RECORDS_PATH = f"{paths.GROUP}/records"
 PULSES_PATH = f"{paths.GROUP}/pulses"
 # As the servers bound it; the names of some nodes are longer.
 _MANAGER_MAX = 128
+
+_TERMS = (AcquireLease, RenewLease, ReleaseLease, JudgeNode)
+# Servers take these in before anything else, and nothing here holds them back.
+LIFELINES = (Renew, HeardOf, *_TERMS)
 
 _JSON = msgspec.json.Encoder()
 
@@ -50,6 +66,8 @@ def travels_together(body: Any) -> bool:
     """Whether it is one of the requests of which many travel in one."""
     if isinstance(body, Create):
         return travels(body)
+    if isinstance(body, _TERMS):
+        return False
     return isinstance(body, msgspec.Struct) and body.__struct_config__.tag is not None
 
 
@@ -63,6 +81,8 @@ def errand(sender: Identity, body: Any) -> Errand:
             return Errand("POST", path, _renewed, _JSON.encode(body), headers=_headers(""))
         case HeardOf():
             return Errand("GET", HEARTBEATS_PATH, _heard)
+        case AcquireLease() | RenewLease() | ReleaseLease() | JudgeNode():
+            return Errand("POST", TERMS_PATH, _decided, _JSON.encode(body), headers=_headers(""))
         case Create(object=obj):
             path = paths.collection(kind_of(obj), obj.namespace)
             return _write("POST", path, sender, body, encode(obj))
@@ -149,6 +169,15 @@ def _remove(remove: Remove) -> Errand:
     query = {"dryRun": "All"} if remove.dry_run else {}
     headers = _headers(remove.operation)
     return Errand("DELETE", path, written, _JSON.encode(options), query, headers)
+
+
+def _decided(answer: Answer) -> Any:
+    if not answer.is_good:
+        return no(answer, is_write=True)
+    try:
+        return one_of_many(msgspec.json.decode(answer.body, type=Result))
+    except msgspec.DecodeError as error:
+        return unread(error)
 
 
 def _renewed(answer: Answer) -> Any:

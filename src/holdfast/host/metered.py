@@ -18,7 +18,7 @@ from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store
 _GROUP = f"/apis/{API_GROUP}/v1/"
 _PLURALS = frozenset(kind.plural for kind in KINDS)
 _PODS = "/api/v1/namespaces/"
-_OWN = ("requests", "bindings", "heartbeats")
+_OWN = ("requests", "bindings", "heartbeats", "terms")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 OTHER = "other"
 # These last as long as somebody reads, types or listens: how long says nothing about the server.

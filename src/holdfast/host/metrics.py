@@ -136,6 +136,12 @@ class Metrics:
         """Add something that a part of the server counts by itself."""
         return self._counter(name, text, labels)
 
+    def histogram(
+        self, name: str, text: str, bounds: Sequence[float], labels: Labels = ()
+    ) -> Histogram:
+        """Add something that a part of the server measures by itself."""
+        return self._histogram(name, text, bounds, labels)
+
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Add something that is asked for when it is read."""
         self._all.append(Gauge(f"holdfast_{name}", text, read))

@@ -5,6 +5,9 @@ a verdict, as Unavailable (it did not happen) or as OutcomeUnknown (it may have)
 what a second try would mean, we do not. Only a server that took nothing in is passed over for the
 next one. Every identity that the machine speaks for has connections of its own, since the
 certificate of a connection is who asks.
+
+A server that has too much to do says for how long to stay away. Until then nothing of that identity
+is sent but lifelines: machines hear at once that it did not happen, and pause.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from holdfast.host.client.access import Access
 from holdfast.host.client.answers import Answer
 from holdfast.host.client.transport import Transport
 from holdfast.host.client.wishes import REQUESTS_PATH
-from holdfast.host.errands import RECORDS_PATH, Errand, errand, travels_together
+from holdfast.host.errands import LIFELINES, RECORDS_PATH, Errand, errand, travels_together
 from holdfast.host.tidings import told
 from holdfast.model.errors import (
     HoldfastError,
@@ -31,7 +34,6 @@ from holdfast.model.errors import (
     Unavailable,
     invariant,
 )
-from holdfast.model.heartbeat import Renew
 from holdfast.model.identity import Identity
 from holdfast.model.machine import Rng
 from holdfast.observe.news import SERVERS, Follow
@@ -71,7 +73,7 @@ class Remote:
             return await way.bundles.ask(body, timeout_s)
         wanted = errand(sender, body)
         # A renewal waits for no turn: work lives by it.
-        send = way.send if isinstance(body, Renew) else way.send_in_turn
+        send = way.send if isinstance(body, LIFELINES) else way.send_in_turn
         verdict = wanted.read(await send(wanted, timeout_s))
         if isinstance(verdict, HoldfastError):
             raise verdict
@@ -147,6 +149,7 @@ class _Way:
 
     async def send_in_turn(self, wanted: Errand, timeout_s: float) -> Answer:
         """Send when few others are on their way; what never had its turn was not sent."""
+        self.transport.demand_welcome()
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline_s):
@@ -180,10 +183,13 @@ class _Way:
             if answer.code == 503:
                 # It stops, or cannot reach its store; the next question goes elsewhere.
                 self.transport.fault(answer.server)
+            elif answer.code == 429:
+                self.transport.stay_away(answer.retry_after_ms)
             return answer
         raise Unavailable("no server is named")
 
     async def _bundle(self, body: bytes, timeout_s: float) -> Answer:
+        self.transport.demand_welcome()
         wanted = Errand("POST", REQUESTS_PATH, _unread, body, _TERSE, _JSON_BODY)
         return await self.send(wanted, timeout_s)
 

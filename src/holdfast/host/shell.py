@@ -245,7 +245,12 @@ class Shell:
         Raises Unavailable when the request was certainly not taken in, and OutcomeUnknown when it
         was and no answer came in time; and whatever error the machine answers with.
         """
-        answer = await self.submit(sender, body, timeout_s)
+        inbound = self._asks.take_in(sender, body, timeout_s)
+        try:
+            answer = await inbound.future
+        except asyncio.CancelledError:
+            self._asks.withdraw(inbound)
+            raise
         if isinstance(answer, HoldfastError):
             # One error may be the answer to many, so it must not gather their tracebacks.
             raise answer.with_traceback(None)

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.host.client import paths
 from holdfast.host.client.answers import Answer, error_of, status_of
 from holdfast.host.client.following import LINE_BYTES_MAX, SILENCE_S, WATCH_S
-from holdfast.host.client.transport import Transport
+from holdfast.host.client.transport import Transport, patience_ms
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_plural
@@ -26,6 +26,7 @@ from holdfast.observe.news import Follow, News, read_line
 
 async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[News, ...], None]:
     """The news of one watch until it ends. Raises Expired or Unavailable."""
+    transport.demand_welcome()
     kind = kind_of_plural(wanted.plural)
     path = paths.collection(kind, wanted.namespace)
     response, server = await transport.stream(path, _query(wanted), silence_s=SILENCE_S)
@@ -35,6 +36,8 @@ async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[New
             if answer.code == 503:
                 # It stops, or is behind; another one may serve us meanwhile.
                 transport.fault(server)
+            elif answer.code == 429:
+                transport.stay_away(patience_ms(response.headers))
             raise answer.error(may_have_happened=False)
         held: tuple[News, ...] = ()
         async for lines in _pieces(response):

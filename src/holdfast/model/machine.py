@@ -70,6 +70,12 @@ class Asked(msgspec.Struct, frozen=True):
     body: Any
 
 
+class Withdrawn(msgspec.Struct, frozen=True, gc=False):
+    """Whoever sent these `Asked` waits for no answer any more: what was not begun need not be."""
+
+    calls: tuple[int, ...]
+
+
 class Answered(msgspec.Struct, frozen=True):
     """An own `Ask`, `Txn`, `Range` or `FateOf` ended. `body` is a value, or an error as a value.
 

@@ -14,6 +14,9 @@ time. The rules (requirement E5):
 
 Tries, looks and time are bounded. Whoever gives up while in doubt says OutcomeUnknown, never "it
 failed".
+
+All requests of one client share a `Budget`: when servers fail, what is sent again stays a tenth of
+what is sent at all, however many requests wait for their turn to be sent again.
 """
 
 from __future__ import annotations
@@ -60,8 +63,56 @@ class RetryPolicy(msgspec.Struct, frozen=True, gc=False):
 
 
 DEFAULT_POLICY = RetryPolicy()
+# Whoever waits for a place in the budget looks no more often than this.
+HELD_BACK_MS = 100
 # A follower is never abandoned: it goes on as long as its component lives.
 FOLLOW_POLICY = RetryPolicy(pause_ms=100, pause_max_ms=5_000)
+
+
+class Budget:
+    """What one client may send again: a few at first, then a tenth of what it sends.
+
+    A request that was sent again and answered earns its try back: servers are well, and whoever
+    else waits may follow. While they are not, single tries find out when they are, less and less
+    often.
+    """
+
+    RESERVE = 10
+    PER_CENT = 10
+    PROBE_MIN_MS = 250
+    PROBE_MAX_MS = 5_000
+    _ONE = 100
+
+    def __init__(self, reserve: int = RESERVE, per_cent: int = PER_CENT) -> None:
+        self._most, self._per_cent = reserve * self._ONE, per_cent
+        self._left = self._most
+        self._spent_ms = 0
+        self._probe_ms = self.PROBE_MIN_MS
+        # How often something was sent again, and how often it had to wait for that.
+        self.spent = 0
+        self.held_back = 0
+
+    def sent_first(self) -> None:
+        """A request was sent for the first time."""
+        self._left = min(self._most, self._left + self._per_cent)
+
+    def succeeded(self) -> None:
+        """A request that was sent again was answered."""
+        self._left = min(self._most, self._left + self._ONE)
+        self._probe_ms = self.PROBE_MIN_MS
+
+    def spend(self, now_ms: int) -> bool:
+        """Send something again; whether that is allowed now."""
+        if self._left >= self._ONE:
+            self._left -= self._ONE
+        elif now_ms - self._spent_ms >= self._probe_ms:
+            self._probe_ms = min(self.PROBE_MAX_MS, 2 * self._probe_ms)
+        else:
+            self.held_back += 1
+            return False
+        self._spent_ms = now_ms
+        self.spent += 1
+        return True
 
 
 class Nature(StrEnum):
@@ -165,8 +216,11 @@ class _Next(StrEnum):
 class Attempts:
     """One request from its first try to its end. See the module's docstring."""
 
-    def __init__(self, policy: RetryPolicy, nature: Nature, rng: Rng) -> None:
+    def __init__(
+        self, policy: RetryPolicy, nature: Nature, rng: Rng, budget: Budget | None = None
+    ) -> None:
         self._policy, self._nature, self._rng = policy, nature, rng
+        self._budget = budget
         self._began_ms = 0
         self._tries = 0
         self._looks = 0
@@ -177,14 +231,20 @@ class Attempts:
         # What to say if the look that is under way finds nothing: a refusal is then an answer.
         self._refusal: Rejected | None = None
         self._next = _Next.SEND
+        # What went wrong last, for whoever waits in vain for a place in the budget.
+        self._trouble: HoldfastError = Unavailable("nothing was sent yet")
 
     def step(self, stimulus: Stimulus, now: Instant) -> Effect:
         """Take in what happened, and say the one thing to do next."""
         match stimulus:
             case Begun():
                 self._began_ms = now.monotonic_ms
+                if self._budget is not None:
+                    self._budget.sent_first()
                 return self._send(now)
             case Replied(body=body):
+                if self._tries > 1 and self._budget is not None:
+                    self._budget.succeeded()
                 return Finish(body, self._tries)
             case Failed(error=error, retry_after_ms=after_ms):
                 return self._failed(error, after_ms, now)
@@ -193,6 +253,9 @@ class Attempts:
             case LookFailed(error=error, retry_after_ms=after_ms):
                 return self._pause(_Next.LOOK, error, after_ms, now)
             case Paused():
+                if not self._may_spend(now):
+                    pause_ms = self._policy.pause(self._failures, 0, self._rng)
+                    return self._wait(self._trouble, max(HELD_BACK_MS, pause_ms), now)
                 return self._send(now) if self._next is _Next.SEND else self._look(now)
 
     def _failed(self, error: HoldfastError, after_ms: int, now: Instant) -> Effect:
@@ -223,6 +286,8 @@ class Attempts:
 
     def _looked(self, body: Any, now: Instant) -> Effect:
         if body is not None:
+            if self._budget is not None:
+                self._budget.succeeded()
             return Finish(body, self._tries, looked=True)
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
@@ -245,14 +310,22 @@ class Attempts:
 
     def _pause(self, then: _Next, error: HoldfastError, after_ms: int, now: Instant) -> Effect:
         self._failures += 1
-        pause_ms = self._policy.pause(self._failures, after_ms, self._rng)
+        if then is _Next.SEND and self._tries >= self._policy.tries_max:
+            return self._give_up(error)
+        self._next, self._trouble = then, error
+        return self._wait(error, self._policy.pause(self._failures, after_ms, self._rng), now)
+
+    def _wait(self, error: HoldfastError, pause_ms: int, now: Instant) -> Effect:
         spent_ms = now.monotonic_ms - self._began_ms
         if spent_ms + pause_ms >= self._policy.deadline_ms:
             return self._give_up(error)
-        if then is _Next.SEND and self._tries >= self._policy.tries_max:
-            return self._give_up(error)
-        self._next = then
         return Pause(pause_ms)
+
+    def _may_spend(self, now: Instant) -> bool:
+        # A conflict is no fault of any server: it was answered, and is decided anew.
+        if self._budget is None or isinstance(self._trouble, Rejected):
+            return True
+        return self._budget.spend(now.monotonic_ms)
 
     def _may_try(self, now: Instant) -> bool:
         in_time = now.monotonic_ms - self._began_ms < self._policy.deadline_ms

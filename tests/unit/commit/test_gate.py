@@ -97,11 +97,11 @@ def test_who_has_withdrawn_is_not_begun() -> None:
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
     gone, stays = gate.enter(TENANT, 0), gate.enter(TENANT, 0)
-    gate.withdraw(gone)
+    assert gate.withdraw(gone)
     gate.leave(begun[0], 1)
     assert gate.turn(1) == [stays]
     assert gone.state is State.OVER
-    gate.withdraw(stays)
+    assert not gate.withdraw(stays)
     assert stays.state is State.BEGUN
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.host.api import status
 from holdfast.host.client.answers import Answer
-from holdfast.host.errands import errand, travels_together
+from holdfast.host.errands import LIFELINES, errand, travels_together
 from holdfast.model import identity as who
 from holdfast.model.errors import (
     FieldError,
@@ -26,13 +26,18 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import (
     Accepted,
+    AcquireLease,
     Create,
     Forward,
+    JudgeNode,
+    NodeWord,
     Patch,
     PatchType,
     Propagation,
+    ReleaseLease,
     Remove,
     RenewLease,
+    RetireLease,
     Term,
     Update,
 )
@@ -102,7 +107,30 @@ def test_what_no_server_could_be_asked_is_a_bug(body: Any) -> None:
     assert not travels_together(body)
     with pytest.raises(InvariantBroken):
         errand(ME, body)
-    assert travels_together(RenewLease(Term("s", 1)))
+    assert travels_together(RetireLease("s", 1, 1))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        AcquireLease("s", 1_000),
+        RenewLease(Term("s", 1)),
+        ReleaseLease(Term("s", 1)),
+        JudgeNode("n1", "u", NodeWord.MARK, Term("s", 1)),
+    ],
+)
+def test_leases_and_judgements_travel_alone_on_a_path_that_servers_serve_first(body: Any) -> None:
+    """A lease must not run out behind a hundred binds. [E6, K3]"""
+    assert isinstance(body, LIFELINES)
+    assert not travels_together(body)
+    made = errand(ME, body)
+    assert (made.method, made.path) == ("POST", f"{GROUP}/terms")
+    yes = Answer(200, b'{"code":200,"revision":7,"replayed":false,"objects":[]}')
+    assert made.read(yes) == Accepted(7, ())
+    no = Refusal(Reason.STALE_EPOCH, "somebody else holds it")
+    assert made.read(refused(no)).reason is Reason.STALE_EPOCH
+    assert isinstance(made.read(Answer(200, b"hello")), OutcomeUnknown)
+    assert isinstance(made.read(Answer(429, b"{}", "TooManyRequests")), Unavailable)
 
 
 def test_creates_travel_with_others_unless_they_say_more_than_their_form_can() -> None:

@@ -17,7 +17,9 @@ from aiohttp import web
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, Route, Services, parsed_query, reply
 from holdfast.host.api.freshness import Freshness
+from holdfast.host.api.guests import lasts
 from holdfast.host.api.routes import WATCH, Router, table
+from holdfast.host.api.turns import Turns
 from holdfast.host.decisions import Decisions
 from holdfast.host.pulses import PulseBook
 from holdfast.host.shell import Shell
@@ -72,6 +74,7 @@ class Api:
         renewals: Shell | None = None,
         decisions: Decisions | None = None,
         pulses: PulseBook | None = None,
+        turns: Turns | None = None,
     ) -> None:
         freshness = Freshness(store, hub, hub_shell)
         self._services = Services(
@@ -86,6 +89,7 @@ class Api:
             pulses=pulses,
         )
         self._authenticate = authenticate
+        self.turns = turns if turns is not None else Turns(hub)
         self._extras = dict(extras or {})
         self._limits = limits
         self._observer = observer
@@ -170,7 +174,9 @@ class Api:
             route, variables = self._found(request, path, query)
             call = Call(request, route, variables, query, identity, self._services)
             about = (route.kind, call.name)
-            return await route.handler(call)
+            if lasts(route):
+                return await self.turns.stay(call)
+            return await self.turns.serve(call)
         except HoldfastError as error:
             return reply(*status.of(error, *about))
 

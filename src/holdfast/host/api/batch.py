@@ -7,14 +7,13 @@ have got. They arrive at the authority together and so share its group commit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from holdfast.host.api import status
+from holdfast.host.api import slices, status
 from holdfast.host.api.bodies import decoded, is_dry, manager, validation
-from holdfast.host.api.call import TIMEOUT_S, Call, bad, code_of, reply
+from holdfast.host.api.call import Call, bad, code_of, reply
 from holdfast.model import wire
 from holdfast.model.errors import HoldfastError
 from holdfast.model.refusal import Refusal
@@ -62,22 +61,19 @@ async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse
     """Create all of them. `?results=names` leaves the objects out of the answer."""
     wish, who, dry = validation(call), manager(call), is_dry(call)
     brief = call.query.get("results") == "names"
-    waiting: list[Any] = []
-    names: list[str] = []
-    for index, body in enumerate(bodies):
+    names = [""] * len(bodies)
+
+    def make(number: int) -> Create | HoldfastError:
         try:
-            found = decoded(call, body, wish)
+            found = decoded(call, bodies[number], wish)
         except HoldfastError as error:
-            waiting.append(error)
-            names.append("")
-            continue
-        operation = f"{call.operation}/{index}" if call.operation else ""
-        request = Create(found.object, who, dry, operation)
-        waiting.append(call.services.authority.submit(call.identity, request, TIMEOUT_S))
-        names.append(found.object.name)
+            return error
+        names[number] = found.object.name
+        operation = f"{call.operation}/{number}" if call.operation else ""
+        return Create(found.object, who, dry, operation)
+
     results = []
-    for name, future in zip(names, waiting, strict=True):
-        verdict = future if isinstance(future, HoldfastError) else await future
+    for name, verdict in zip(names, await slices.decided(call, len(bodies), make), strict=True):
         results.append(result(verdict, call.kind, name, brief=brief))
     return reply(200, results_body(results))
 

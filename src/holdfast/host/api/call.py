@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl
 
 import msgspec
 from aiohttp import web
 
 from holdfast.commit.authorise import may
+from holdfast.commit.gate import Entry
 from holdfast.host.api import facades, negotiation, status
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.decisions import Decisions
@@ -26,6 +27,9 @@ from holdfast.model.requests import Accepted
 from holdfast.model.versions import Version, parse_version
 from holdfast.observe.hub import Hub
 from holdfast.store.contract import Store
+
+if TYPE_CHECKING:
+    from holdfast.host.api.turns import Turns
 
 # A command has one for each of its words. The line itself is bounded by the server.
 QUERY_FIELDS_MAX = 1_100
@@ -82,7 +86,9 @@ class Call:
         "part",
         "request",
         "route",
+        "seat",
         "services",
+        "turns",
     )
 
     def __init__(
@@ -101,6 +107,9 @@ class Call:
         self.part = variables.get("part", "")
         self._text = query
         self._query: dict[str, str] | None = None
+        # The seat that it has, and who gave it; see `turns`.
+        self.seat: Entry | None = None
+        self.turns: Turns | None = None
 
     @property
     def kind(self) -> Kind:
@@ -197,6 +206,11 @@ class Call:
             self.identity, request, TIMEOUT_S
         )
         return verdict
+
+    async def more(self, cost: int) -> None:
+        """It has turned out to be so many requests: wait for their turn. Raises Overloaded."""
+        if self.turns is not None:
+            await self.turns.more(self, cost)
 
     def refused(self, refusal: Refusal) -> web.Response:
         """The answer to a request that the authority refused."""

@@ -124,6 +124,7 @@ def _others() -> Iterator[Route]:
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/visits/{{part}}", "GET", "attend", summoning.visit)
     yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeats.heard)
     yield Route(f"{GROUP_PATH}/pulses", "POST", "pulse", pulses.take)
+    yield Route(f"{GROUP_PATH}/terms", "POST", "request", typed.terms)
     yield Route(f"{GROUP_PATH}/pulses", "GET", "get", pulses.show)
     yield Route(f"{GROUP_PATH}/records", "POST", "record", decisions.keep)
     for path, body in discovery.paths().items():

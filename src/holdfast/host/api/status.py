@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commit.overload import Overloaded
 from holdfast.host.authentication import CertificateEnded
 from holdfast.model.errors import (
     Conflict,
@@ -103,8 +104,9 @@ def of(
     if causes:
         details["causes"] = causes
     if code in (429, 503, 504):
-        details["retryAfterSeconds"] = RETRY_AFTER_S
-        headers["Retry-After"] = str(RETRY_AFTER_S)
+        after_s = error.retry_after_s if isinstance(error, Overloaded) else RETRY_AFTER_S
+        details["retryAfterSeconds"] = after_s
+        headers["Retry-After"] = str(after_s)
     message = _message(problem, error, reason, causes, kind, name)
     return code, failure(code, reason, message, details), headers
 

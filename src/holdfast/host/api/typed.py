@@ -16,15 +16,23 @@ import msgspec
 from aiohttp import web
 
 from holdfast.commit.decide import HANDLERS
-from holdfast.host.api import batch, status
+from holdfast.host.api import batch, slices, status
 from holdfast.host.api.bodies import demand_json
-from holdfast.host.api.call import TIMEOUT_S, Call, bad, reply
+from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.creates import MARK, CreateForm, unpacked
 from holdfast.model import guard
 from holdfast.model.errors import HoldfastError
 from holdfast.model.problems import malformed
 from holdfast.model.registry import kind_named
-from holdfast.model.requests import Accepted, Bind, Create
+from holdfast.model.requests import (
+    Accepted,
+    AcquireLease,
+    Bind,
+    Create,
+    JudgeNode,
+    ReleaseLease,
+    RenewLease,
+)
 
 REQUESTS_MAX = 5_000
 REPLICA = kind_named("Replica")
@@ -37,6 +45,7 @@ _ONE = msgspec.json.Decoder(reduce(or_, TYPED))
 _MANY = msgspec.json.Decoder(list[reduce(or_, TYPED)])  # type: ignore[misc]
 _EACH = msgspec.json.Decoder(reduce(or_, (*TYPED, CreateForm)))
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
+_TERM = msgspec.json.Decoder(AcquireLease | RenewLease | ReleaseLease | JudgeNode)
 _BIND = msgspec.json.Decoder(Bind)
 _BINDS = msgspec.json.Decoder(list[Bind])
 
@@ -105,6 +114,16 @@ async def binding(call: Call) -> web.StreamResponse:
     demand_json(call)
     bind = _decoded(_BIND, await call.body())
     if (bind.target.namespace, bind.target.name) != (call.namespace, call.name):
+async def terms(call: Call) -> web.StreamResponse:
+    """One request about a lease or about what is believed of a node.
+
+    They have a path of their own, so that a server knows before it reads a body that work lives by
+    this request.
+    """
+    demand_json(call)
+    return await _decide(call, _decoded(_TERM, await call.body()))
+
+
         bad("the target of the bind does not match the path")
     return await _decide(call, bind)
 
@@ -124,7 +143,7 @@ def _with_operation(call: Call, request: Any) -> Any:
 
 
 async def _decide_all(call: Call, wanted: list[Any]) -> web.StreamResponse:
-    """All of them at once.
+    """All of them.
 
     `?results=names` leaves the objects out of the answer; `?results=terse` those of binds and
     creates, whose senders are told of them by the watches that they have.
@@ -132,14 +151,9 @@ async def _decide_all(call: Call, wanted: list[Any]) -> web.StreamResponse:
     if len(wanted) > REQUESTS_MAX:
         bad(f"a body may bring at most {REQUESTS_MAX} requests, not {len(wanted)}")
     wish = call.query.get("results")
-    submit = call.services.authority.submit
-    verdicts = [
-        request if isinstance(request, HoldfastError) else submit(call.identity, request, TIMEOUT_S)
-        for request in wanted
-    ]
+    verdicts = await slices.decided(call, len(wanted), wanted.__getitem__)
     results = []
-    for request, verdict in zip(wanted, verdicts, strict=True):
-        known = verdict if isinstance(verdict, HoldfastError) else await verdict
+    for request, known in zip(wanted, verdicts, strict=True):
         if wish == "terse" and isinstance(request, Bind | Create) and isinstance(known, Accepted):
             results.append(batch.opening(known) + b"}")
         else:

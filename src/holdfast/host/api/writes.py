@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.host.api import batch, presentation, reads, status
+from holdfast.host.api import batch, presentation, reads, slices, status
 from holdfast.host.api.bodies import decoded, demand_json, is_dry, manager, validation
 from holdfast.host.api.call import Call, bad, code_of, reply
 from holdfast.host.api.scope import selection
@@ -155,17 +155,15 @@ async def delete_many(call: Call) -> web.StreamResponse:
     call.demand("deletecollection")
     await call.services.freshness.is_hub_fresh()
     arguments = await _options(call)
-    kind, authority = call.kind, call.services.authority
-    entries = call.services.hub.select(selection(call))
-    futures = [
-        authority.submit(
-            call.identity, Remove(kind.plural, e.namespace, e.name, **arguments), reads.AHEAD_S
-        )
-        for e in entries
-    ]
+    kind, entries = call.kind, call.services.hub.select(selection(call))
+
+    def make(number: int) -> Remove:
+        entry = entries[number]
+        return Remove(kind.plural, entry.namespace, entry.name, **arguments)
+
     objects = []
-    for entry, future in zip(entries, futures, strict=True):
-        verdict = await future
+    verdicts = await slices.decided(call, len(entries), make)
+    for entry, verdict in zip(entries, verdicts, strict=True):
         if isinstance(verdict, Accepted):
             objects += [wire.encode(obj) for obj in verdict.objects]
         elif isinstance(verdict, Refusal) and verdict.reason == "Missing":

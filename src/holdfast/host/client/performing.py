@@ -19,6 +19,7 @@ from holdfast.model.machine import Rng
 from holdfast.observe.retry import (
     Attempts,
     Begun,
+    Budget,
     Failed,
     Finish,
     GiveUp,
@@ -65,13 +66,15 @@ class Performer:
     def __init__(self, policy: RetryPolicy, rng: Rng | None = None) -> None:
         self.policy = policy
         self.rng: Rng = rng if rng is not None else random.Random()
+        # One for all requests of the client, so that they do not all come back at once.
+        self.budget = Budget()
         # How many requests were sent and how many answers were lost, for whoever counts.
         self.sent = 0
         self.lost = 0
 
     async def perform(self, nature: Nature, send: Sending, look: Looking = nothing_to_see) -> Any:
         """The answer to a request, or the error that it ended with."""
-        attempts = Attempts(self.policy, nature, self.rng)
+        attempts = Attempts(self.policy, nature, self.rng, self.budget)
         stimulus: Stimulus = Begun()
         while True:
             match attempts.step(stimulus, clock.now()):

@@ -22,6 +22,8 @@ from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 
 # A server that failed is asked last for so long.
 AVOID_S = 2.0
+# Longer than this nobody stays away, whatever a server says.
+STAY_AWAY_MAX_S = 30.0
 CONNECT_S = 3.0
 CONNECTIONS_MAX = 256
 # A connection waits so long for its next question, a little less than servers let it: agents renew
@@ -45,6 +47,7 @@ class Transport:
         self._servers = [server.rstrip("/") for server in access.servers]
         self._failed_at: dict[str, float] = {}
         self._current = 0
+        self._away_until = 0.0
         self._agent = agent
         self._session = _session(access, agent)
         # That of the certificate before: what is under way there may end there.
@@ -82,7 +85,7 @@ class Transport:
                     response.status,
                     await response.read(),
                     response.headers.get(REASON_HEADER, ""),
-                    _patience(response.headers.get("Retry-After", "")),
+                    patience_ms(response.headers),
                     server,
                     tuple(response.headers.getall("Warning", ())),
                 )
@@ -116,6 +119,19 @@ class Transport:
         self._failed_at[server] = time.monotonic()
         if self._servers[self._current] == server:
             self._current = (self._current + 1) % len(self._servers)
+
+    def stay_away(self, retry_after_ms: int) -> None:
+        """A server has too much to do: ask for nothing that can wait before this is over."""
+        away_s = min(STAY_AWAY_MAX_S, retry_after_ms / 1_000)
+        self._away_until = max(self._away_until, time.monotonic() + away_s)
+
+    def demand_welcome(self) -> None:
+        """Raises Unavailable as long as a server that has too much to do wants to be left alone."""
+        left_s = self._away_until - time.monotonic()
+        if left_s > 0:
+            raise Unavailable(
+                f"it was not sent: a server asked to be left alone for {left_s:.1f} s"
+            )
 
     async def take(self, access: Access) -> None:
         """Be this one to the same servers from now on. Watches end with the take after this one."""
@@ -168,8 +184,9 @@ def _session(access: Access, agent: str) -> aiohttp.ClientSession:
     return session
 
 
-def _patience(text: str) -> int:
+def patience_ms(headers: Mapping[str, str]) -> int:
     """Retry-After in milliseconds. Dates are not worth a parser: our servers send seconds."""
+    text = headers.get("Retry-After", "")
     return int(text) * 1_000 if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 

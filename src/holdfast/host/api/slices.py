@@ -1,0 +1,42 @@
+"""Many requests of one body, handed to the authority a slice at a time.
+
+A body may bring thousands. Read and sent on at once they would hold up everybody else for as long
+as that takes, and a tenant would get past the fair queues by asking for much at a time. So each
+slice takes its turn like a request of that cost (`turns`), and the next one is looked at when the
+verdicts on this one are there. What is refused for want of a turn was not begun, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.commit.overload import Overloaded
+from holdfast.host.api.call import TIMEOUT_S, Call
+from holdfast.model.errors import HoldfastError
+
+# As many as the authority commits in one group.
+SLICE = 256
+
+
+async def decided(call: Call, count: int, make: Callable[[int], Any]) -> list[Any]:
+    """The verdict on each of so many, in order, with errors as values.
+
+    `make` gives the request of a number when its slice has its turn, or the error that it is.
+    """
+    submit, identity = call.services.authority.submit, call.identity
+    verdicts: list[Any] = []
+    for start in range(0, count, SLICE):
+        numbers = range(start, min(count, start + SLICE))
+        try:
+            await call.more(len(numbers))
+        except Overloaded as error:
+            # The rest would be refused as well, or be done without what comes before it.
+            return verdicts + [error] * (count - start)
+        wanted = [make(number) for number in numbers]
+        asked = [
+            it if isinstance(it, HoldfastError) else submit(identity, it, TIMEOUT_S)
+            for it in wanted
+        ]
+        verdicts += [it if isinstance(it, HoldfastError) else await it for it in asked]
+    return verdicts

@@ -1,0 +1,81 @@
+"""What the gates are doing, for Prometheus: who is under way, who waits, who was refused.
+
+`plane` adds it to what a server counts. Tenants beyond the first thousand are counted together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from holdfast.commit.gate import Standing
+from holdfast.commit.overload import Refused
+from holdfast.host.api.turns import Turns
+from holdfast.host.metrics import LATENCY_S, Labels, Metrics
+
+_STANDINGS: tuple[tuple[str, str, Callable[[Standing], float]], ...] = (
+    ("requests_executing", "Requests under way.", lambda it: it.executing),
+    ("requests_waiting", "Requests that wait for their turn.", lambda it: it.waiting),
+    (
+        "request_queue_age_seconds",
+        "How long the oldest request waits for its turn.",
+        lambda it: it.oldest_ms / 1_000,
+    ),
+)
+
+
+def count(turns: Turns, metrics: Metrics) -> None:
+    """Add all of it to what the server counts."""
+    for name, text, read in _STANDINGS:
+        metrics.gauges(name, text, ("gate", "class"), partial(_standings, turns, read))
+    metrics.gauges(
+        "requests_refused_total",
+        "Requests that were not begun because there was too much to do, by reason.",
+        ("gate", "class", "reason"),
+        partial(_refusals, turns),
+        kind="counter",
+    )
+    metrics.gauges(
+        "tenant_requests_total",
+        "Requests of each tenant, begun or refused; each kind of components counts as a tenant.",
+        ("class", "tenant", "outcome"),
+        partial(_outcomes, turns),
+        kind="counter",
+    )
+    metrics.gauges(
+        "tenant_watches",
+        "Open watches of each tenant.",
+        ("tenant",),
+        lambda: (((it,), number) for it, number in turns.watches.tenants.items()),
+    )
+    turns.waits = metrics.histogram(
+        "request_wait_seconds",
+        "How long requests waited for their turn, of those that did.",
+        LATENCY_S,
+        ("class",),
+    )
+
+
+def _standings(turns: Turns, read: Callable[[Standing], float]) -> Iterator[tuple[Labels, float]]:
+    for gate in turns.gates.all:
+        for it, standing in gate.standing(turns.now_ms()).items():
+            yield (gate.name, it.label), read(standing)
+
+
+def _refusals(turns: Turns) -> Iterator[tuple[Labels, float]]:
+    for gate in turns.gates.all:
+        for it, standing in gate.standing(turns.now_ms()).items():
+            for why, number in standing.refused.items():
+                yield (gate.name, it.label, why.value), number
+    yield ("rates", "all", Refused.RATE_EXCEEDED.value), turns.too_often
+    yield ("watches", "all", Refused.TOO_MANY_WATCHES.value), turns.watches.refused
+
+
+def _outcomes(turns: Turns) -> Iterator[tuple[Labels, float]]:
+    found: dict[Labels, float] = {}
+    for gate in turns.gates.all:
+        for (it, tenant), tally in gate.tenants.items():
+            for outcome, number in (("begun", tally.begun), ("refused", tally.refused)):
+                labels = (it.label, tenant, outcome)
+                found[labels] = found.get(labels, 0) + number
+    yield from found.items()
