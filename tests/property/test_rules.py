@@ -337,7 +337,7 @@ def test_nobody_becomes_another_actor_by_the_name_he_gives(name: str, groups: li
         assert set(actors) <= {Actor.USER, Actor.OPERATOR}
     else:
         assert len(actors) <= 1
-    assert (Actor.OPERATOR in actors) is (Actor.USER in actors and "system:masters" in groups)
+    assert (Actor.OPERATOR in actors) is (Actor.USER in actors)
 
 
 def test_every_controller_can_be_itself() -> None:

@@ -16,15 +16,18 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.commit.authorise import identity_refusal, verb_refusal
-from holdfast.commit.charges import QUOTA_NAME, capacity_class
+from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME, capacity_class
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft
-from holdfast.commit.policy import policy, signed
+from holdfast.commit.draft import UNCOMMITTED, Draft
+from holdfast.commit.escalation import escalation_refusal
+from holdfast.commit.policy import POLICY_VERSION, policy, signed
 from holdfast.commit.writers import is_maker, spec_refusal
+from holdfast.model import keys
 from holdfast.model.allowance import never_fits
 from holdfast.model.defaults import defaulted
 from holdfast.model.errors import FieldError
 from holdfast.model.fit import demand_of
+from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
@@ -32,12 +35,20 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import limits_of
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of, kind_of_struct
+from holdfast.model.transaction import ABSENT
 from holdfast.model.validation import validate, validate_update
 
 # What admission changed, one sentence a line, so that a user can see why the object differs from
 # the file.
 CHANGES_ANNOTATION = "holdfast.dev/admission"
+# What was doubtful and let in all the same, one sentence a line.
+HINTS_ANNOTATION = "holdfast.dev/admission-hints"
+# Under which version of the policies work was admitted, and on which records as of which revision.
+BASIS_ANNOTATION = "holdfast.dev/admission-basis"
+_RECORDED = (CHANGES_ANNOTATION, HINTS_ANNOTATION, BASIS_ANNOTATION)
+# One object may name many regions that are not there.
+HINTS_RECORDED_MAX = 16
 
 
 class Admission(msgspec.Struct):
@@ -68,12 +79,14 @@ def _authenticate(draft: Draft, context: Context, admission: Admission) -> Refus
 
 
 def _authorise(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    obj = admission.object
-    verb = "create" if admission.old is None else "update"
-    refusal = verb_refusal(context, verb, kind_of(obj), obj.namespace)
-    if refusal is not None or (admission.old is None and is_maker(context, obj)):
-        return refusal
-    return spec_refusal(context, obj)
+    obj, old = admission.object, admission.old
+    if old is None:
+        # A change has passed the door of its own verb. An apply that makes its object has passed
+        # another one than a create.
+        refusal = verb_refusal(draft, context, "create", kind_of(obj), obj.namespace)
+        if refusal is not None or is_maker(context, obj):
+            return refusal
+    return spec_refusal(context, obj) or escalation_refusal(draft, context, old, obj)
 
 
 def _default(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
@@ -97,16 +110,20 @@ def _tenant(draft: Draft, context: Context, admission: Admission) -> Refusal | N
         return None
     tenant = draft.object(Tenant, "", obj.namespace)
     if tenant is None:
-        return Refusal(
-            Reason.MISSING, f"tenant {obj.namespace!r} does not exist", {"tenant": obj.namespace}
-        )
+        return _tenant_refusal(Reason.MISSING, obj, f"tenant {obj.namespace!r} does not exist")
     if admission.old is not None:
         return None
     if tenant.metadata.deletion_timestamp is not None:
-        return Refusal(Reason.TERMINATING, f"tenant {tenant.name} is being deleted")
+        return _tenant_refusal(Reason.TERMINATING, obj, f"tenant {tenant.name} is being deleted")
     if tenant.spec.suspended and isinstance(obj, Workload):
-        return Refusal(Reason.TENANT_SUSPENDED, f"tenant {tenant.name} accepts no new work")
+        text = f"tenant {tenant.name} accepts no new work"
+        return _tenant_refusal(Reason.TENANT_SUSPENDED, obj, text)
     return None
+
+
+def _tenant_refusal(reason: Reason, obj: Object, text: str) -> Refusal:
+    where = {"field": "metadata.namespace", "policy": "tenant", "scope": f"Tenant {obj.namespace}"}
+    return Refusal(reason, text, {"tenant": obj.namespace, **where})
 
 
 def _asks_for_no_more(admission: Admission) -> bool:
@@ -153,20 +170,63 @@ def _quota(draft: Draft, context: Context, admission: Admission) -> Refusal | No
         refusal,
         message=f"spec.template.resources: one replica alone exceeds the quota of tenant "
         f"{obj.namespace}: {refusal.message}",
-        details={**refusal.details, "field": "spec.template.resources", "scope": obj.namespace},
+        details={
+            **refusal.details,
+            "field": "spec.template.resources",
+            "policy": "quota",
+            "scope": obj.namespace,
+        },
     )
 
 
 def _record(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    """Write down on the object what admission changed. Without changes the note is taken away."""
-    metadata = admission.object.metadata
-    rest = {k: v for k, v in metadata.annotations.items() if k != CHANGES_ANNOTATION}
-    if admission.changes:
-        rest[CHANGES_ANNOTATION] = "\n".join(admission.changes)
-    if rest != metadata.annotations:
-        metadata = msgspec.structs.replace(metadata, annotations=rest)
+    """Write down on the object what admission changed, doubted and rested on, in its own words.
+
+    What asks for nothing new keeps the record of when it did.
+    """
+    metadata, old = admission.object.metadata, admission.old
+    said = {k: v for k, v in metadata.annotations.items() if k not in _RECORDED}
+    if isinstance(old, Workload) and _asks_for_no_more(admission):
+        before = old.metadata.annotations
+        said |= {key: before[key] for key in _RECORDED if key in before}
+    else:
+        said |= _recorded(draft, admission)
+    if said != metadata.annotations:
+        metadata = msgspec.structs.replace(metadata, annotations=said)
         admission.object = msgspec.structs.replace(admission.object, metadata=metadata)
     return None
+
+
+def _recorded(draft: Draft, admission: Admission) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if admission.changes:
+        found[CHANGES_ANNOTATION] = "\n".join(admission.changes)
+    hints = admission.warnings
+    if hints:
+        more = len(hints) - HINTS_RECORDED_MAX
+        rest = [f"and {more} more"] if more > 0 else []
+        found[HINTS_ANNOTATION] = "\n".join([*hints[:HINTS_RECORDED_MAX], *rest])
+    if isinstance(admission.object, Workload):
+        found[BASIS_ANNOTATION] = _basis(draft, admission.object)
+    return found
+
+
+def _basis(draft: Draft, obj: Workload) -> str:
+    """The version of the policies, and the revision of each record that they were asked of."""
+    priority = obj.spec.template.priority_class or PRIORITY_NAME
+    records = (
+        ("tenant", keys.object_key(kind_of_struct(Tenant), "", obj.namespace)),
+        (f"priorityclass {priority}", keys.object_key(kind_of_struct(PriorityClass), "", priority)),
+        ("quota", keys.object_key(kind_of_struct(Quota), obj.namespace, QUOTA_NAME)),
+        ("pools", keys.pools_ledger()),
+    )
+    asked = [(name, draft.rested_on(key)) for name, key in records]
+    seen = [f"{name} {_as_of(revision)}" for name, revision in asked if revision is not None]
+    return f"policy {POLICY_VERSION}: {', '.join(seen)}"
+
+
+def _as_of(revision: int) -> str:
+    return {ABSENT: "none", UNCOMMITTED: "made together with it"}.get(revision, f"@{revision}")
 
 
 # The order is part of the promise: an unknown caller learns nothing about the schema, and an

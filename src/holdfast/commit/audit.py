@@ -22,6 +22,7 @@ from holdfast.model.kinds.quota import CapacityClass, Quota
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.role import Role, RoleBinding
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import (
     Amounts,
@@ -35,6 +36,7 @@ from holdfast.model.ledger import (
 )
 from holdfast.model.lifecycle import State
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.rights import AccessLedger, ledger_of
 from holdfast.model.transaction import Record
 
 _CLASSES = (CapacityClass.HARD, CapacityClass.RECLAIMABLE)
@@ -51,6 +53,7 @@ def recount(records: Iterable[Record]) -> list[str]:
         *_objects(contents),
         *_workloads(contents),
         *_pools(contents),
+        *_access(contents),
         *_leases(contents),
         *_reserved(contents),
     ]
@@ -179,6 +182,20 @@ def _pools(contents: Contents) -> Iterator[str]:
     }
     protected = {name: table for name, table in expected.items() if table}
     yield from differs("the pools", "protected", pools.protected, protected)
+
+
+def _access(contents: Contents) -> Iterator[str]:
+    roles, bindings = tuple(contents.of(Role)), tuple(contents.of(RoleBinding))
+    ledgers: dict[str, AccessLedger] = contents.under(f"{keys.LEDGERS}access/")
+    for namespace in dict.fromkeys((*(it.namespace for it in (*roles, *bindings)), *ledgers)):
+        have = ledgers.get(namespace, AccessLedger())
+        wanted = ledger_of(
+            namespace,
+            (role for role in roles if role.namespace == namespace),
+            (binding for binding in bindings if binding.namespace == namespace),
+        )
+        yield from differs(f"namespace {namespace}", "roles", have.roles, wanted.roles)
+        yield from differs(f"namespace {namespace}", "bindings", have.given, wanted.given)
 
 
 def _leases(contents: Contents) -> Iterator[str]:

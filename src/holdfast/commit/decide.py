@@ -20,6 +20,7 @@ from holdfast.commit import (
     reports,
     reserve,
 )
+from holdfast.commit.authorise import request_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.form import form_refusal
@@ -84,7 +85,11 @@ def decide(draft: Draft, context: Context, request: Any) -> Decided | Refusal:
     handler = HANDLERS.get(type(request))
     if handler is None:
         return Refusal(Reason.INVALID, f"{type(request).__name__} is no request")
-    refusal = form_refusal(context.identity, request) or sight_refusal(draft, context, request)
+    refusal = (
+        form_refusal(context.identity, request)
+        or sight_refusal(draft, context, request)
+        or request_refusal(draft, context, request)
+    )
     if refusal is not None:
         return refusal
     try:

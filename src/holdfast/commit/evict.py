@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.authorise import verb_refusal
 from holdfast.commit.bind import life_refusal, load_for_place, node_for, place_refusal
 from holdfast.commit.charges import (
     PRIORITY_NAME,
@@ -48,7 +47,6 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import DisruptionLedger, NodeLedger
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Evict, SettleDisruption, StopAndReserve
 from holdfast.model.rollouts import target_of
 
@@ -67,13 +65,11 @@ def evict(draft: Draft, context: Context, request: Evict) -> Replica | Replayed 
         # Without the one it makes way for, nobody could say that it is important enough.
         return Refusal(Reason.NOT_ALLOWED, "a preemption has a request of its own: StopAndReserve")
     owner = CAUSE_OWNER[request.cause]
-    refusal = (
-        verb_refusal(context, "delete", kind_of_struct(Replica), replica.namespace)
-        if owner is Actor.USER
-        else term_refusal(draft, context, request.term)
-    )
+    refusal = term_refusal(draft, context, request.term) if owner is not Actor.USER else None
     if refusal is not None:
         return refusal
+    if request.idle and is_available(replica):
+        return Refusal(Reason.NOT_ALLOWED, f"replica {replica.name} is at work again")
     return stop(draft, context, replica, request.cause, request.evidence, request.operation, mark)
 
 

@@ -1,7 +1,8 @@
 """What a write of one object changes elsewhere in the same transaction.
 
 A node's ledger mirrors the node, a cohort's ledger the quotas of its tenants, the pools ledger the
-regions, and a tenant's objects ledger counts its objects. All of it happens here, for create,
+regions, a namespace's access ledger its roles and bindings, and a tenant's objects ledger counts
+its objects. A node that goes takes its certificates along. All of it happens here, for create,
 update and delete alike.
 """
 
@@ -12,6 +13,8 @@ import msgspec
 from holdfast.commit.charges import QUOTA_NAME, alone
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
+from holdfast.commit.records import encode
+from holdfast.commit.revoking import revoke_node
 from holdfast.model import keys
 from holdfast.model.disruption import (
     allowed_missing,
@@ -24,6 +27,7 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.quota import ObjectCaps, Quota
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.role import Role, RoleBinding
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import (
@@ -40,9 +44,13 @@ from holdfast.model.ledger import (
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
+from holdfast.model.rights import AccessLedger, says_something, with_binding, with_role
 
 # Objects that tell what happened have their own retention and do not count towards a tenant's caps.
 UNCOUNTED = ("events", "decisions")
+# What all roles and bindings of a namespace may take together: they are one record, and a store
+# takes a megabyte and a half at once.
+ACCESS_BYTES_MAX = 256 * 1024
 
 
 def reflect(
@@ -52,7 +60,10 @@ def reflect(
     some = new if new is not None else old
     match some:
         case Node():
-            return _node(draft, some, gone=new is None)
+            refusal = _node(draft, some, gone=new is None)
+            if refusal is None and new is None:
+                revoke_node(draft, context, some)
+            return refusal
         case Quota() if some.name == QUOTA_NAME:
             _quota(draft, some.namespace, old, new)
         case Region():
@@ -63,6 +74,10 @@ def reflect(
             _workload(draft, some, gone=new is None)
         case Replica() if old is None or new is None:
             _replica(draft, some, 1 if old is None else -1)
+        case Role() | RoleBinding():
+            refusal = _access(draft, some, gone=new is None)
+            if refusal is not None:
+                return refusal
     if some is not None and (old is None or new is None):
         return _count(draft, context, some, 1 if old is None else -1)
     return None
@@ -182,6 +197,32 @@ def _replica(draft: Draft, replica: Replica, change: int) -> None:
     draft.write(key, msgspec.structs.replace(ledger, replicas=ledger.replicas + change))
 
 
+def _access(draft: Draft, some: Role | RoleBinding, *, gone: bool) -> Refusal | None:
+    """What roles and bindings come to, for whoever decides what somebody may do."""
+    key = keys.access_ledger(some.namespace)
+    before = draft.ledger(AccessLedger, key) or AccessLedger()
+    counts = not gone and says_something(some)
+    if isinstance(some, Role):
+        after = with_role(before, some.name, some.rules if counts else None)
+    else:
+        after = with_binding(before, some.namespace, some.name, some if counts else None)
+    if after == before:
+        return None
+    if after == AccessLedger():
+        draft.delete(key)
+        return None
+    size = len(encode(after))
+    if not gone and size > ACCESS_BYTES_MAX:
+        return Refusal(
+            Reason.OBJECT_CAP,
+            f"the roles and bindings of namespace {some.namespace} would take {size} bytes "
+            f"together; at most {ACCESS_BYTES_MAX}",
+            {"tenant": some.namespace, "resource": "roles", "limit": str(ACCESS_BYTES_MAX)},
+        )
+    draft.write(key, after)
+    return None
+
+
 def erase(draft: Draft, context: Context, obj: Object) -> Refusal | None:
     """Delete an object and all that mirrors it."""
     refusal = reflect(draft, context, obj, None)
@@ -231,5 +272,12 @@ def _over(tenant: str, what: str, cap: int) -> Refusal:
     return Refusal(
         Reason.OBJECT_CAP,
         f"tenant {tenant} has reached its cap of {cap} {what}",
-        {"tenant": tenant, "resource": what, "limit": str(cap)},
+        {
+            "tenant": tenant,
+            "resource": what,
+            "limit": str(cap),
+            "field": "metadata.namespace",
+            "policy": "object-cap",
+            "scope": f"Tenant {tenant}",
+        },
     )

@@ -73,7 +73,7 @@ Outcome = Written | Replayed | Refusal
 def create(draft: Draft, context: Context, request: Create) -> Outcome:
     """A new object."""
     kind = kind_of(request.object)
-    refusal = door(context, "create", kind, request.object.namespace)
+    refusal = door(draft, context, "create", kind, request.object.namespace)
     if refusal is not None:
         return refusal
     mark = digest(request)
@@ -131,10 +131,18 @@ def _load_for_birth(draft: Draft, obj: Object) -> None:
 
 
 def door(
-    context: Context, verb: str, kind: Kind, namespace: str, subresource: str = ""
+    draft: Draft,
+    context: Context,
+    verb: str,
+    kind: Kind,
+    namespace: str,
+    subresource: str = "",
+    name: str = "",
 ) -> Refusal | None:
     """Who may not even ask learns nothing: not that an object exists, nor what is in it."""
-    refusal = identity_refusal(context) or verb_refusal(context, verb, kind, namespace, subresource)
+    refusal = identity_refusal(context) or verb_refusal(
+        draft, context, verb, kind, namespace, subresource, name
+    )
     if refusal is not None:
         return refusal
     has = {"": True, STATUS: kind.status, SCALE: kind.scale}
@@ -230,8 +238,8 @@ def _fresh(context: Context, obj: Object) -> Object:
 
 def update(draft: Draft, context: Context, request: Update) -> Outcome:
     """Replace an object's spec and metadata, or its status alone."""
-    given = request.object
-    refusal = door(context, "update", kind_of(given), given.namespace, request.subresource)
+    given, part = request.object, request.subresource
+    refusal = door(draft, context, "update", kind_of(given), given.namespace, part, given.name)
     if refusal is not None:
         return refusal
     mark = digest(request)
@@ -244,10 +252,8 @@ def update(draft: Draft, context: Context, request: Update) -> Outcome:
     refusal = version_refusal(draft, old, given.metadata)
     if refusal is not None:
         return refusal
-    wanted = still_held(context, old, merged(old, given, request.subresource))
-    return rewrite(
-        draft, context, old, wanted, request.manager, request.subresource, request.operation, mark
-    )
+    wanted = still_held(context, old, merged(old, given, part))
+    return rewrite(draft, context, old, wanted, request.manager, part, request.operation, mark)
 
 
 def missing(kind: Kind, namespace: str, name: str) -> Refusal:
@@ -256,9 +262,12 @@ def missing(kind: Kind, namespace: str, name: str) -> Refusal:
 
 
 def merged(old: Object, given: Object, subresource: str) -> Object:
-    """What the caller may mean to change: the status alone, or all but the status."""
+    """What the caller may mean to change: the status or the number alone, or all but the status."""
     if subresource == STATUS:
         return msgspec.structs.replace(old, status=given.status)  # type: ignore[attr-defined]
+    if subresource == SCALE and isinstance(old, Workload) and isinstance(given, Workload):
+        spec = msgspec.structs.replace(old.spec, replicas=given.spec.replicas)
+        return msgspec.structs.replace(old, spec=spec)
     metadata = msgspec.structs.replace(
         old.metadata,
         labels=given.metadata.labels,

@@ -41,7 +41,9 @@ from holdfast.model.requests import Create, Patch, PatchType
 def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
     """Change an object by a patch, computed on what is current now."""
     kind = kind_of_plural(request.plural)
-    refusal = door(context, "patch", kind, request.namespace, request.subresource)
+    refusal = door(
+        draft, context, "patch", kind, request.namespace, request.subresource, request.name
+    )
     if refusal is not None:
         return refusal
     key = keys.object_key(kind, request.namespace, request.name)

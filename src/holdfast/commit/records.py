@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model import keys
+from holdfast.model.audit import Head, Stamp
 from holdfast.model.errors import unreachable
 from holdfast.model.ledger import (
     DisruptionLedger,
@@ -23,6 +24,7 @@ from holdfast.model.ledger import (
 )
 from holdfast.model.meta import Object, Operation, Part, Timestamp
 from holdfast.model.registry import KINDS
+from holdfast.model.rights import AccessLedger
 from holdfast.model.transaction import ABSENT
 from holdfast.model.versions import object_version
 
@@ -60,9 +62,12 @@ _TYPES: tuple[tuple[str, type[Any]], ...] = (
     (f"{keys.LEDGERS}disruption/", DisruptionLedger),
     (f"{keys.LEDGERS}grant/", GrantLedger),
     (f"{keys.LEDGERS}pools/", PoolsLedger),
+    (f"{keys.LEDGERS}access/", AccessLedger),
     (keys.EPOCHS, Epoch),
     (keys.FLOORS, EpochFloor),
     (keys.OPERATIONS, PastOperation),
+    (f"{keys.AUDIT}stamp/", Stamp),
+    (f"{keys.AUDIT}head/", Head),
 )
 _DECODERS = {prefix: msgspec.json.Decoder(struct) for prefix, struct in _TYPES}
 _ENCODER = msgspec.json.Encoder()

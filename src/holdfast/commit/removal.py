@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.authorise import identity_refusal, verb_refusal
+from holdfast.commit.authorise import identity_refusal, may_give_up, verb_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
+from holdfast.commit.escalation import built_in_refusal
 from holdfast.commit.evict import stop
 from holdfast.commit.holds import ACTIVE
 from holdfast.commit.leaks import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, leak_refusal
@@ -41,7 +42,7 @@ from holdfast.model.ledger import DisruptionLedger, ObjectsLedger
 from holdfast.model.lifecycle import Actor, Cause, State
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import kind_of_plural
+from holdfast.model.registry import Kind, kind_of_plural
 from holdfast.model.requests import Propagation, Remove
 
 REPLICAS_FINALIZER = "holdfast.dev/replicas"
@@ -170,16 +171,15 @@ def finish(draft: Draft, context: Context, old: Object, after: Object) -> Refusa
 
 def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed | Refusal:
     """Ask for an object's deletion. Returns it as it was, or as it waits for its finalizers."""
-    mark = digest(request)
+    kind, mark = kind_of_plural(request.plural), digest(request)
+    refusal = identity_refusal(context) or _door(draft, context, request, kind)
+    if refusal is not None:
+        return refusal
     past = recall_past(draft, context, request.operation, mark)
     if past is not None:
         return past
-    kind = kind_of_plural(request.plural)
     key = keys.object_key(kind, request.namespace, request.name)
     obj: Object | None = known(context, draft.read(key))
-    refusal = identity_refusal(context) or verb_refusal(context, "delete", kind, request.namespace)
-    if refusal is not None:
-        return refusal
     if obj is None:
         what = f"{kind.plural} {request.name!r} not found"
         return Refusal(Reason.MISSING, what, {"name": request.name})
@@ -189,6 +189,7 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
     refusal = (
         removal_precondition_refusal(draft, request, obj)
         or removal_refusal(context, obj)
+        or built_in_refusal(context, obj, None)
         or leak_refusal(draft, context, obj)
         or _reservation_refusal(draft, context, obj)
         or _orphan_refusal(request, obj)
@@ -196,6 +197,13 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
     if refusal is not None:
         return refusal
     return _removed(draft, context, request, obj, mark)
+
+
+def _door(draft: Draft, context: Context, request: Remove, kind: Kind) -> Refusal | None:
+    """One of many that are deleted together needs the right to delete many, as in Kubernetes."""
+    if request.collection:
+        return verb_refusal(draft, context, "deletecollection", kind, request.namespace)
+    return verb_refusal(draft, context, "delete", kind, request.namespace, name=request.name)
 
 
 def _reservation_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
@@ -289,6 +297,6 @@ def _stopped(
     if state in (State.BOUND, State.RUNNING) and context.is_actor(Actor.USER):
         why = "its deletion was asked for"
         return stop(draft, context, dying, Cause.USER_DELETE, why, operation, mark)
-    if request.force and context.is_actor(Actor.OPERATOR):
+    if request.force and may_give_up(draft, context, replica):
         return given_up(draft, context, dying, operation, mark)
     return None

@@ -24,6 +24,7 @@ from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.kinds.role import Role, RoleBinding
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.secret import Secret
@@ -143,8 +144,9 @@ WRITERS: dict[type[Object], Writers] = {
     ),
     Event: Writers(spec=(*_SYSTEM, Actor.OPERATOR)),
     Decision: Writers(spec=(Actor.SCHEDULER,)),
-    Role: Writers(spec=_OPERATORS),
-    RoleBinding: Writers(spec=_OPERATORS),
+    # Servers write those that show what is built in.
+    Role: Writers(spec=(*_OPERATORS, Actor.AUTHORITY)),
+    RoleBinding: Writers(spec=(*_OPERATORS, Actor.AUTHORITY)),
     Token: Writers(
         spec=_OPERATORS,
         status={
@@ -153,6 +155,8 @@ WRITERS: dict[type[Object], Writers] = {
             "key": Actor.AUTHORITY,
         },
     ),
+    # Servers take it away once all that it ended has ended by itself: `leaks.py`.
+    Revocation: Writers(spec=_OPERATORS, removers=(Actor.AUTHORITY,)),
     Secret: Writers(spec=_PEOPLE),
     WorkloadRevision: Writers(spec=(Actor.ROLLOUT,)),
     Endpoints: Writers(spec=(Actor.ENDPOINTS,)),

@@ -16,19 +16,26 @@ import contextlib
 import random
 import ssl
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from holdfast.commit.context import Settings as Rules
+from holdfast.commit.policy import CRITICAL
 from holdfast.commit.renewals import Renewals
 from holdfast.commit.server import SCOPE, Server
 from holdfast.host.admitting import Admitting
-from holdfast.host.api.app import Api
+from holdfast.host.api.app import Api, ApiLimits
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
+from holdfast.host.audit.keeping import Keeping
+from holdfast.host.audit.segments import FOLDER
+from holdfast.host.audit.standing import handlers as audit_handlers
 from holdfast.host.buffers import receive_into_small_buffers
+from holdfast.host.certificates import LEAF_LIFE
 from holdfast.host.decisions import Decisions
 from holdfast.host.door import Door
+from holdfast.host.first_roles import show_built_in
 from holdfast.host.forwards import handlers as forward_handlers
 from holdfast.host.health import Health
 from holdfast.host.metered import MeteredStore, counted
@@ -47,6 +54,7 @@ from holdfast.model import identity as who
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.lease import Lease, lease_name
+from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
@@ -57,6 +65,7 @@ from holdfast.observe.hub import Hub, Reach
 from holdfast.store.contract import Store
 
 DEFAULT_TENANT = "default"
+CRITICAL_VALUE = 1_000_000
 # How long the first list of the store may take before the server says that it cannot start.
 LOAD_S = 300.0
 # A stop in order: the HTTP server takes the most of it, for requests that are being served.
@@ -64,6 +73,7 @@ STOP_S = 4.5
 RELEASE_S = 0.5
 TIDY_S = 10.0
 DRAIN_S = 0.5
+_MILLISECOND = timedelta(milliseconds=1)
 
 Say = Callable[[str], None]
 
@@ -116,8 +126,15 @@ class Plane:
         self._stack.push_async_callback(store.close)
         metered = MeteredStore(store, self.metrics)
         name = settings.server_name
-        rules = Rules(fence=settings.fence)
+        rules = Rules(
+            fence=settings.fence,
+            certificate_life_ms=max(settings.certificate_life, LEAF_LIFE) // _MILLISECOND,
+        )
         machine = Server(name, _luck(), metered, rules, limits_for(store))
+        audit = Keeping(
+            name, settings.data / FOLDER, when_behind=settings.audit_behind
+        )
+        machine.closed = audit.refusal
         hub = Hub(Forms())
         tls, peer_tls = trust.context(), trust.peer_context()
         peers = Neighbours(lambda name: _address(hub, name), peer_tls, self.metrics)
@@ -131,17 +148,34 @@ class Plane:
         await hub_shell.ask(self._identity, Reach(0), LOAD_S)
         if not hub.count(kind_of_struct(Tenant)):
             await self._furnish(authority)
+        await self._show_roles(authority, hub)
         await self._run(renewals, "the hearing of agents")
-        port = await self._listen(store, authority, hub, hub_shell, renewals, trust, tls)
+        await self._begin_audit(audit, store)
+        port = await self._listen(store, authority, hub, hub_shell, renewals, audit, trust, tls)
         self._keep(renew_for_ever(settings, trust, tls, peer_tls, self._introduce(port)))
         machine.address = settings.advertise or settings.listen.url_for_others(port)
         self._count(hub, machine)
-        self._keep(compact_for_ever(store, lambda: _is_ours(store, machine), Horizon()))
+
+        self._keep(
+            compact_for_ever(
+                store,
+                lambda: _is_ours(store, machine),
+                Horizon(),
+                waits_for=lambda upto: audit.horizon(store, upto),
+            )
+        )
 
         async def ask(request: Any) -> Any:
             return await authority.ask(self._identity, request, TIDY_S)
 
         self._keep(tidy_for_ever(store, lambda: _is_ours(store, machine), ask))
+
+    async def _begin_audit(self, audit: Keeping, store: Store) -> None:
+        shell = Shell(audit.scribe, self._identity, store=store, performers=audit.performers())
+        audit.attach(shell)
+        audit.count(self.metrics)
+        self._stack.callback(audit.close)
+        await self._run(shell, "the scribe of the audit")
 
     async def _run(self, shell: Shell, name: str) -> None:
         await shell.start()
@@ -183,6 +217,7 @@ class Plane:
         hub: Hub,
         hub_shell: Shell,
         renewals: Shell,
+        audit: Keeping,
         trust: Trust,
         tls: ssl.SSLContext,
     ) -> int:
@@ -193,6 +228,10 @@ class Plane:
         self._stack.callback(decisions.close)
         pulses = PulseBook(self.settings.server_name)
         pulses.count(self.metrics)
+
+        def may_path(identity: Identity, verb: str, path: str) -> bool:
+            return api.services.rights.may_path(identity, verb, path)
+
         api = Api(
             store=store,
             authority=authority,
@@ -201,10 +240,12 @@ class Plane:
             authenticate=door,
             extras={
                 **self._health.handlers(),
-                **handlers(self.metrics, door),
-                **forward_handlers(authority, self.metrics),
-                **self._admitting(authority, store, trust).handlers(),
+                **handlers(self.metrics, door, may_path),
+                **audit_handlers(audit.standing, door),
+                **forward_handlers(authority, self.metrics, door.shown),
+                **self._admitting(authority, store, trust, door).handlers(),
             },
+            limits=ApiLimits(patience=self.settings.patience),
             observer=counted(self.metrics),
             renewals=renewals,
             decisions=decisions,
@@ -218,13 +259,19 @@ class Plane:
                 f"cannot listen on {listen.host}:{listen.port}: {error.strerror or error}"
             ) from error
         self._stack.push_async_callback(api.stop)
+        self._keep(api.guests.sweep_for_ever())
+        self.metrics.gauge(
+            "streams_shown_out",
+            "Open streams ended because whoever opened them may not have them any more.",
+            lambda: api.guests.shown_out,
+        )
         self.url = self.settings.advertise or listen.url(port)
         self.kubeconfig = await asyncio.to_thread(self._introduce(port), trust)
         return port
 
-    def _admitting(self, authority: Shell, store: Store, trust: Trust) -> Admitting:
+    def _admitting(self, authority: Shell, store: Store, trust: Trust, door: Door) -> Admitting:
         life = self.settings.certificate_life
-        return Admitting(self._identity, authority, store, trust.authority, life)
+        return Admitting(self._identity, authority, store, trust.authority, door.shown, life)
 
     def _introduce(self, port: int) -> Callable[[Trust], Path]:
         """Writes the administrator's way in, at the start and when his certificate is renewed."""
@@ -243,13 +290,31 @@ class Plane:
         )
 
     async def _furnish(self, authority: Shell) -> None:
-        """What a new plane needs so that somebody can work in it: one tenant."""
+        """What a new plane needs so that somebody can work in it: a tenant, and the class of work
+        that must come back when a region is lost.
+        """
         tenant = Tenant(metadata=ObjectMeta(name=DEFAULT_TENANT))
+        # It goes before others, so it is for those whom an operator names.
+        critical = PriorityClassSpec(
+            value=CRITICAL_VALUE,
+            urgent=True,
+            allowed_tenants=(DEFAULT_TENANT,),
+            description="Work that must come back when a region is lost.",
+        )
         # Servers have no tenants to give; this is an operator's doing, at the first start.
         operator = Identity(name="bootstrap", groups=(who.ADMINS,))
-        verdict = await authority.ask(operator, Create(tenant, manager="holdfast"), 30.0)
-        if isinstance(verdict, Refusal):
-            invariant(verdict.reason is Reason.EXISTS, f"no first tenant: {verdict.message}")
+        for obj in (PriorityClass(metadata=ObjectMeta(name=CRITICAL), spec=critical), tenant):
+            verdict = await authority.ask(operator, Create(obj, manager="holdfast"), 30.0)
+            if isinstance(verdict, Refusal):
+                invariant(verdict.reason is Reason.EXISTS, f"no {obj.name}: {verdict.message}")
+
+    async def _show_roles(self, authority: Shell, hub: Hub) -> None:
+        async def ask(request: Any) -> Any:
+            return await authority.ask(self._identity, request, TIDY_S)
+
+        trouble = await show_built_in(hub, ask)
+        if trouble:
+            self._say(trouble)
 
     async def _release(self, authority: Shell, machine: Server) -> None:
         """Let another server be the usual one at once, instead of after the lease."""

@@ -1,4 +1,4 @@
-"""/metrics: for administrators, and for whoever is in the group of those who watch over a plane."""
+"""/metrics: for whoever may get that path: administrators, operators, and the group of monitors."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def handlers(
-    metrics: Metrics, authenticate: Callable[[web.BaseRequest], Identity]
+    metrics: Metrics,
+    authenticate: Callable[[web.BaseRequest], Identity],
+    may_path: Callable[[Identity, str, str], bool],
 ) -> dict[str, Handler]:
     """The paths and what answers there."""
 
     async def show(request: web.BaseRequest) -> web.StreamResponse:
         try:
             identity = authenticate(request)
-            if not (identity.is_admin or MONITORS in identity.groups):
+            if not may_path(identity, "get", "/metrics"):
                 raise Forbidden(
-                    f"/metrics is for administrators and for the group {MONITORS}",
+                    f"{identity.name} may not get /metrics; who is in the group {MONITORS} may",
                     code=Reason.NOT_ALLOWED,
                 )
         except HoldfastError as error:

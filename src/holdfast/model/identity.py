@@ -24,6 +24,9 @@ ADMINS = "system:masters"
 # Whoever watches over a plane: the organization in the certificate of a Prometheus, or the group of
 # its token.
 MONITORS = "system:monitoring"
+# Whoever keeps a plane running, and whoever looks over everybody's shoulder.
+OPERATORS = "system:operators"
+AUDITORS = "system:auditors"
 
 # What follows a prefix is the name of an object or a component. Anything else is nobody, so that no
 # two spellings can pass for the same node or scheduler.
@@ -92,13 +95,13 @@ def server(name: str) -> Identity:
 def acts_as(identity: Identity) -> tuple[Actor, ...]:
     """The actors that this identity may be.
 
-    An administrator is a user and an operator, never a controller. Nobody in particular, and a
-    system identity of no known form, is no actor at all.
+    A person is a user and an operator, never a controller; which of what they own this person may
+    really do is said by roles (`model/rights`). Nobody in particular, and a system identity of no
+    known form, is no actor at all.
     """
     name = identity.name
     if not name.startswith(SYSTEM_PREFIX):
-        people = (Actor.USER, Actor.OPERATOR) if identity.is_admin else (Actor.USER,)
-        return people if name.strip() else ()
+        return (Actor.USER, Actor.OPERATOR) if name.strip() else ()
     if identity.server is not None:
         return (Actor.AUTHORITY,)
     if _named(name, SCHEDULER_PREFIX) is not None:

@@ -14,6 +14,7 @@ LEDGERS = "ledgers/"
 EPOCHS = "epochs/"
 OPERATIONS = "operations/"
 FLOORS = "floors/"
+AUDIT = "audit/"
 
 # The last code point. No store takes a key that begins with it, so every key comes before it.
 END = "\U0010ffff"
@@ -64,6 +65,10 @@ def pools_ledger() -> str:
     return f"{LEDGERS}pools/all"
 
 
+def access_ledger(namespace: str) -> str:
+    return f"{LEDGERS}access/{namespace}"
+
+
 def epoch(scope: str) -> str:
     return f"{EPOCHS}{scope}"
 
@@ -74,6 +79,16 @@ def epoch_floor() -> str:
 
 def operation(operation_id: str) -> str:
     return f"{OPERATIONS}{operation_id}"
+
+
+def audit_stamp() -> str:
+    """Where each transaction says who did what in it; the history keeps what it overwrites."""
+    return f"{AUDIT}stamp/last"
+
+
+def audit_head() -> str:
+    """How far what was said there is written down."""
+    return f"{AUDIT}head/chain"
 
 
 def after_prefix(prefix: str) -> str:

@@ -78,6 +78,9 @@ class Hub:
         self._cabinet = Cabinet()
         self._window = Window(0)
         self._revision = 0
+        # When something of each kind last changed, as far as is known.
+        self._changed_at: dict[str, int] = {}
+        self._listed_at = 0
         self._is_ready = False
         self._loading: tuple[int, Cabinet] | None = None
         self._calls = 0
@@ -123,6 +126,10 @@ class Hub:
     def count(self, kind: Kind, namespace: str = "") -> int:
         """How many objects there are of a kind."""
         return self._cabinet.count(kind, namespace)
+
+    def changed(self, kind: Kind) -> int:
+        """The revision at which something of a kind last changed, or at which all was listed."""
+        return self._changed_at.get(kind.plural, self._listed_at)
 
     # Stimuli -------------------------------------------------------------------------------------
 
@@ -200,6 +207,7 @@ class Hub:
             return [Range(self._calls, page.more_from, end, LOAD_PAGE, page.revision)]
         self._loading = None
         self._cabinet, self._revision = cabinet, page.revision
+        self._changed_at, self._listed_at = {}, page.revision
         self._window = Window(page.revision)
         self._is_ready = True
         return [*self._reached(), *self._follow()]
@@ -252,6 +260,7 @@ class Hub:
         before = self._cabinet.put(*found, after)
         if before is None and after is None:
             return []
+        self._changed_at[kind.plural] = change.revision
         happening = Happening(kind, change.revision, before, after)
         self._window.append(happening)
         effects: list[Any] = []

@@ -10,7 +10,7 @@ import pytest
 from holdfast.commit.context import Settings
 from holdfast.commit.form import SENTENCE_MAX
 from holdfast.model import identity as who
-from holdfast.model.identity import Identity, acts_as
+from holdfast.model.identity import ADMINS, Identity, acts_as
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect
@@ -149,6 +149,9 @@ def lawful(replica: Any, to: State, identity: Identity, life: int | None, phase:
             return phase is not PLAIN
         case Actor.REPAIR if to is State.PENDING:
             # Its deadline has not passed here.
+            return False
+        case Actor.OPERATOR if ADMINS not in identity.groups:
+            # An editor of a namespace has no word in this: it is a right of its own.
             return False
         case Actor.OPERATOR if to is State.RELEASED:
             # As long as an agent could speak for it, a person cannot.

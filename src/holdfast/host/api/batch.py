@@ -16,11 +16,14 @@ from holdfast.host.api.bodies import decoded, is_dry, manager, validation
 from holdfast.host.api.call import Call, bad, code_of, reply
 from holdfast.model import wire
 from holdfast.model.errors import HoldfastError
+from holdfast.model.problems import CODE_TOO_LARGE, malformed
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import Kind
 from holdfast.model.requests import Accepted, Create
 
 OBJECTS_MAX = 5_000
+# As many as a body could have in which each stands beside a key and its value.
+COMMAS_MAX = 150_000
 
 
 class _Head(msgspec.Struct):
@@ -34,21 +37,29 @@ _HEAD = msgspec.json.Decoder(_Head)
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 
 
+def demand_few(body: bytes) -> None:
+    """Refuse what would be cut into too many pieces, before it is cut. Raises Invalid."""
+    if body.count(b",") > COMMAS_MAX:
+        raise malformed(f"must have at most {COMMAS_MAX} values", code=CODE_TOO_LARGE)
+
+
 def split(kind: Kind, body: bytes) -> list[bytes] | None:
     """The objects of a body that brings many; None if it is one object, or nothing that is known.
 
     Each is cut out as it is and goes through all the guards of a body by itself.
     """
+    is_array = body[:64].lstrip()[:1] == b"["
+    if not is_array and b'"items"' not in body:
+        return None
+    demand_few(body)
     try:
-        if body[:64].lstrip()[:1] == b"[":
+        if is_array:
             found = _ARRAY.decode(body)
-        elif b'"items"' in body:
+        else:
             head = _HEAD.decode(body)
             if head.items is None or head.kind not in ("List", f"{kind.name}List"):
                 return None
             found = head.items
-        else:
-            return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Whatever is wrong with it is explained by the decoder of objects.
         return None
@@ -74,6 +85,7 @@ async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse
 
     results = []
     for name, verdict in zip(names, await slices.decided(call, len(bodies), make), strict=True):
+        await call.settled(verdict)
         results.append(result(verdict, call.kind, name, brief=brief))
     return reply(200, results_body(results))
 

@@ -9,21 +9,23 @@ from urllib.parse import parse_qsl
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.authorise import may
 from holdfast.commit.gate import Entry
 from holdfast.host.api import facades, negotiation, status
+from holdfast.host.api.connections import received
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.decisions import Decisions
 from holdfast.host.pulses import PulseBook
+from holdfast.host.rights import KINDS as RIGHTS_KINDS
+from holdfast.host.rights import Rights
 from holdfast.host.shell import Shell
 from holdfast.host.streams import Stream
 from holdfast.host.switchboard import Switchboard
 from holdfast.model.errors import Forbidden, Invalid, Rejected
 from holdfast.model.identity import ANONYMOUS, Identity, acts_as
-from holdfast.model.problems import CODE_TOO_LARGE
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind
 from holdfast.model.requests import Accepted
+from holdfast.model.rights import Deed
 from holdfast.model.versions import Version, parse_version
 from holdfast.observe.hub import Hub
 from holdfast.store.contract import Store
@@ -54,6 +56,7 @@ class Services(msgspec.Struct):
     hub: Hub
     hub_shell: Shell
     freshness: Freshness
+    rights: Rights
     # Open watches, so that a stop can end them.
     streams: set[Stream]
     renewals: Shell | None = None
@@ -80,6 +83,7 @@ class Call:
     __slots__ = (
         "_query",
         "_text",
+        "farewell",
         "identity",
         "name",
         "namespace",
@@ -110,6 +114,8 @@ class Call:
         # The seat that it has, and who gave it; see `turns`.
         self.seat: Entry | None = None
         self.turns: Turns | None = None
+        # How to let a stream end in peace, where there is such a way; see `guests`.
+        self.farewell: Callable[[], None] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -169,13 +175,8 @@ class Call:
         return self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     async def body(self) -> bytes:
-        """The whole body, which the server has bounded."""
-        try:
-            return await self.request.read()
-        except web.HTTPRequestEntityTooLarge as error:
-            raise Invalid(
-                f"the body is larger than {error.text or '1 MiB'}", code=CODE_TOO_LARGE
-            ) from None
+        """The whole body, bounded in bytes and in time. Raises Rejected."""
+        return await received(self.request, self.request.client_max_size)
 
     def demand_somebody(self) -> None:
         """Let only those through who are known. Raises Forbidden."""
@@ -186,7 +187,7 @@ class Call:
         """Let only those through who may use this verb here. Raises Forbidden."""
         self.demand_somebody()
         identity, kind = self.identity, self.kind
-        if may(identity, verb, kind, self.namespace, self.route.subresource):
+        if self.services.rights.may(identity, self.deed(verb)):
             return
         where = f' in the namespace "{self.namespace}"' if self.namespace else ""
         raise Forbidden(
@@ -194,6 +195,13 @@ class Call:
             f"resource {kind.plural!r}{where}",
             code=Reason.NOT_ALLOWED,
         )
+
+    def deed(self, verb: str) -> Deed:
+        """This verb on what the path names."""
+        kind = self.kind
+        where = self.namespace if kind.namespaced else ""
+        name = self.name or selected_name(self.query.get("fieldSelector", ""))
+        return Deed(verb, kind.plural, self.route.subresource, where, name)
 
     @property
     def operation(self) -> str:
@@ -205,6 +213,7 @@ class Call:
         verdict: Accepted | Refusal = await self.services.authority.ask(
             self.identity, request, TIMEOUT_S
         )
+        await self.settled(verdict)
         return verdict
 
     async def more(self, cost: int) -> None:
@@ -212,9 +221,23 @@ class Call:
         if self.turns is not None:
             await self.turns.more(self, cost)
 
+    async def settled(self, verdict: Any) -> None:
+        """Until an accepted change of roles and bindings counts at this server."""
+        if self.route.kind in RIGHTS_KINDS and isinstance(verdict, Accepted):
+            await self.services.rights.reached(verdict.revision)
+
     def refused(self, refusal: Refusal) -> web.Response:
         """The answer to a request that the authority refused."""
         return reply(*status.of(refusal, self.route.kind, self.name))
+
+
+def selected_name(fields: str) -> str:
+    """The one name that a field selector asks for, as `kubectl get NAME --watch` does."""
+    for term in fields.split(","):
+        path, _, name = term.partition("=")
+        if path.strip() == "metadata.name":
+            return name.removeprefix("=").strip()
+    return ""
 
 
 def parsed_query(text: str) -> dict[str, str]:

@@ -26,9 +26,10 @@ from holdfast.model.errors import Forbidden, Missing, Unavailable
 from holdfast.model.identity import acts_as
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.lifecycle import Actor
-from holdfast.model.problems import malformed
+from holdfast.model.problems import excerpt, malformed
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.rights import Deed
 from holdfast.model.versions import complete_version
 from holdfast.observe.entries import Entry, Reader
 from holdfast.propose.rounds import Case, Round, round_of_name
@@ -125,10 +126,11 @@ async def get(call: Call) -> web.StreamResponse:
 async def again(call: Call) -> web.StreamResponse:
     """Decide the round of a decision again: what comes out otherwise now."""
     call.demand("get")
-    if not call.identity.is_admin:
-        # It reads everything and takes a while: what one tenant asks must not cost all others.
+    # It reads everything and takes a while: what one tenant asks must not cost all others.
+    if not call.services.rights.may(call.identity, Deed("get", "decisions", "again")):
         raise Forbidden(
-            "only an administrator lets decisions be made again", code=Reason.NOT_ALLOWED
+            "only who may do so in the whole cluster lets decisions be made again",
+            code=Reason.NOT_ALLOWED,
         )
     meant = round_of_name(call.name)
     if meant is None:
@@ -151,7 +153,7 @@ async def list_(call: Call) -> web.StreamResponse:
     chosen, kept = selection(call), _kept(call)
     limit = min(call.number("limit") or LIMIT_MAX, LIMIT_MAX)
     text = call.query.get("continue", "")
-    at: tuple[int, int] | None = _parsed(text) if text else None
+    at: tuple[int, int] | None = parsed_token(text) if text else None
     reader, entries = Reader(), list[Entry]()
     newest, looked_at, more = 0, 0, False
     for _ in range(READS_MAX):
@@ -193,11 +195,12 @@ def _token(at: tuple[int, int]) -> str:
     return urlsafe_b64encode(msgspec.json.encode(_Token(*at))).decode()
 
 
-def _parsed(text: str) -> tuple[int, int]:
+def parsed_token(text: str) -> tuple[int, int]:
+    """The row and the member that a page begins with. Raises Rejected."""
     try:
         token = msgspec.json.decode(urlsafe_b64decode(text[:TOKEN_MAX]), type=_Token)
     except (ValueError, msgspec.DecodeError):
-        bad("continue: is not a token of this server")
+        bad(f"continue: {excerpt(text)} is not a token of this server")
     if not (0 < token.row < 1 << 62 and 0 <= token.member < 1 << 31):
-        bad("continue: is not a token of this server")
+        bad(f"continue: {excerpt(text)} is not a token of this server")
     return token.row, token.member

@@ -17,6 +17,7 @@ from holdfast.model.identity import CONTROLLER_PREFIX, MONITORS, SCHEDULER_PREFI
 from holdfast.model.problems import malformed
 from holdfast.model.pulse import Pulse
 from holdfast.model.refusal import Reason
+from holdfast.model.rights import Deed
 
 # Whose pulses are taken, and what the leases are called that they act under.
 _SCOPES = {CONTROLLER_PREFIX: "controller:", SCHEDULER_PREFIX: "scheduler:"}
@@ -57,9 +58,9 @@ async def take(call: Call) -> web.StreamResponse:
 async def show(call: Call) -> web.StreamResponse:
     """How everybody is doing, as this server knows it."""
     call.demand_somebody()
-    if not (call.identity.is_admin or MONITORS in call.identity.groups):
+    if not call.services.rights.may(call.identity, Deed("get", "pulses")):
         raise Forbidden(
-            f"pulses are for administrators and for the group {MONITORS}",
+            f"{call.identity.name} may not get pulses; who is in the group {MONITORS} may",
             code=Reason.NOT_ALLOWED,
         )
     return reply(200, _ENCODER.encode(_book(call).shown()))

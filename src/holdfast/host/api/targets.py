@@ -20,8 +20,8 @@ from aiohttp import web
 
 from holdfast.host.api.call import JSON_HEADERS, Call
 from holdfast.host.api.scope import selection
-from holdfast.model.identity import MONITORS
 from holdfast.model.kinds.endpoints import Endpoints, list_of
+from holdfast.model.rights import Deed
 from holdfast.model.wire import decode_trusted
 
 # Prometheus knows these names as its own: they are there for relabelling, and gone afterwards.
@@ -31,9 +31,9 @@ _ENCODER = msgspec.json.Encoder()
 
 async def list_(call: Call) -> web.StreamResponse:
     """All targets of a namespace, or of all."""
-    if MONITORS in call.identity.groups:
-        call.demand_somebody()
-    else:
+    call.demand_somebody()
+    # Those who watch over a plane see addresses, and no more of the lists that they come from.
+    if not call.services.rights.may(call.identity, Deed("list", "targets", "", call.namespace)):
         call.demand("list")
     chosen, port = selection(call), call.query.get("port", "")
     response = web.StreamResponse(headers=JSON_HEADERS)

@@ -27,6 +27,8 @@ from holdfast.model.versions import complete_version
 
 async def create(call: Call) -> web.StreamResponse:
     """A new object."""
+    # Before the body: who may not write here learns nothing of what could be written.
+    call.demand(call.route.verb)
     demand_json(call)
     wish, body = validation(call), await call.body()
     many = batch.split(call.kind, body)
@@ -41,6 +43,7 @@ async def create(call: Call) -> web.StreamResponse:
 
 async def update(call: Call) -> web.StreamResponse:
     """Replace an object, or its status."""
+    call.demand(call.route.verb)
     demand_json(call)
     found = decoded(call, await call.body(), validation(call))
     request = Update(
@@ -91,18 +94,17 @@ class _Options(msgspec.Struct, frozen=True, rename="camel"):
     dry_run: list[str] | None = None
 
 
-_OPTIONS = msgspec.json.Decoder(_Options)
-
-
 async def _options(call: Call) -> dict[str, Any]:
     """The arguments of a Remove, from the body and from the query, which Kubernetes both allows."""
     body = await call.body()
     options = _Options()
     if body:
         demand_json(call)
+        # Whether work may finish depends on them, so that no two readers may see two of them.
+        tree = wire.decode_tree(body)
         try:
-            options = _OPTIONS.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            options = msgspec.convert(tree, _Options)
+        except msgspec.ValidationError as error:
             bad(f"the body must be DeleteOptions: {error}")
     grace = call.number("gracePeriodSeconds", options.grace_period_seconds)
     policy = call.query.get("propagationPolicy") or options.propagation_policy or "Background"
@@ -124,6 +126,7 @@ async def _options(call: Call) -> dict[str, Any]:
 
 async def delete(call: Call) -> web.StreamResponse:
     """Ask for an object's deletion."""
+    call.demand(call.route.verb)
     request = Remove(
         call.kind.plural,
         call.namespace,
@@ -159,11 +162,12 @@ async def delete_many(call: Call) -> web.StreamResponse:
 
     def make(number: int) -> Remove:
         entry = entries[number]
-        return Remove(kind.plural, entry.namespace, entry.name, **arguments)
+        return Remove(kind.plural, entry.namespace, entry.name, **arguments, collection=True)
 
     objects = []
     verdicts = await slices.decided(call, len(entries), make)
     for entry, verdict in zip(entries, verdicts, strict=True):
+        await call.settled(verdict)
         if isinstance(verdict, Accepted):
             objects += [wire.encode(obj) for obj in verdict.objects]
         elif isinstance(verdict, Refusal) and verdict.reason == "Missing":

@@ -1,9 +1,11 @@
 """Role and RoleBinding: who may do what.
 
-Those of the system namespace hold for the whole cluster.
+Those of the system namespace hold for the whole cluster. `model/rights` says what they come to.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from holdfast.model.meta import Object, Part
 
@@ -15,12 +17,14 @@ class Rule(Part, frozen=True):
     resources: plural names, also with a subresource such as workloads/scale.
     verbs: get, list, watch, create, update, patch, delete, bind and so on.
     resource_names: only objects of these names; empty means all.
+    non_resource_urls: paths that are no resources, such as /metrics; only for the whole cluster.
     """
 
-    resources: tuple[str, ...]
-    verbs: tuple[str, ...]
+    resources: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
     api_groups: tuple[str, ...] = ()
     resource_names: tuple[str, ...] = ()
+    non_resource_urls: tuple[str, ...] = msgspec.field(default=(), name="nonResourceURLs")
 
 
 class Role(Object, frozen=True, kw_only=True, tag="Role"):
@@ -35,12 +39,14 @@ class Role(Object, frozen=True, kw_only=True, tag="Role"):
 class Subject(Part, frozen=True):
     """Who is meant.
 
-    kind: User or Group.
-    name: the name of the user or group.
+    kind: User, Group, or ServiceAccount for the user of a tenant's own token.
+    name: the name of the user, the group or the service account.
+    namespace: of a service account, where its tokens are; empty means the binding's own.
     """
 
     kind: str
     name: str
+    namespace: str = ""
 
 
 class RoleRef(Part, frozen=True):

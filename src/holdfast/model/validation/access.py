@@ -6,13 +6,16 @@ import base64
 import binascii
 import re
 
-from holdfast.model.kinds.role import Role, RoleBinding, Rule
+from holdfast.model.identity import SYSTEM_PREFIX
+from holdfast.model.kinds.revocation import Revocation
+from holdfast.model.kinds.role import Role, RoleBinding, Rule, Subject
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.token import Token, TokenPurpose
 from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.revocations import revocation_name
 from holdfast.model.validation import names, text
 from holdfast.model.validation.findings import Place
-from holdfast.model.validation.moments import after_creation
+from holdfast.model.validation.moments import after_creation, in_order
 from holdfast.model.validation.secret_keys import secret_key
 
 RULES_MAX = 256
@@ -22,6 +25,7 @@ SECRET_BYTES_MAX = 1024 * 1024
 
 _VERB = re.compile(r"\*|[a-z]{1,63}", re.ASCII)
 _RESOURCE = re.compile(r"\*|[a-z]{1,63}(?:/(?:\*|[a-z]{1,63}))?|\*/[a-z]{1,63}", re.ASCII)
+_PATH = re.compile(r"\*|/[!-)+-~]{0,255}\*?", re.ASCII)
 _HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
@@ -30,6 +34,21 @@ def role(obj: Role, at: Place) -> None:
     if names.at_most(at, obj.rules, RULES_MAX):
         for index, rule in enumerate(obj.rules):
             _rule(at[index], rule)
+            if rule.non_resource_urls:
+                _paths(at[index], rule, obj.namespace)
+
+
+def _paths(at: Place, rule: Rule, namespace: str) -> None:
+    """Paths are the cluster's, and a rule speaks of paths or of resources."""
+    place = at["nonResourceURLs"]
+    if namespace != SYSTEM_NAMESPACE:
+        place.wrong(rule.non_resource_urls, f"must be left out outside {SYSTEM_NAMESPACE}")
+    if rule.resources or rule.resource_names or rule.api_groups:
+        place.wrong(rule.non_resource_urls, "must be left out in a rule about resources")
+    if names.at_most(place, rule.non_resource_urls, LIST_MAX):
+        for index, path in enumerate(rule.non_resource_urls):
+            if not _PATH.fullmatch(path):
+                place[index].wrong(path, "must be * or begin with /; a * may stand at its end")
 
 
 def _rule(at: Place, rule: Rule) -> None:
@@ -37,7 +56,7 @@ def _rule(at: Place, rule: Rule) -> None:
         ("verbs", rule.verbs, _VERB, "get, bind or *"),
         ("resources", rule.resources, _RESOURCE, "workloads, workloads/scale or *"),
     ):
-        if not items:
+        if not items and not (field == "resources" and rule.non_resource_urls):
             at[field].wrong(items, "must have at least one item, or the rule allows nothing")
         if not names.at_most(at[field], items, LIST_MAX):
             continue
@@ -54,15 +73,27 @@ def role_binding(obj: RoleBinding, at: Place) -> None:
     subjects = at["subjects"]
     if names.at_most(subjects, obj.subjects, LIST_MAX):
         for index, subject in enumerate(obj.subjects):
-            if subject.kind not in ("User", "Group"):
-                subjects[index]["kind"].wrong(subject.kind, "must be User or Group")
-            text.token(subjects[index]["name"], subject.name)
-        names.unique(subjects, [(s.kind, s.name) for s in obj.subjects])
+            _subject(subjects[index], subject)
+        names.unique(subjects, [(s.kind, s.namespace, s.name) for s in obj.subjects])
     names.name(at["roleRef"]["name"], obj.role_ref.name)
     if obj.role_ref.namespace not in ("", obj.namespace, SYSTEM_NAMESPACE):
         at["roleRef"]["namespace"].wrong(
             obj.role_ref.namespace, f"must be empty, the binding's own, or {SYSTEM_NAMESPACE}"
         )
+
+
+def _subject(at: Place, subject: Subject) -> None:
+    text.token(at["name"], subject.name)
+    if subject.kind not in ("User", "Group", "ServiceAccount"):
+        at["kind"].wrong(subject.kind, "must be User, Group or ServiceAccount")
+    if subject.kind == "ServiceAccount":
+        if subject.namespace:
+            names.name(at["namespace"], subject.namespace)
+    elif subject.namespace:
+        at["namespace"].wrong(subject.namespace, "must be left out except for a ServiceAccount")
+    if subject.kind == "User" and subject.name.startswith(SYSTEM_PREFIX):
+        rule = "must not be a component: what those may do is built in"
+        at["name"].wrong(subject.name, rule)
 
 
 def tenant_prefix(namespace: str) -> str:
@@ -81,6 +112,8 @@ def token(obj: Token, at: Place) -> None:
         return
     if spec.node:
         at["node"].wrong(spec.node, "must be left out for Bearer")
+    if spec.single_use:
+        at["singleUse"].wrong(True, "must be left out for Bearer: it identifies whoever has it")
     text.token(at["user"], spec.user)
     names.unique(at["groups"], spec.groups)
     for index, group in enumerate(spec.groups[:LIST_MAX]):
@@ -127,6 +160,24 @@ def token_update(old: Token, new: Token, at: Place) -> None:
         new.spec.expires is None or new.spec.expires > old.spec.expires
     ):
         at["spec"]["expires"].wrong(new.spec.expires, "cannot be put off; make a new token")
+
+
+def revocation(obj: Revocation, at: Place) -> None:
+    spec = obj.spec
+    text.token(at["spec"]["user"], spec.user)
+    wanted = revocation_name(spec.user)
+    if text.is_token(spec.user) and obj.name != wanted:
+        at["metadata"]["name"].wrong(obj.name, f"must be {wanted}, which follows from spec.user")
+    text.sentence(at["spec"]["reason"], spec.reason)
+    in_order(at["spec"]["expires"], spec.before, spec.expires, "spec.before")
+
+
+def revocation_update(old: Revocation, new: Revocation, at: Place) -> None:
+    """What does not count any more stays so. Whoever needs a way in gets a new one."""
+    for field in ("before", "expires"):
+        was, is_now = getattr(old.spec, field), getattr(new.spec, field)
+        if was is not None and (is_now is None or is_now < was):
+            at["spec"][field].wrong(is_now, f"must not be earlier than {was.isoformat()}")
 
 
 def secret(obj: Secret, at: Place) -> None:

@@ -1,4 +1,4 @@
-"""What clients are told: discovery, tables, OpenAPI and access reviews."""
+"""What clients are told: discovery, tables and OpenAPI."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.host.api import discovery, openapi, openapi_v2, reviews, tables
+from holdfast.host.api import discovery, openapi, openapi_v2, tables
 from holdfast.host.api.columns import COLUMNS
-from holdfast.host.api.resources import RESOURCES
 from holdfast.model.identity import ADMINS, Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
@@ -131,62 +130,3 @@ def test_openapi_v2_is_the_same_document_in_protobuf() -> None:
     assert definitions == list(document["components"]["schemas"])
     paths = [dict(fields(body))[1].decode() for _, body in fields(top[8])]
     assert paths == list(document["paths"])
-
-
-def test_can_i_answers_what_the_rules_say() -> None:
-    """[B3]"""
-
-    def may(identity: Identity, verb: str, resource: str, namespace: str = "") -> bool:
-        spec = {"verb": verb, "resource": resource, "group": "holdfast.dev", "namespace": namespace}
-        body = json.dumps({"spec": {"resourceAttributes": spec}}).encode()
-        return bool(
-            json.loads(reviews.access(identity, "application/json", body))["status"]["allowed"]
-        )
-
-    assert may(ADMIN, "delete", "nodes")
-    assert may(ADA, "create", "workloads", "risk")
-    assert not may(ADA, "create", "workloads", "billing")
-    assert not may(ADA, "delete", "nodes")
-    assert not may(ADA, "get", "unicorns", "risk")
-
-
-def test_a_review_in_protobuf_is_read_too() -> None:
-    def text(field: int, value: bytes) -> bytes:
-        return bytes([field << 3 | 2, len(value)]) + value
-
-    attributes = text(1, b"risk") + text(2, b"create") + text(3, b"holdfast.dev")
-    attributes += text(5, b"workloads")
-    review = text(2, text(1, attributes))
-    unknown = text(1, text(1, b"authorization.k8s.io/v1")) + text(2, review)
-    body = b"k8s\x00" + unknown
-    answer = json.loads(reviews.access(ADA, reviews.PROTOBUF, body))
-    assert answer["status"]["allowed"] is True
-    assert answer["spec"]["resourceAttributes"]["resource"] == "workloads"
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"k8s\x00\x12", b"k8s\x00\x12\xff\xff", b"{}", b"k8s\x00\x0b"]
-)
-def test_a_broken_review_is_refused_or_empty(body: bytes) -> None:
-    try:
-        answer = json.loads(reviews.access(ADA, reviews.PROTOBUF, body))
-    except reviews.Invalid:
-        return
-    assert answer["status"]["allowed"] is False
-
-
-def test_the_list_of_rules_agrees_with_each_single_question() -> None:
-    body = json.dumps({"spec": {"namespace": "risk"}}).encode()
-    status = json.loads(reviews.rules(ADA, "application/json", body))["status"]
-    listed = {rule["resources"][0]: set(rule["verbs"]) for rule in status["resourceRules"]}
-    for resource in RESOURCES:
-        kind = resource.kind
-        where = "risk" if kind.namespaced else ""
-        allowed = {v for v in resource.verbs if reviews.may(ADA, v, kind, where)}
-        assert listed.get(kind.plural, set()) == allowed
-    assert "nodes" not in listed
-
-
-def test_whoami_says_name_and_groups() -> None:
-    info = json.loads(reviews.whoami(ADA))["status"]["userInfo"]
-    assert info == {"username": "ada", "groups": ["tenant:risk", "system:authenticated"]}

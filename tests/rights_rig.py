@@ -1,0 +1,42 @@
+"""What a server knows of roles and bindings, over the store of a plane that is driven by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.host.api.presentation import Forms
+from holdfast.host.rights import Rights
+from holdfast.model.machine import Answered, Range, Started
+from holdfast.model.time import Instant
+from holdfast.observe.hub import Hub
+from holdfast.store.memory import Keyspace
+
+
+class Freshly:
+    """Stands where the server's freshness is: says what a test wants it to say."""
+
+    def __init__(self) -> None:
+        self.is_fresh: bool | Exception = True
+
+    async def is_hub_fresh(self, **_: Any) -> bool:
+        if isinstance(self.is_fresh, Exception):
+            raise self.is_fresh
+        return self.is_fresh
+
+
+def listed(store: Keyspace) -> Hub:
+    """A hub that has read all that the store has now."""
+    hub = Hub(Forms())
+    work: list[Any] = list(hub.step(Started({}), Instant(0, 0)))
+    while work:
+        effect = work.pop()
+        if isinstance(effect, Range):
+            page = store.range(effect.start, effect.end, limit=effect.limit, at=effect.at)
+            work += hub.step(Answered(effect.call, page), Instant(0, 0))
+    assert hub.is_ready
+    return hub
+
+
+def rights_on(store: Keyspace) -> Rights:
+    """What somebody who asks the server now may do."""
+    return Rights(listed(store), Freshly(), lambda: 0.0)  # type: ignore[arg-type]

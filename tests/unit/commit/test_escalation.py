@@ -1,0 +1,254 @@
+"""Nobody gives what he has not: roles, bindings and tokens, and the picture of what is built in."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.host.first_roles import built_in
+from holdfast.model import identity as who
+from holdfast.model.identity import OPERATORS, Identity
+from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason
+from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
+from holdfast.model.rights import BUILT_IN_LABEL
+from tests.plane import ADMIN, Plane, accepted, refused
+
+MAYA = Identity(name="maya")
+SERVER = who.server("one")
+OPERATOR = Identity(name="oz", groups=(OPERATORS,))
+HASH = "sha256:" + "0" * 64
+READ = Rule(("workloads",), ("get", "list"))
+
+
+def role(name: str, *rules: Rule, namespace: str = "acme", **labels: str) -> Role:
+    return Role(ObjectMeta(name=name, namespace=namespace, labels=labels), rules=rules)
+
+
+def binding(
+    name: str, of: str, *users: str, namespace: str = "acme", place: str = ""
+) -> RoleBinding:
+    return RoleBinding(
+        ObjectMeta(name=name, namespace=namespace),
+        subjects=tuple(Subject("User", user) for user in users),
+        role_ref=RoleRef(of, place),
+    )
+
+
+@pytest.fixture
+def it() -> Plane:
+    """Maya is the administrator of one tenant and of no other."""
+    plane = Plane()
+    plane.tenant("acme")
+    plane.tenant("globex")
+    plane.create(binding("admins", "tenant-admin", "maya", place=SYSTEM_NAMESPACE))
+    return plane
+
+
+def test_whoever_has_it_may_give_it(it: Plane) -> None:
+    """[B5]"""
+    accepted(it.ask(MAYA, Create(role("readers", READ))))
+    accepted(it.ask(MAYA, Create(binding("readers", "readers", "bob"))))
+    editors = binding("editors", "tenant-editor", "bob", place=SYSTEM_NAMESPACE)
+    accepted(it.ask(MAYA, Create(editors)))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(("nodes",), ("get",)),
+        Rule(("workloads",), ("get", "approve")),
+        Rule(("*",), ("get",)),
+        Rule(("workloads",), ("*",)),
+        Rule(("workloads",), ("get",), ("*",)),
+        Rule(("*/status",), ("get",)),
+        Rule(("replicas/*",), ("get",)),
+        Rule(("replicas/state",), ("update",), (), ("web-0-0",)),
+        Rule(("roles",), ("escalate",)),
+        Rule(("roles",), ("bind",)),
+        Rule(("users",), ("impersonate",)),
+    ],
+)
+def test_nobody_writes_a_role_beyond_his_own_rights(it: Plane, rule: Rule) -> None:
+    """By a create, by an update, or by a patch. [B5]"""
+    refused(it.ask(MAYA, Create(role("more", READ, rule))), Reason.NOT_ALLOWED)
+    mine = accepted(it.ask(MAYA, Create(role("mine", READ))))
+    refused(it.ask(MAYA, Update(msgspec.structs.replace(mine, rules=(rule,)))), Reason.NOT_ALLOWED)
+    change = {"rules": msgspec.json.decode(msgspec.json.encode([rule]))}
+    patch = Patch("roles", "acme", "mine", PatchType.MERGE, change)
+    refused(it.ask(MAYA, patch), Reason.NOT_ALLOWED)
+    # Saying less, or labelling what an administrator wrote, is nobody's loss.
+    theirs = it.create(role("theirs", rule))
+    labelled = {"metadata": {"labels": {"a": "b"}}}
+    accepted(it.ask(MAYA, Patch("roles", "acme", "theirs", PatchType.MERGE, labelled)))
+    less = msgspec.structs.replace(it.get(theirs), rules=(READ,))
+    accepted(it.ask(MAYA, Update(less)))
+
+
+def test_a_refusal_says_what_is_missing(it: Plane) -> None:
+    """[B4]"""
+    refusal = refused(
+        it.ask(MAYA, Create(role("r", Rule(("nodes",), ("get",))))), Reason.NOT_ALLOWED
+    )
+    assert refusal.message == (
+        "role r: would allow to get nodes in acme, which maya may not do himself; nor may he "
+        "escalate roles"
+    )
+
+
+def test_nobody_binds_a_role_that_he_has_not(it: Plane) -> None:
+    """Neither a built-in one nor one that an administrator made, nor elsewhere. [B5]"""
+    it.create(role("word", Rule(("replicas/state",), ("update",))))
+    for given in (
+        binding("b", "word", "bob"),
+        binding("b", "operator", "bob", place=SYSTEM_NAMESPACE),
+        binding("b", "admin", "bob", place=SYSTEM_NAMESPACE),
+        binding("b", "tenant-viewer", "bob", namespace="globex", place=SYSTEM_NAMESPACE),
+        binding("b", "tenant-viewer", "bob", namespace=SYSTEM_NAMESPACE),
+    ):
+        refused(it.ask(MAYA, Create(given)), Reason.NOT_ALLOWED)
+    # Nor does he put himself into a binding that somebody else made.
+    theirs = it.create(binding("words", "word", "ann"))
+    more = msgspec.structs.replace(theirs, subjects=(Subject("User", "maya"),))
+    refused(it.ask(MAYA, Update(more)), Reason.NOT_ALLOWED)
+    accepted(it.ask(MAYA, Remove("rolebindings", "acme", "words")))
+
+
+@pytest.mark.parametrize("place", ["", SYSTEM_NAMESPACE])
+def test_nobody_binds_a_role_that_somebody_may_make_later(it: Plane, place: str) -> None:
+    """[B5]"""
+    refusal = refused(
+        it.ask(MAYA, Create(binding("b", "ghost", "bob", place=place))), Reason.MISSING
+    )
+    assert "roleRef.name" in refusal.message
+    accepted(it.ask(ADMIN, Create(binding("b", "ghost", "bob", place=place))))
+
+
+def test_components_roles_are_for_nobody_else(it: Plane) -> None:
+    """[C6.7]"""
+    given = binding("b", "controller-garbage", "bob", place=SYSTEM_NAMESPACE)
+    refused(it.ask(MAYA, Create(given)), Reason.MISSING)
+    it.create(given)
+    answer = it.ask(Identity(name="bob"), Remove("rolebindings", "acme", "admins"))
+    refused(answer, Reason.NOT_ALLOWED)
+
+
+def test_the_right_to_escalate_or_to_bind_is_enough(it: Plane) -> None:
+    """[B5]"""
+    word = Rule(("replicas/state",), ("update",))
+    powers = (
+        Rule(("roles",), ("create", "escalate")),
+        Rule(("rolebindings",), ("create",)),
+        Rule(("roles",), ("bind",), (), ("word",)),
+    )
+    it.create(role("powers", *powers))
+    it.create(binding("powers", "powers", "pat"))
+    pat = Identity(name="pat")
+    accepted(it.ask(pat, Create(role("word", word))))
+    accepted(it.ask(pat, Create(binding("word", "word", "bob"))))
+    it.create(role("other", word))
+    refused(it.ask(pat, Create(binding("other", "other", "bob"))), Reason.NOT_ALLOWED)
+
+
+def test_a_right_that_is_lost_cannot_be_given_any_more(it: Plane) -> None:
+    """Even when this server has not heard of the loss. [B5, C2]"""
+    accepted(it.ask(MAYA, Create(role("readers", READ))))
+    here, it.authority = it.authority, it.new_authority()
+    accepted(it.ask(ADMIN, Remove("rolebindings", "acme", "admins")))
+    it.authority = here
+    refused(it.ask(MAYA, Create(binding("me", "readers", "maya"))), Reason.NOT_ALLOWED)
+
+
+# Tokens -------------------------------------------------------------------------------------------
+
+
+def token(
+    namespace: str = SYSTEM_NAMESPACE,
+    name: str = "t",
+    purpose: TokenPurpose = TokenPurpose.BEARER,
+    **spec: object,
+) -> Token:
+    made = TokenSpec(hash=HASH, purpose=purpose, **spec)  # type: ignore[arg-type]
+    return Token(ObjectMeta(name=name, namespace=namespace), spec=made)
+
+
+def test_an_operator_lets_machines_in_and_no_people(it: Plane) -> None:
+    """[B5]"""
+    ends = it.at(3600)
+    join = token(purpose=TokenPurpose.JOIN, node="n1", expires=ends)
+    accepted(it.ask(OPERATOR, Create(join)))
+    accepted(it.ask(OPERATOR, Create(token(name="any", purpose=TokenPurpose.JOIN, expires=ends))))
+    for spec in (
+        {"user": "oz", "name": "u"},
+        {"user": "x", "groups": ("system:masters",), "name": "v"},
+        {"user": "root", "groups": ("devs",), "name": "w"},
+    ):
+        refusal = refused(it.ask(OPERATOR, Create(token(**spec))), Reason.NOT_ALLOWED)
+        assert "impersonate" in refusal.message
+
+
+def test_who_may_speak_for_some_makes_tokens_for_those(it: Plane) -> None:
+    """Each group of the token counts. [B5]"""
+    rules = (
+        Rule(("tokens",), ("create",)),
+        Rule(("users",), ("impersonate",)),
+        Rule(("groups",), ("impersonate",), (), ("devs",)),
+    )
+    it.create(role("desk", *rules, namespace=SYSTEM_NAMESPACE))
+    it.create(binding("desk", "desk", "dora", namespace=SYSTEM_NAMESPACE))
+    dora = Identity(name="dora")
+    accepted(it.ask(dora, Create(token(user="bob", groups=("devs",)))))
+    wider = token(name="u", user="bob", groups=("devs", "system:masters"))
+    refused(it.ask(dora, Create(wider)), Reason.NOT_ALLOWED)
+
+
+def test_a_tenants_own_tokens_speak_for_its_own_names(it: Plane) -> None:
+    """[B5, C6.8]"""
+    accepted(it.ask(MAYA, Create(token("acme", user="tenant:acme:bot"))))
+    refused(it.ask(MAYA, Create(token("acme", "u", user="root"))), Reason.INVALID)
+    refused(it.ask(MAYA, Create(token("globex", user="tenant:globex:bot"))), Reason.NOT_ALLOWED)
+    refused(it.ask(MAYA, Create(token(user="tenant:acme:bot"))), Reason.NOT_ALLOWED)
+
+
+# What is built in ---------------------------------------------------------------------------------
+
+
+def test_servers_show_what_is_built_in_and_nobody_else_touches_it(it: Plane) -> None:
+    """[B5, C6.7]"""
+    for obj in built_in():
+        shown = accepted(it.ask(SERVER, Create(obj)))
+        plural = "roles" if isinstance(shown, Role) else "rolebindings"
+        for person in (ADMIN, OPERATOR):
+            refused(
+                it.ask(person, Remove(plural, SYSTEM_NAMESPACE, shown.name)), Reason.NOT_ALLOWED
+            )
+        change = {"metadata": {"labels": {BUILT_IN_LABEL: None}}}
+        patch = Patch(plural, SYSTEM_NAMESPACE, shown.name, PatchType.MERGE, change)
+        refused(it.ask(ADMIN, patch), Reason.NOT_ALLOWED)
+    # The picture adds nothing to what counts.
+    ledger = it.read(f"ledgers/access/{SYSTEM_NAMESPACE}")
+    assert ledger is None
+
+
+def test_a_built_in_name_and_the_label_are_not_to_be_had(it: Plane) -> None:
+    """[B5]"""
+    refused(
+        it.ask(ADMIN, Create(role("admin", READ, namespace=SYSTEM_NAMESPACE))), Reason.NOT_ALLOWED
+    )
+    labelled = Role(ObjectMeta(name="x", namespace="acme", labels={BUILT_IN_LABEL: "true"}))
+    refused(it.ask(ADMIN, Create(labelled)), Reason.NOT_ALLOWED)
+    accepted(it.ask(ADMIN, Create(role("admin", READ))))
+
+
+def test_all_roles_of_a_namespace_have_their_limit(it: Plane) -> None:
+    """[B6]"""
+    names = tuple(f"{'n' * 50}-{number}" for number in range(256))
+    rules = tuple(Rule(("workloads",), ("get",), (), names) for _ in range(8))
+    for number in range(2):
+        accepted(it.ask(ADMIN, Create(role(f"r{number}", *rules))))
+    refused(it.ask(ADMIN, Create(role("r2", *rules))), Reason.OBJECT_CAP)
+    accepted(it.ask(ADMIN, Remove("roles", "acme", "r0")))
+    accepted(it.ask(ADMIN, Create(role("r2", *rules))))
