@@ -10,7 +10,7 @@ import os
 import signal
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,22 @@ import msgspec
 import pytest
 from cryptography import x509
 
+from holdfast.host.bearer_tokens import create_bearer
 from holdfast.host.certificates import Authority
-from holdfast.host.joining import NodeFiles
-from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.host.client import Access, Client
+from holdfast.host.join_tokens import create_token
+from holdfast.host.joining import NodeFiles, joined, renewed
+from holdfast.host.remote import Remote
+from holdfast.host.rotation import Rotation
+from holdfast.model.errors import HoldfastError
+from holdfast.model.identity import ADMINS, agent
+from holdfast.model.kinds.node import Node, NodePhase, NodeSpec
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import RegisterNode
+from holdfast.observe.news import SERVERS, Follow, Get
+from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess
 from tests.live.slice_plane import PLACE, SlicePlane
@@ -98,6 +111,105 @@ def test_a_plane_outlives_the_certificates_of_its_nodes_and_servers(tmp_path: Pa
             await outlive(plane)
 
     play(story())
+
+
+class Stream:
+    """A steady stream of requests by everybody, and each that failed."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.failures: list[tuple[str, Any]] = []
+
+    async def go(self, name: str, ask: Callable[[], Awaitable[Any]]) -> None:
+        while True:
+            try:
+                answer = await ask()
+                if isinstance(answer, Refusal | HoldfastError):
+                    self.failures.append((name, answer))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it failed
+                self.failures.append((name, error))
+            self.counts[name] = self.counts.get(name, 0) + 1
+            await asyncio.sleep(0.02)
+
+
+def test_no_request_fails_while_certificates_are_replaced(tmp_path: Path) -> None:
+    """Of a node whose own are, and of people on kept and on new connections. [K1, H8]"""
+
+    async def story(plane: PlaneProcess) -> None:
+        async with plane.client() as admin:
+            token = await create_token(admin, "n1", timedelta(hours=1))
+            bearer = await create_bearer(admin, "ops", (ADMINS,), timedelta(hours=1))
+        node, pki = agent("n1"), tmp_path / "agent"
+        access = await joined((plane.url,), "n1", pki, token)
+        remote = Remote({node.name: access})
+        spec = Node(ObjectMeta(name="n1"), spec=NodeSpec(region="eu", zone="eu-a"))
+        await remote.ask(node, SERVERS, RegisterNode(spec), 5.0)
+
+        async def renew(name: str, before: Access) -> Access:
+            return await renewed(before, "n1", pki)
+
+        rotation = Rotation({node.name: access}, renew, remote.take)
+        people = msgspec.structs.replace(access, certificate=b"", key=b"", token=bearer)
+        stream, seen = Stream(), {"node": {b""}, "server": {b""}}
+        one_each = aiohttp.TCPConnector(ssl=people.context(), force_close=True)
+        async with (
+            Client(people, policy=RetryPolicy(tries_max=1)) as kept,
+            aiohttp.ClientSession(
+                connector=one_each, headers={"Authorization": f"Bearer {bearer}"}
+            ) as new,
+        ):
+
+            async def connects() -> None:
+                async with new.get(f"{plane.url}/apis/holdfast.dev/v1/nodes") as answer:
+                    assert answer.status == 200, await answer.text()
+
+            async def writes() -> Any:
+                label = {"metadata": {"labels": {"at": f"{time.monotonic_ns()}"}}}
+                return await kept.patch(Tenant, "default", "", label)
+
+            async def follows() -> None:
+                # Until the stream ends, which with the certificate it was opened under it may.
+                async for _ in remote.follow(node, SERVERS, Follow("nodes")):
+                    pass
+
+            tasks = [
+                asyncio.create_task(rotation.run()),
+                *(
+                    asyncio.create_task(stream.go(name, ask))
+                    for name, ask in (
+                        ("node asks", lambda: remote.ask(node, SERVERS, Get("nodes", "n1"), 5.0)),
+                        ("kept", lambda: kept.get(Tenant, "default")),
+                        ("writes", writes),
+                        ("new", connects),
+                    )
+                ),
+                asyncio.create_task(stream.go("follows", follows)),
+            ]
+            deadline = time.monotonic() + PATIENCE_S
+            while min(map(len, seen.values())) <= LIVES:
+                assert time.monotonic() < deadline, (seen, rotation.trouble)
+                seen["node"].add(remote.access(node.name).certificate)
+                there = ssl.get_server_certificate(("127.0.0.1", plane.port)).encode()
+                seen["server"].add(there)
+                await asyncio.sleep(0.3)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await remote.close()
+        # A watch may be told that its certificate is old; that is no request.
+        failed = [it for it in stream.failures if it[0] != "follows"]
+        assert not failed, failed[:5]
+        assert all(stream.counts[name] > 50 for name in ("node asks", "kept", "writes", "new"))
+
+    async def played() -> None:
+        plane = PlaneProcess(tmp_path / "plane", "--certificate-life", "4s")
+        await plane.start()
+        try:
+            await story(plane)
+        finally:
+            plane.kill()
+
+    play(played())
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import msgspec
 from holdfast.cli.ending import Code, Misused, plain, run, warn
 from holdfast.cli.reaching import client, kubeconfig_option
 from holdfast.host.client import Client
-from holdfast.host.client.performing import demand_good
 from holdfast.host.joining import WHO_PATH
 from holdfast.model import identity as who
 from holdfast.model.errors import Conflict, Missing
@@ -96,8 +95,9 @@ class _Review(msgspec.Struct, frozen=True):
 
 async def _own_name(to: Client) -> str:
     answer = await to.transport.send("POST", WHO_PATH, body=b"{}")
-    body = demand_good(answer, is_write=False).body
-    return msgspec.json.decode(body, type=_Review).status.user_info.username
+    if not answer.is_good:
+        raise answer.error(may_have_happened=False)
+    return msgspec.json.decode(answer.body, type=_Review).status.user_info.username
 
 
 async def revoked(to: Client, name: str, reason: str) -> None:
