@@ -134,12 +134,12 @@ class Authority:
                 effects += self._answered(stimulus, now)
             case Woken(name=name) if name == _FATE:
                 effects += self._ask_fate()
+            case Withdrawn(calls=calls):
+                self._withdraw(frozenset(calls))
             case _:
                 pass
         return effects + self._advance(now)
 
-            case Withdrawn(calls=calls):
-                self._withdraw(frozenset(calls))
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is on its way."""
@@ -153,15 +153,15 @@ class Authority:
         self._line.append(Waiting(asked.call, identity, asked.body, Luck(self._rng)))
         return []
 
-    def next_call(self) -> int:
-        """A number for an own call, or for one that a server makes on its own behalf."""
-        # Negative, so that the numbers of the own calls never meet those of the requests that came
-        # in.
     def _withdraw(self, calls: frozenset[int]) -> None:
         """Nobody waits for these any more. What was sent before is settled all the same."""
         kept = [it for it in self._line if it.sent_before or it.call not in calls]
         self._line = deque(kept)
 
+    def next_call(self) -> int:
+        """A number for an own call, or for one that a server makes on its own behalf."""
+        # Negative, so that the numbers of the own calls never meet those of the requests that came
+        # in.
         self._calls -= 1
         return self._calls
 

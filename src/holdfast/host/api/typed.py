@@ -103,6 +103,16 @@ def _one_of_many(body: bytes) -> Any:
         return error
 
 
+async def terms(call: Call) -> web.StreamResponse:
+    """One request about a lease or about what is believed of a node.
+
+    They have a path of their own, so that a server knows before it reads a body that work lives by
+    this request.
+    """
+    demand_json(call)
+    return await _decide(call, _decoded(_TERM, await call.body()))
+
+
 async def bindings(call: Call) -> web.StreamResponse:
     """Many binds; `type` may be left out."""
     demand_json(call)
@@ -114,16 +124,6 @@ async def binding(call: Call) -> web.StreamResponse:
     demand_json(call)
     bind = _decoded(_BIND, await call.body())
     if (bind.target.namespace, bind.target.name) != (call.namespace, call.name):
-async def terms(call: Call) -> web.StreamResponse:
-    """One request about a lease or about what is believed of a node.
-
-    They have a path of their own, so that a server knows before it reads a body that work lives by
-    this request.
-    """
-    demand_json(call)
-    return await _decide(call, _decoded(_TERM, await call.body()))
-
-
         bad("the target of the bind does not match the path")
     return await _decide(call, bind)
 
