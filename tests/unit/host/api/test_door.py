@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,68 @@ def test_nobody_in_particular_reads_and_writes_nothing(run: Any) -> None:
             answer = await rig.send("GET", path, user="system:anonymous")
             assert (answer.code, answer.body["reason"]) == (401, "Unauthorized"), path
         assert (await rig.create(WEB, user="system:anonymous")).code == 401
+
+    run(story)
+
+
+def test_nobody_in_particular_learns_not_even_which_paths_there_are(run: Any) -> None:
+    """Every route, one that is not there, and a method that is not: the same word. [B5, B3]"""
+
+    async def story(rig: ApiRig) -> None:
+        paths = {re.sub(r"\{\w+\}", "x", route.path) for route in table()}
+        for path in (*sorted(paths), "/", "/version", "/metrics/x", "/nothing/here"):
+            for method in ("GET", "OPTIONS"):
+                answer = await rig.send(method, path, user="system:anonymous")
+                assert (answer.code, answer.body["reason"]) == (401, "Unauthorized"), path
+
+    run(story)
+
+
+def test_what_is_wrong_first_is_heard_first_from_the_bytes_to_the_store(run: Any) -> None:
+    """Authenticate, authorise, schema, validation, tenant, policy, quota. [B3]"""
+
+    async def story(rig: ApiRig) -> None:
+        quota = {"kind": "Quota", "metadata": {"name": "default"}, "spec": {"hard": {"cpu": "1"}}}
+        await rig.send("POST", f"{GROUP}/namespaces/acme/quotas", quota)
+        command = {"command": ["sleep"]}
+        large = {**command, "resources": {"cpu": "2"}}
+        faults: list[tuple[str, dict[str, Any], int, str]] = [
+            ("system:anonymous", {}, 401, ""),
+            ("ada", {}, 403, "cannot create"),
+            ("admin", {"body": b'{"spec":'}, 400, ""),
+            ("admin", {"template": {"command": 7}}, 422, "spec.template.command"),
+            ("admin", {"template": {**large, "priorityClass": "none", "command": []}}, 422, ""),
+            ("admin", {"template": {**large, "priorityClass": "none"}}, 404, "tenant 'other'"),
+            (
+                "admin",
+                {"namespace": "acme", "template": {**large, "priorityClass": "none"}},
+                404,
+                "policy priority-class",
+            ),
+            ("admin", {"namespace": "acme", "template": large}, 403, "exceeds the quota"),
+        ]
+        for user, case, code, text in faults:
+            namespace = case.get("namespace", "other")
+            body = case.get("body") or {
+                **named("web", namespace),
+                "spec": {"template": case.get("template", {"command": 7})},
+            }
+            answer = await rig.send("POST", workloads(namespace), body, user=user)
+            assert answer.code == code, (case, answer.body)
+            assert text in answer.body["message"], answer.body
+
+    run(story)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_who_may_not_write_hears_nothing_of_what_he_wrote(run: Any, method: str) -> None:
+    """Nor whether it could be read at all. [B3]"""
+
+    async def story(rig: ApiRig) -> None:
+        await rig.tenant("other")
+        name = "" if method == "POST" else "web"
+        answer = await rig.send(method, workloads("other", name), b"[" * 100, user="ada")
+        assert (answer.code, answer.body["reason"]) == (403, "Forbidden")
 
     run(story)
 
