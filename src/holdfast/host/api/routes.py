@@ -37,8 +37,11 @@ from holdfast.host.api import (
 from holdfast.host.api.call import Call, Route, bad, reply
 from holdfast.host.api.resources import DECISIONS, VERSION, collection_path
 from holdfast.model.meta import API_GROUP
+from holdfast.model.problems import excerpt
 from holdfast.model.registry import KINDS, Kind
 
+# The longest name there is, that of a node or an event.
+NAME_MAX = 253
 # A watch is a GET of a collection that asks for one; the tree knows it by this name.
 WATCH = "WATCH"
 GROUP_PATH = f"/apis/{API_GROUP}/{VERSION}"
@@ -47,8 +50,10 @@ PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _REVIEWS = {
     "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": "access",
     "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews": "rules",
+    "/apis/authorization.k8s.io/v1/subjectaccessreviews": "access of",
     "/apis/authentication.k8s.io/v1/selfsubjectreviews": "whoami",
 }
+_ANSWERS = {"access": reviews.access, "rules": reviews.rules, "access of": reviews.access_of}
 
 
 @cache
@@ -152,8 +157,8 @@ async def _review(call: Call) -> web.StreamResponse:
     body, which = await call.body(), _REVIEWS[call.route.path]
     if which == "whoami":
         return reply(201, reviews.whoami(call.identity))
-    answer = reviews.access if which == "access" else reviews.rules
-    return reply(201, answer(call.identity, call.media_type, body))
+    answer = _ANSWERS[which]
+    return reply(201, answer(call.services.rights, call.identity, call.media_type, body))
 
 
 class _Branch:
@@ -196,7 +201,7 @@ class Router:
                 following = branch.variable
                 if following is None or not word:
                     return None
-                values.append(_unquoted(word))
+                values.append(_name(word))
             branch = following
         if not branch.routes:
             return None
@@ -212,10 +217,17 @@ def _variables(routes: dict[str, Route], values: list[str]) -> dict[str, str]:
     return dict(zip(names, values, strict=False))
 
 
-def _unquoted(word: str) -> str:
-    if "%" not in word:
-        return word
+def _name(word: str) -> str:
+    """A variable of a path. What could name nothing is refused before anybody looks for it."""
+    if len(word) > 3 * NAME_MAX:
+        bad(f"the path: {excerpt(word)} must be a name of at most {NAME_MAX} characters")
     try:
-        return unquote(word, errors="strict")
+        name = unquote(word, errors="strict") if "%" in word else word
     except UnicodeDecodeError:
-        bad("the path is not UTF-8")
+        bad(f"the path: {excerpt(word)} is not UTF-8")
+    if len(name) > NAME_MAX or "/" in name or not name.isprintable() or name in (".", ".."):
+        bad(
+            f"the path: {excerpt(name)} must be a name: printable, without a slash, at most "
+            f"{NAME_MAX} characters"
+        )
+    return name
