@@ -17,11 +17,11 @@ import click
 from holdfast.cli.ending import judged_as_usage, run
 from holdfast.cli.reaching import DATA, DATA_VARIABLE
 from holdfast.host import __main__ as host
-from holdfast.host import facts, options, timing
+from holdfast.host import facts, options, patience, timing
 from holdfast.host.runtime.cgroups_found import PARENT as CGROUP
 from holdfast.host.runtime.cgroups_found import PARENT_VARIABLE as CGROUP_VARIABLE
 from holdfast.host.runtime.limits import PIDS_MAX
-from holdfast.host.settings import EtcdAccess
+from holdfast.host.settings import REFUSE, WHEN_BEHIND, EtcdAccess
 
 # What a node is that nobody has said more about.
 REGION, ZONE = "local", "local"
@@ -64,12 +64,19 @@ def server_options(command: Command) -> Command:
             show_default=True,
             help="Of what it issues to nodes, and of its own.",
         ),
+        click.option(
+            "--audit-behind",
+            type=click.Choice(WHEN_BEHIND),
+            default=REFUSE,
+            show_default=True,
+            help="What gives way when the audit cannot be written for long.",
+        ),
         click.option("--etcd-prefix", default=EtcdAccess().prefix, show_default=True),
     ]
     chosen += [click.option(f"--etcd-{it}") for it in ETCD_ACCESS]
     chosen += [
         click.option(f"--{it}", metavar="SECONDS", help=f"{meaning[0].upper()}{meaning[1:]}.")
-        for it, (_, meaning) in timing.OPTIONS.items()
+        for it, (_, meaning) in (*timing.OPTIONS.items(), *patience.OPTIONS.items())
     ]
     chosen.append(
         click.option(f"--{timing.DRIFT}", metavar="PPM", help="How wrong clocks may run.")

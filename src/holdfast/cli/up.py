@@ -22,7 +22,7 @@ from rich.console import Console
 from holdfast.cli.ending import Code, complain, judged_as_usage, plain, run
 from holdfast.cli.household import Household, Plan, alone
 from holdfast.cli.parts import ETCD_ACCESS, server_options
-from holdfast.host import timing
+from holdfast.host import patience, timing
 from holdfast.host.__main__ import settings_of
 from holdfast.host.settings import MEMORY, Settings
 from holdfast.model.errors import HoldfastError
@@ -31,10 +31,12 @@ AGENTS = 3
 AGENTS_MAX = 64
 # Options of the server that `up` passes on as they are given.
 _PASSED = (
-    *("store", "name", "pki", "advertise", "cert-name", "certificate-life", "etcd-prefix"),
+    *("store", "name", "pki", "advertise", "cert-name", "certificate-life", "audit-behind"),
+    "etcd-prefix",
     *(f"etcd-{it}" for it in ETCD_ACCESS),
     *timing.OPTIONS,
     timing.DRIFT,
+    *patience.OPTIONS,
 )
 
 

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.host import timing
+from holdfast.host import patience, timing
 from holdfast.host.options import add_components, duration
 from holdfast.host.running import complain, say, until_signal
-from holdfast.host.settings import EtcdAccess, Listen, Settings
+from holdfast.host.settings import REFUSE, EtcdAccess, Listen, Settings
 from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -50,10 +50,16 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--certificate-life", default=LIFE, help="of what it issues to nodes, and of its own"
     )
+    serve.add_argument(
+        "--audit-behind",
+        default=REFUSE,
+        help="what gives way when the audit cannot be written for long: refuse changes, or forget",
+    )
     serve.add_argument("--etcd-prefix", default=EtcdAccess().prefix)
     for option in ("ca-file", "cert-file", "key-file", "user", "password-file"):
         serve.add_argument(f"--etcd-{option}")
     timing.add_options(serve)
+    patience.add_options(serve)
     serve.set_defaults(run=lambda arguments: run_server(settings_of(arguments)))
     return root
 
@@ -77,7 +83,9 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             arguments.etcd_password_file,
         ),
         fence=timing.timing_of(arguments),
+        patience=patience.patience_of(arguments),
         certificate_life=duration("--certificate-life", arguments.certificate_life),
+        audit_behind=arguments.audit_behind,
     )
 
 

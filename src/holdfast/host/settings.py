@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.host import timing
 from holdfast.host.certificates import LEAF_LIFE
+from holdfast.host.patience import Patience
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.fence import FenceTiming
 
@@ -24,6 +25,9 @@ ETCD_PREFIX = "/holdfast/"
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 NAME_MAX = 63
+# What gives way when the audit cannot be written for long.
+REFUSE, FORGET = "refuse", "forget"
+WHEN_BEHIND = (REFUSE, FORGET)
 # Below this a certificate ends while it is on its way; nobody outlives the authority.
 LIFE_MIN, LIFE_MAX = timedelta(seconds=3), timedelta(days=3_650)
 # Servers know each other by names below this one, which nobody resolves: a server proves by one in
@@ -103,7 +107,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     advertise: the address under which others reach it, when that is not the one it listens on.
     names: further names for its certificate.
     fence: when work on a silent node counts as stopped; the same at all servers of a plane.
+    patience: how long clients may take for what they send and read.
     certificate_life: of the certificates that it issues to nodes, and of its own.
+    audit_behind: what gives way when the audit cannot be written for long: `refuse` changes, or
+        `forget` what was not written down.
     """
 
     data: Path
@@ -115,7 +122,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     etcd: EtcdAccess = EtcdAccess()
     fence: FenceTiming = FenceTiming()
+    patience: Patience = Patience()
     certificate_life: timedelta = LEAF_LIFE
+    audit_behind: str = REFUSE
 
     def check(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -132,6 +141,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if not LIFE_MIN <= self.certificate_life <= LIFE_MAX:
             rule = f"must be from {LIFE_MIN.seconds}s to {LIFE_MAX.days}d"
             given = FieldError("--certificate-life", str(self.certificate_life), rule)
+            raise Invalid(str(given), (given,))
+        if self.audit_behind not in WHEN_BEHIND:
+            given = FieldError("--audit-behind", self.audit_behind[:40], "must be refuse or forget")
             raise Invalid(str(given), (given,))
         if self.advertise and not host_of(self.advertise):
             raise Invalid(

@@ -187,6 +187,7 @@ class Api:
             call = Call(request, route, variables, query, identity, self._services)
             about = (route.kind, call.name)
             if not lasts(route):
+                await call.take_in()
                 return await self.turns.serve(call)
             with self.guests.stay(call):
                 return await self.turns.stay(call)

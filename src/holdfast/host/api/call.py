@@ -81,6 +81,7 @@ class Call:
     """See the module's docstring."""
 
     __slots__ = (
+        "_body",
         "_query",
         "_text",
         "farewell",
@@ -111,6 +112,7 @@ class Call:
         self.part = variables.get("part", "")
         self._text = query
         self._query: dict[str, str] | None = None
+        self._body: bytes | None = None
         # The seat that it has, and who gave it; see `turns`.
         self.seat: Entry | None = None
         self.turns: Turns | None = None
@@ -174,8 +176,18 @@ class Call:
         """What the body is said to be."""
         return self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
+    async def take_in(self) -> None:
+        """Wait for a body that is still on its way. Raises Rejected.
+
+        Before the request has its turn: whoever sends slowly must not keep others from theirs.
+        """
+        if not self.request.content.is_eof():
+            self._body = await self.body()
+
     async def body(self) -> bytes:
         """The whole body, bounded in bytes and in time. Raises Rejected."""
+        if self._body is not None:
+            return self._body
         return await received(self.request, self.request.client_max_size)
 
     def demand_somebody(self) -> None:

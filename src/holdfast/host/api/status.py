@@ -31,18 +31,23 @@ from holdfast.model.problems import (
     CODE_MALFORMED,
     CODE_TOO_LARGE,
     CODE_UNKNOWN_FIELD,
+    escaped,
 )
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind
 
 REASON_HEADER = "X-Holdfast-Reason"
 RETRY_AFTER_S = 1
+# The longest name there is.
+SHOWN_MAX = 253
 
 # What only the shell refuses has codes here and no class of its own.
 BAD_REQUEST = "BadRequest"
 METHOD_NOT_ALLOWED = "MethodNotAllowed"
 NOT_ACCEPTABLE = "NotAcceptable"
 UNSUPPORTED_MEDIA_TYPE = "UnsupportedMediaType"
+REQUEST_TIMEOUT = "RequestTimeout"
+HEADER_TOO_LARGE = "HeaderTooLarge"
 TOO_MANY_REQUESTS = "TooManyRequests"
 NOT_FOUND = "NotFound"
 INTERNAL_ERROR = "InternalError"
@@ -61,6 +66,8 @@ _BY_CODE: dict[str, tuple[int, str]] = {
     METHOD_NOT_ALLOWED: (405, "MethodNotAllowed"),
     NOT_ACCEPTABLE: (406, "NotAcceptable"),
     UNSUPPORTED_MEDIA_TYPE: (415, "UnsupportedMediaType"),
+    REQUEST_TIMEOUT: (408, "Timeout"),
+    HEADER_TOO_LARGE: (431, "RequestHeaderFieldsTooLarge"),
     TOO_MANY_REQUESTS: (429, "TooManyRequests"),
     INTERNAL_ERROR: (500, "InternalError"),
     VERSION_TOO_LARGE: (504, "Timeout"),
@@ -97,6 +104,8 @@ def of(
         headers["Connection"] = "close"
     details: dict[str, Any] = {}
     if name:
+        # It is whatever a client called something, and so as long as a client likes.
+        name = escaped(name, SHOWN_MAX)
         details["name"] = name
     if kind is not None:
         details |= {"group": API_GROUP, "kind": kind.plural}

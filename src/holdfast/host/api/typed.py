@@ -74,20 +74,31 @@ def _is_array(body: bytes) -> bool:
 async def requests(call: Call) -> web.StreamResponse:
     """Any of them, one or many."""
     demand_json(call)
-    body = await call.body()
+    wanted = decoded(await call.body())
+    return await (_decide_all if isinstance(wanted, list) else _decide)(call, wanted)
+
+
+def decoded(body: bytes) -> Any:
+    """The request in a body, or a list of them. Raises Invalid or Rejected."""
     if _is_array(body):
-        many = _with_creates(body) if MARK in body else _decoded(_MANY, body)
-        return await _decide_all(call, many)
-    return await _decide(call, _decoded(_ONE, body))
+        return _with_creates(body) if MARK in body else _decoded(_MANY, body)
+    return _decoded(_ONE, body)
 
 
 def _with_creates(body: bytes) -> list[Any]:
     """The requests of a body of which some are creates; an error is what became of just one."""
+    batch.demand_few(body)
     try:
         items = _RAW.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(f"is no list of requests: {error}") from None
+    _demand_few(items)
     return [_one_of_many(bytes(item)) for item in items]
+
+
+def _demand_few(wanted: list[Any]) -> None:
+    if len(wanted) > REQUESTS_MAX:
+        bad(f"a body may bring at most {REQUESTS_MAX} requests, not {len(wanted)}")
 
 
 def _one_of_many(body: bytes) -> Any:
@@ -148,8 +159,7 @@ async def _decide_all(call: Call, wanted: list[Any]) -> web.StreamResponse:
     `?results=names` leaves the objects out of the answer; `?results=terse` those of binds and
     creates, whose senders are told of them by the watches that they have.
     """
-    if len(wanted) > REQUESTS_MAX:
-        bad(f"a body may bring at most {REQUESTS_MAX} requests, not {len(wanted)}")
+    _demand_few(wanted)
     wish = call.query.get("results")
     verdicts = await slices.decided(call, len(wanted), wanted.__getitem__)
     results = []
