@@ -14,7 +14,7 @@ import msgspec
 from holdfast.model import wire
 from holdfast.model.errors import Invalid, Missing
 from holdfast.model.guard import measure
-from holdfast.model.problems import malformed
+from holdfast.model.problems import malformed, told
 from holdfast.model.registry import kind_named
 from holdfast.model.requests import Create
 
@@ -53,7 +53,7 @@ def unpacked(form: CreateForm) -> Create:
     try:
         kind = kind_named(_KIND.decode(body).kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no object: {error}") from None
+        raise malformed(f"is no object: {told(error)}") from None
     except Missing as error:
         raise Invalid(error.message) from None
     # An unknown field in what a component writes is a bug; it must not pass with a warning.

@@ -17,6 +17,7 @@ from holdfast.model.errors import FieldError, Invalid
 PROBLEMS_MAX = 50
 EXCERPT_MAX = 60
 SEGMENT_MAX = 63
+TOLD_MAX = 200
 
 HIDDEN = "(hidden)"
 UNKNOWN = "unknown field"
@@ -43,6 +44,11 @@ def escaped(text: str, length_max: int) -> str:
     """
     cut = text if len(text) <= length_max else text[: length_max - 3] + "..."
     return ascii(cut)[1:-1]
+
+
+def told(error: Exception) -> str:
+    """What a library says of a document, in words that may hold any part of it."""
+    return escaped(str(error), TOLD_MAX)
 
 
 def excerpt(value: Any) -> str:

@@ -26,7 +26,7 @@ from holdfast.model.errors import Forbidden, Missing, Unavailable
 from holdfast.model.identity import acts_as
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.lifecycle import Actor
-from holdfast.model.problems import excerpt, malformed
+from holdfast.model.problems import excerpt, malformed, told
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.rights import Deed
@@ -78,7 +78,7 @@ async def keep(call: Call) -> web.StreamResponse:
     try:
         delivery = _DELIVERY.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no delivery of decisions: {error}") from None
+        raise malformed(f"is no delivery of decisions: {told(error)}") from None
     if len(delivery.rounds) > ROUNDS_MAX:
         bad(f"rounds: at most {ROUNDS_MAX} at once, not {len(delivery.rounds)}")
     for index, decided in enumerate(delivery.rounds):

@@ -19,7 +19,7 @@ from holdfast.model import guard
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import HeardOf, Renew
 from holdfast.model.kinds.node import Node
-from holdfast.model.problems import malformed
+from holdfast.model.problems import malformed, told
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import kind_of_struct
 
@@ -37,7 +37,7 @@ async def renew(call: Call) -> web.StreamResponse:
     try:
         wanted = _RENEW.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no renewal: {error}") from None
+        raise malformed(f"is no renewal: {told(error)}") from None
     if wanted.node != call.name:
         bad(f"node: {wanted.node[:63]!r} does not match the node of the path")
     return await _asked(call, wanted)

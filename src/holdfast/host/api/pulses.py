@@ -14,7 +14,7 @@ from holdfast.host.api.call import Call, reply
 from holdfast.host.pulses import PulseBook
 from holdfast.model.errors import Forbidden, Unavailable
 from holdfast.model.identity import CONTROLLER_PREFIX, MONITORS, SCHEDULER_PREFIX
-from holdfast.model.problems import malformed
+from holdfast.model.problems import malformed, told
 from holdfast.model.pulse import Pulse
 from holdfast.model.refusal import Reason
 from holdfast.model.rights import Deed
@@ -43,7 +43,7 @@ async def take(call: Call) -> web.StreamResponse:
     try:
         pulse = _PULSE.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no pulse: {error}") from None
+        raise malformed(f"is no pulse: {told(error)}") from None
     for index, beat in enumerate(pulse.beats):
         # One process speaks for all its controllers, and no scheduler for any of them.
         if not beat.scope.startswith(own):

@@ -22,7 +22,7 @@ from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.creates import MARK, CreateForm, unpacked
 from holdfast.model import guard
 from holdfast.model.errors import HoldfastError
-from holdfast.model.problems import malformed
+from holdfast.model.problems import malformed, told
 from holdfast.model.registry import kind_named
 from holdfast.model.requests import (
     Accepted,
@@ -56,7 +56,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
         typed = decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no such request: {error}") from None
+        raise malformed(f"is no such request: {told(error)}") from None
     _prove(typed, body)
     return typed
 
@@ -91,7 +91,7 @@ def _with_creates(body: bytes) -> list[Any]:
     try:
         items = _RAW.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no list of requests: {error}") from None
+        raise malformed(f"is no list of requests: {told(error)}") from None
     _demand_few(items)
     return [_one_of_many(bytes(item)) for item in items]
 
@@ -109,7 +109,7 @@ def _one_of_many(body: bytes) -> Any:
         _prove(form, body)
         return unpacked(form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return malformed(f"is no such request: {error}")
+        return malformed(f"is no such request: {told(error)}")
     except HoldfastError as error:
         return error
 

@@ -20,6 +20,7 @@ from holdfast.model.errors import Invalid
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
+from holdfast.model.problems import told
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Create, Propagation, Remove, Update
 from holdfast.model.versions import complete_version
@@ -105,7 +106,7 @@ async def _options(call: Call) -> dict[str, Any]:
         try:
             options = msgspec.convert(tree, _Options)
         except msgspec.ValidationError as error:
-            bad(f"the body must be DeleteOptions: {error}")
+            bad(f"the body must be DeleteOptions: {told(error)}")
     grace = call.number("gracePeriodSeconds", options.grace_period_seconds)
     policy = call.query.get("propagationPolicy") or options.propagation_policy or "Background"
     if options.orphan_dependents:

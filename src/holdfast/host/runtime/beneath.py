@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 
 from holdfast.host.runtime import openat2
 from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.problems import excerpt
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Folder = AbstractContextManager[int]
@@ -31,7 +32,8 @@ def parts(path: str, field: str) -> list[str]:
         rule = f"must have at most {PARTS_MAX} parts"
     else:
         return found
-    raise Invalid(f"{field}: {path!r}: {rule}", (FieldError(field, path, rule),))
+    error = FieldError(field, excerpt(path), rule)
+    raise Invalid(str(error), (error,))
 
 
 @contextmanager
