@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from holdfast.cli.main import main
 from tests.live.plane_process import ROOT, PlaneProcess
 
 MIXED = """\
@@ -193,6 +195,62 @@ def test_tokens_are_made_listed_and_taken_back(shell: Shell) -> None:
     assert shell("token revoke join-nix")[0] == 1
     assert shell("token create --node a --ttl 99d")[0] == 1
     assert shell("token create --node a --ttl soon")[0] == 2
+
+
+class Hand:
+    """Runs the command in this process, which loads it once."""
+
+    def __init__(self, plane: PlaneProcess, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture, self._admin = capture, plane.data / "kubeconfig"
+
+    def __call__(self, line: str, kubeconfig: Path | None = None) -> tuple[int, str, str]:
+        code = main([*line.split(), "--kubeconfig", str(kubeconfig or self._admin)])
+        return code, *self._capture.readouterr()
+
+    def good(self, line: str, kubeconfig: Path | None = None) -> str:
+        code, out, err = self(line, kubeconfig)
+        assert code == 0, f"holdfast {line}: {err}"
+        return out
+
+
+def test_people_are_let_in_by_token_and_out_again(
+    plane: PlaneProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file for each; what it holds is shown nowhere else. [B6, B5]"""
+    run, mine = Hand(plane, capsys), tmp_path / "ann.kubeconfig"
+    code, out, err = run(f"token create --user ann --tenant default --write {mine}")
+    assert (code, out) == (0, f"{mine} lets its bearer in as ann\n")
+    assert "Whoever has it is ann for 30d" in err
+    assert stat.S_IMODE(mine.stat().st_mode) == 0o600
+    text = yaml.safe_load(mine.read_text())["users"][0]["user"]["token"]
+    _, name, secret = text.split(".")
+    run.good("get wl", mine)
+    assert run("get nodes", mine)[0] == 1
+    assert run("token create --user root --group system:masters", mine)[0] == 1
+    listed = run.good("token list")
+    assert [name, "ann", "Bearer", "tenant:default"] in [
+        it.split()[:4] for it in listed.split("\n")
+    ]
+    whole = listed + run.good(f"get tokens -n holdfast-system {name} -o yaml")
+    assert secret not in whole
+    run.good(f"token revoke {name}")
+    code, _, err = run("get wl", mine)
+    assert (code, "the bearer token is not valid here" in err) == (1, True)
+    bare = run.good("token create --user ann --tenant default --ttl 1h -q").strip()
+    mine.write_text(mine.read_text().replace(text, bare))
+    run.good("get wl", mine)
+    assert run.good("user revoke ann --reason left").startswith("user ann is revoked")
+    assert run("get wl", mine)[0] == 1
+    assert "left" in run.good("get revocations")
+    # What is issued later counts again.
+    again = run.good("token create --user ann --tenant default -q").strip()
+    mine.write_text(mine.read_text().replace(bare, again))
+    run.good("get wl", mine)
+    code, _, err = run("user revoke admin")
+    assert (code, "you are admin: this locks you out" in err) == (2, True)
+    code, out, err = run("node revoke web-9")
+    assert (code, out) == (0, "node web-9 is revoked: all of its certificates until now\n")
+    assert err.startswith("There is no node web-9")
 
 
 def test_a_server_that_is_not_there_ends_a_command_with_3(tmp_path: Path, shell: Shell) -> None:

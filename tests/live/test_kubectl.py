@@ -68,7 +68,7 @@ def test_an_object_is_made_shown_changed_and_scaled(kubectl: Kubectl) -> None:
     kubectl("patch", "wl", "web", "--type=json", "-p", pointer)
     found = kubectl.get("wl", "web")
     assert found["metadata"]["labels"] == {"tier": "front"}
-    assert found["metadata"]["annotations"] == {"note": "seen"}
+    assert found["metadata"]["annotations"]["note"] == "seen"
     assert (found["spec"]["replicas"], found["metadata"]["generation"]) == (4, 3)
 
     assert "scaled" in kubectl("scale", "wl", "web", "--replicas=7")
