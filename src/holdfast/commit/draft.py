@@ -242,6 +242,12 @@ class Draft:
     def found(self, key: str) -> Any:
         """What this group found under the key, whatever it has written there since."""
         self.read(key)
+    def rested_on(self, key: str) -> int | None:
+        """The revision of a key that this decision has read so far; None if it has not read it."""
+        if key in self._writes or key in self._written:
+            return UNCOMMITTED
+        return self._reads.get(key)
+
         seen = self._seen(key)
         return self._group.view.value(key, seen) if seen is not None else None
 
