@@ -20,7 +20,7 @@ AGENTS  ?= 3
 SEEDS   ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page signals-page help install up system check format test test-quick crash-long failover-long slice-long run-long sim-authority sim-slice sim-keeping sim-sweep bench requirements lock clean
+.PHONY: authority-page signals-page help install up system check format test test-quick crash-long failover-long slice-long run-long fuzz sim-authority sim-slice sim-keeping sim-sweep bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ slice-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on th
 run-long: $(VENV)/.installed $(VENV)/.system ## Cut nodes off, take servers away, kill parts under load, run 5,000 short pieces of work (some minutes)
 	HOLDFAST_RUN_LONG=1 $(BIN)/pytest tests/live/test_node_cut.py tests/live/test_rotation.py tests/live/test_run_kills.py \
 		tests/live/test_many_short.py -s $(ARGS)
+
+fuzz: $(VENV)/.installed ## Feed every reader of what others write what nobody sends by accident, for MINUTES=10; says what was covered
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
 sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS of them (1,000 take about ten minutes of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO \

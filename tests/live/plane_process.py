@@ -51,6 +51,11 @@ class PlaneProcess:
         return f"https://127.0.0.1:{self.port}"
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         path = self.data.with_suffix(".log")
         return path.read_text() if path.exists() else ""

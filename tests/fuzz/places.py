@@ -1,0 +1,141 @@
+"""Where things lie: keys of the stores, paths of requests, files beneath a directory."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from holdfast.host.api.routes import Router, table
+from holdfast.host.runtime import beneath, log_records, openat2
+from holdfast.model import keys
+from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.store.etcd.layout import Layout, after_prefix, is_bookmark
+from tests.fuzz.nasty import texts, words
+from tests.fuzz.targets import Target, refused
+
+_LAYOUT = Layout("/holdfast/")
+_ROUTER = Router(table())
+_KEYS = words("objects/", "workloads/", "t/", "web", "ledgers/node/", "é", "\U0010ffff").filter(
+    lambda text: text != "" and text < keys.END and _is_text(text)
+)
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _key(case: tuple[str, str]) -> str:
+    one, other = case
+    name, beside = _LAYOUT.record(one), _LAYOUT.record(other)
+    assert _LAYOUT.key(name) == one
+    assert not is_bookmark(name)
+    # Every store lists keys in one order, or a page would begin where another store does not.
+    assert (one < other) == (name < beside)
+    first, last = _LAYOUT.watched(other)
+    assert (first <= name < last) == one.startswith(other)
+    assert (other <= one < keys.after_prefix(other)) == one.startswith(other)
+    assert after_prefix(name) > name
+    return "below" if one.startswith(other) else "beside"
+
+
+def _route(path: str) -> str:
+    try:
+        found = _ROUTER.find(path)
+    except HoldfastError as error:
+        return refused(error)
+    if found is None:
+        return "nowhere"
+    for value in found[1].values():
+        assert value
+        assert "/" not in value
+        assert value.isprintable()
+        assert len(value) <= 253
+        value.encode()
+    return "found"
+
+
+class _Folder:
+    """A directory with things in it that lead out, made once for a process."""
+
+    def __init__(self) -> None:
+        self._root: Path | None = None
+
+    def __call__(self) -> Path:
+        if self._root is None:
+            self._root = Path(tempfile.mkdtemp(prefix="holdfast-fuzz-"))
+            atexit.register(shutil.rmtree, self._root, ignore_errors=True)
+            inside = self._root / "inside"
+            (inside / "a" / "b").mkdir(parents=True)
+            (self._root / "secret").write_text("out")
+            (inside / "log").write_text("in")
+            (inside / "a" / "log").write_text("in")
+            (inside / "up").symlink_to("..")
+            (inside / "out").symlink_to(self._root / "secret")
+            (inside / "self").symlink_to("/proc/self/root")
+            os.mkfifo(inside / "pipe")
+        return self._root / "inside"
+
+
+_FOLDER = _Folder()
+
+
+def _file(path: str) -> str:
+    root = _FOLDER()
+    try:
+        beneath.parts(path, "path")
+    except Invalid as error:
+        refused(error)
+    try:
+        with beneath.folder(root) as at:
+            fd = openat2.regular(path, at)
+    except OSError:
+        return "refused"
+    try:
+        assert Path(os.readlink(f"/proc/self/fd/{fd}")).is_relative_to(root.resolve())
+        assert os.read(fd, 10) == b"in"
+    finally:
+        os.close(fd)
+    return "read"
+
+
+_AFTER = b"2026-11-16T00:29:27.123456789Z"
+
+
+def _record(line: bytes) -> str:
+    found = log_records.parse(line, 0, _AFTER)
+    assert found.time >= _AFTER
+    assert len(found.time) == log_records.TIME_BYTES
+    log_records.Printer(has_times=True).text(found)
+    return found.kind.decode()
+
+
+_LINES = st.lists(
+    st.sampled_from((_AFTER, b" stdout ", b"F ", b"P ", b"L ", b"Z", b"\n", b"9" * 30))
+    | st.binary(max_size=6),
+    max_size=6,
+).map(b"".join)
+# An agent is asked for paths in JSON, which brings no surrogates.
+_PATHS = words("log", "a", "/", "b", "..", "up", "out", "self", ".", "pipe", "secret", "\0").filter(
+    _is_text
+)
+
+TARGETS = (
+    Target("keys", st.tuples(_KEYS, _KEYS), _key),
+    Target(
+        "routes",
+        words("/apis/holdfast.dev/v1", "/namespaces/", "t", "/workloads", "/", "web", "%41", "/log")
+        | texts.map(lambda text: f"/apis/holdfast.dev/v1/namespaces/t/workloads/{text}"),
+        _route,
+    ),
+    Target("files", _PATHS, _file),
+    Target("log records", _LINES, _record),
+)

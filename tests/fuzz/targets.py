@@ -1,0 +1,40 @@
+"""All that reads what others wrote, each with what it is fed and what must hold of its answer.
+
+A check returns a word for what became of its input, so that a run can say what it covered; anything
+but a declared refusal comes out of it as an exception. `tests/fuzz/test_targets.py` runs each for a
+moment, `make fuzz` for minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from holdfast.model.errors import HoldfastError
+
+
+class Target(NamedTuple):
+    """One reader. `cpu_ms` is what one input may cost."""
+
+    name: str
+    inputs: st.SearchStrategy[Any]
+    check: Callable[[Any], str]
+    cpu_ms: float = 50.0
+
+
+def refused(error: HoldfastError, hides: str = "") -> str:
+    """The word for a declared refusal, which must be short, safe to print, and hide a secret."""
+    assert len(hides) < 9 or hides not in error.message
+    assert error.message.isprintable()
+    assert 0 < len(error.message) < 20_000
+    return "refused"
+
+
+def all_targets() -> tuple[Target, ...]:
+    """Every one there is, by the files that hold them."""
+    from tests.fuzz import documents, patches, places, requests, texts, tokens
+
+    rooms = (documents, texts, tokens, patches, places, requests)
+    return tuple(target for room in rooms for target in room.TARGETS)

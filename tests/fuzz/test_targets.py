@@ -1,0 +1,18 @@
+"""Each reader of what others wrote, for a moment; `make fuzz` does the same for minutes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.running import Tally, explore
+from tests.fuzz.targets import Target, all_targets
+
+INPUTS = 60
+
+
+@pytest.mark.parametrize("target", all_targets(), ids=lambda target: target.name)
+def test_nothing_but_a_declared_refusal_comes_of_any_input(target: Target) -> None:
+    """And it costs little, and what is read stays what it is when it is read again. [B4, B6]"""
+    tally = Tally()
+    explore(target, INPUTS, 20_261_116, tally)
+    assert tally.inputs >= INPUTS // 2

@@ -1,0 +1,153 @@
+"""Small languages: selectors, quantities, schedules, times, versions, what a client accepts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from holdfast.host import options, patience
+from holdfast.host.api import negotiation
+from holdfast.host.api.call import parsed_query
+from holdfast.host.api.logs import since
+from holdfast.model import cron, quantity, selectors, versions
+from holdfast.model.errors import HoldfastError, Invalid, Rejected
+from holdfast.model.field_selector import parse_field_selector
+from holdfast.model.firing import last_fire, next_fire
+from holdfast.model.registry import KINDS, Kind
+from holdfast.model.selector_text import label_selector_text, parse_label_selector
+from tests.fuzz.nasty import numbers, texts, words
+from tests.fuzz.targets import Target, refused
+
+NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+
+
+def _labels(text: str) -> str:
+    try:
+        found = parse_label_selector(text)
+    except Invalid as error:
+        return refused(error)
+    assert parse_label_selector(label_selector_text(found)) == found
+    selectors.selects(found, {"a": "1", "app": "web"})
+    return "read" if found.match_expressions else "everything"
+
+
+def _fields(case: tuple[str, Kind]) -> str:
+    text, kind = case
+    try:
+        found = parse_field_selector(text, kind.struct)
+    except Invalid as error:
+        return refused(error)
+    again = ",".join(f"{it.path}{'=' if it.equal else '!='}{_escaped(it.value)}" for it in found)
+    assert parse_field_selector(again, kind.struct) == found
+    return "read" if found else "everything"
+
+
+def _escaped(value: str) -> str:
+    for sign in ("\\", ",", "="):
+        value = value.replace(sign, f"\\{sign}")
+    return value
+
+
+def _quantity(case: tuple[str, Any]) -> str:
+    resource, value = case
+    try:
+        units = quantity.demand(resource, value)
+        floor = quantity.capacity(resource, value)
+    except Invalid as error:
+        return refused(error)
+    assert 0 <= floor <= units <= floor + 1
+    assert quantity.demand(resource, quantity.render(resource, units)) == units
+    return "read"
+
+
+def _cron(text: str) -> str:
+    try:
+        found = cron.parse(text)
+    except Invalid as error:
+        return refused(error)
+    first = next_fire(found, NOW, lambda _: timedelta(hours=1))
+    assert first is not None
+    assert first > NOW
+    last = last_fire(found, NOW, first, lambda _: timedelta(hours=1))
+    assert last == first
+    return "read"
+
+
+def _version(text: str) -> str:
+    try:
+        found = versions.parse_version(text)
+    except Invalid as error:
+        return refused(error)
+    number = 2 * found.revision + found.is_complete
+    assert versions.parse_version(str(number)) == found
+    return "read"
+
+
+def _time(text: str) -> str:
+    read = "refused"
+    try:
+        told = since(None, text, NOW)
+        assert not text or len(told) == 30
+        read = "read"
+    except Rejected as error:
+        refused(error)
+    for reader in (options.duration, patience.seconds):
+        try:
+            reader("--x", text)
+            read = "read"
+        except Invalid:
+            continue
+    return read
+
+
+def _accept(case: tuple[str, str]) -> str:
+    try:
+        return negotiation.shape_of(*case).partition(":")[0] or "json"
+    except Rejected as error:
+        return refused(error)
+
+
+def _query(text: str) -> str:
+    try:
+        return "read" if parsed_query(text) else "empty"
+    except HoldfastError:
+        return "refused"
+
+
+_MEDIA = words("application/json", ";as=Table", ";v=v1", ";g=meta.k8s.io", ",", "*/*", ";q=0.5")
+
+_FIELD = words("*", "0", "5", "1-5", "*/5", ",", "mon", "feb", "29", "31", "?", "-", "/")
+_FIVE = st.lists(_FIELD, min_size=5, max_size=5).map(" ".join)
+
+TARGETS = (
+    Target(
+        "label selectors", words("a", "app", "=", "!", " in ", "(", ",", ")", "notin", " "), _labels
+    ),
+    Target(
+        "field selectors",
+        st.tuples(
+            words("metadata.name", "status.state", "=", "!=", ",", "\\,", "\\", "web"),
+            st.sampled_from(KINDS),
+        ),
+        _fields,
+    ),
+    Target(
+        "quantities",
+        st.tuples(
+            st.sampled_from(("cpu", "memory", "gpu", "replicas")),
+            words("1", "0.5", ".", "m", "Gi", "e3", "E", "-", "+", "n") | numbers,
+        ),
+        _quantity,
+    ),
+    Target("cron schedules", _FIVE | words("*", " ", "0 ", "*/5 ", "mon", "@daily", "? "), _cron),
+    Target("resource versions", words("0", "1", "12", "-", "+", " ", "e", "."), _version),
+    Target(
+        "times",
+        words("2026-11-16", "T", "12:00:00", "Z", "+01:00", ".5", "90", "s", "h", "d"),
+        _time,
+    ),
+    Target("accepted types", st.tuples(_MEDIA, texts), _accept),
+    Target("queries", words("a=b", "&", "=", "%41", "+", ";", "watch=1"), _query),
+)

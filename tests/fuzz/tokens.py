@@ -1,0 +1,106 @@
+"""What proves something: bearer tokens, join tokens, and the tokens by which a list goes on."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64encode
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import strategies as st
+
+from holdfast.host import authentication, join_tokens
+from holdfast.host.api import decisions, reads
+from holdfast.model.errors import Forbidden, Invalid, Rejected
+from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
+from holdfast.model.meta import ObjectMeta
+from tests.fuzz.nasty import numbers, texts, words
+from tests.fuzz.targets import Target, refused
+
+NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+SECRET = "s" * 43
+PREFIX = "objects/workloads/t/"
+_TOKEN = Token(
+    ObjectMeta(name="ci", namespace="t"),
+    spec=TokenSpec(
+        purpose=TokenPurpose.BEARER, user="ci", hash=authentication.hashed(SECRET), expires=None
+    ),
+)
+# As a header's raw bytes come out of the HTTP server.
+_RAW = st.binary(max_size=8).map(lambda data: data.decode("utf-8", "surrogateescape"))
+
+
+def _find(namespace: str, name: str) -> Token | None:
+    return _TOKEN if (namespace, name) == ("t", "ci") else None
+
+
+def _bearer(header: str) -> str:
+    try:
+        found = authentication.from_token(header, _find, NOW)
+    except Forbidden as error:
+        return refused(error, hides=header[7:])
+    assert found is None or (found.name == "ci" and SECRET in header)
+    return "nobody" if found is None else "known"
+
+
+def _join(text: str) -> str:
+    try:
+        found = join_tokens.parse(text)
+    except Invalid as error:
+        return refused(error, hides=text)
+    assert join_tokens.parse(found.text) == found
+    assert found.secret not in repr(found)
+    return "read"
+
+
+def _continue(text: str) -> str:
+    answers = []
+    try:
+        found = reads.parsed_token(text, PREFIX)
+        assert found.start.startswith(PREFIX)
+        assert reads.parsed_token(reads.token_text(found.revision, found.start), PREFIX) == found
+        found.start.encode()
+        assert 0 < found.revision < 1 << 63
+        answers.append("read")
+    except Rejected as error:
+        refused(error)
+    try:
+        decisions.parsed_token(text)
+        answers.append("row")
+    except Rejected as error:
+        refused(error)
+    return "+".join(answers) or "refused"
+
+
+def _packed(value: Any) -> str:
+    return urlsafe_b64encode(json.dumps(value).encode()).decode()
+
+
+_TOKENS = st.one_of(
+    st.fixed_dictionaries(
+        {"revision": numbers, "start": texts.map(lambda text: PREFIX + text) | texts}
+    ).map(_packed),
+    st.lists(numbers, max_size=3).map(_packed),
+    words("e30=", "A", "=", "_", "-"),
+)
+_JOINS = st.tuples(
+    words("join-1a2b", "-", "a"),
+    st.sampled_from((".", "", "..")),
+    st.just("S" * 43) | texts,
+    st.sampled_from((".", "")),
+    st.just("0" * 64) | texts,
+).map("".join)
+
+TARGETS = (
+    Target(
+        "bearer tokens",
+        st.lists(
+            st.sampled_from(("Bearer ", "bearer ", "t", "ci", ".", SECRET, " ", "Basic ")) | _RAW,
+            max_size=8,
+        ).map("".join)
+        | words("Bearer ", "t.ci.", SECRET, "."),
+        _bearer,
+    ),
+    Target("join tokens", _JOINS, _join),
+    Target("continue tokens", _TOKENS, _continue),
+)
