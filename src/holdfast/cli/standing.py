@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from holdfast.host.audit.standing import Standing
 from holdfast.model.heartbeat import Heard
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Workload, WorkloadType
@@ -27,6 +28,8 @@ OVERDUE_MS = 60_000
 PICTURE_MS = 30_000
 # An error that is older is no news.
 ERROR_MS = 60_000
+# A server that should write is replaced by another before that.
+AUDIT_STILL_MS = 30_000
 NAMES_MAX = 5
 
 _PHASES = tuple(NodePhase)
@@ -49,6 +52,7 @@ class Facts(msgspec.Struct, frozen=True):
     heard: tuple[Heard, ...] | None = None
     nodes: tuple[Node, ...] | None = None
     workloads: tuple[Workload, ...] | None = None
+    audit: tuple[Standing, ...] | None = None
     # Why something is None: what, and the sentence.
     unknown: dict[str, str] = {}
 
@@ -70,6 +74,7 @@ def judged(facts: Facts) -> list[Line]:
         *(_components(facts.pulses) if facts.pulses is not None else ()),
         *(_nodes(facts.nodes, facts.heard or ()) if facts.nodes is not None else ()),
         *(_work(facts.workloads) if facts.workloads is not None else ()),
+        *(_audit(facts.audit) if facts.audit is not None else ()),
         *(Line("unknown", what, "?", why) for what, why in facts.unknown.items()),
     ]
 
@@ -211,6 +216,22 @@ def _work(workloads: Sequence[Workload]) -> Iterable[Line]:
     others = len(workloads) - len(services)
     if others:
         yield Line("work", _counted(others, "job"), "-")
+
+
+# The audit ----------------------------------------------------------------------------------------
+
+
+def _audit(told: Sequence[Standing]) -> Iterable[Line]:
+    """One line: of all servers the one that has seen it come furthest knows best."""
+    best = max(told, key=lambda it: (it.head.number, it.head.revision, it.writing))
+    name = _counted(best.head.number, "record")
+    if best.standstill_ms <= AUDIT_STILL_MS:
+        more = f"by {best.head.by or 'nobody yet'}, up to revision {best.head.revision}"
+        yield Line("audit", name, "written", more)
+        return
+    errors = [f"{it.server}: {it.error}" for it in told if it.error]
+    still = f"{_span(best.standstill_ms)} without a record, {best.lag} revisions wait"
+    yield Line("audit", name, "stands still", _named(errors), still)
 
 
 def _counted(number: int, noun: str) -> str:

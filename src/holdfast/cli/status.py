@@ -18,6 +18,8 @@ from holdfast.cli import tables
 from holdfast.cli.ending import Code, complain, plain, run
 from holdfast.cli.reaching import access, kubeconfig_option
 from holdfast.cli.standing import Facts, Line, Server, judged, verdict
+from holdfast.host.audit.standing import PATH as AUDIT_PATH
+from holdfast.host.audit.standing import Standing
 from holdfast.host.client import Access
 from holdfast.host.client.paths import collection
 from holdfast.host.client.transport import Transport
@@ -96,6 +98,7 @@ async def gathered(to: Access) -> Facts:
 
     pulses, heard = all_of("pulses"), all_of("heartbeats")
     nodes, workloads = all_of("nodes"), all_of("workloads")
+    audit = all_of("audit")
     return Facts(
         servers,
         pulses,
@@ -103,6 +106,7 @@ async def gathered(to: Access) -> Facts:
         # They tell the same, and the first one is enough.
         nodes[0] if nodes is not None else None,
         workloads[0] if workloads is not None else None,
+        audit,
         unknown,
     )
 
@@ -124,8 +128,9 @@ async def _asked(to: Access) -> tuple[Server, dict[str, Any]]:
             _told(transport, HEARTBEATS_PATH, Heard),
             _listed(transport, Node),
             _listed(transport, Workload),
+            _told(transport, AUDIT_PATH, Standing),
         )
-        names = ("pulses", "heartbeats", "nodes", "workloads")
+        names = ("pulses", "heartbeats", "nodes", "workloads", "audit")
         return Server(to.servers[0], took_ms, checks), dict(zip(names, said, strict=True))
 
 

@@ -22,6 +22,7 @@ import msgspec
 from holdfast.commit.context import Context, Luck, Settings
 from holdfast.commit.decide import Decided, decide
 from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View
+from holdfast.commit.mutations import mutation
 from holdfast.commit.records import versioned
 from holdfast.model.errors import Invalid, OutcomeUnknown, RecordsDisagree, Unavailable, invariant
 from holdfast.model.identity import Identity
@@ -59,7 +60,10 @@ _FATE = "fate"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How large a group may be. etcd takes 128 compares and operations a transaction by default."""
+    """How large a group may be. etcd takes 128 compares and operations a transaction by default.
+
+    A group writes at most one record more than it compares: who did what in it.
+    """
 
     requests_max: int = 256
     compares_max: int = 1_000
@@ -204,12 +208,15 @@ class Authority:
             if isinstance(outcome, Refusal | Doubt) or getattr(waiting.request, "dry_run", False):
                 draft.refuse()
             else:
+                did = mutation(draft, waiting.identity, waiting.request, outcome)
+                if did is not None:
+                    group.mutations.append(did)
                 draft.accept()
             members.append((waiting, outcome))
         if missing:
             return self._load(members, tuple(missing))
         self._passes = 0
-        return self._send(group, members)
+        return self._send(group, members, now)
 
     def _load(self, members: list[tuple[Waiting, Ruling]], missing: tuple[str, ...]) -> list[Any]:
         """Read what the group needs in one transaction that cannot commit, and decide it again."""
@@ -222,8 +229,8 @@ class Authority:
         self._loading = (call, wanted)
         return [Txn(call, Transaction(tuple(Compare(key, NEVER) for key in wanted), ()))]
 
-    def _send(self, group: Group, members: list[tuple[Waiting, Ruling]]) -> list[Any]:
-        transaction = group.transaction()
+    def _send(self, group: Group, members: list[tuple[Waiting, Ruling]], now: Instant) -> list[Any]:
+        transaction = group.transaction(now.wall_ms)
         if not transaction.compares and not transaction.writes:
             return self._answers(members, 0)
         call, token = self.next_call(), self._tokens.new_token()

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.commit.records import decode, encode
 from holdfast.model import keys
+from holdfast.model.audit import Mutation, Stamp
 from holdfast.model.errors import RecordsDisagree
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_struct
@@ -131,25 +132,33 @@ class View:
 class Group:
     """The requests that are decided together and committed by one transaction."""
 
-    __slots__ = ("_data", "compares", "view", "writes")
+    __slots__ = ("_data", "compares", "mutations", "view", "writes")
 
     def __init__(self, view: View) -> None:
         self.view = view
         self.compares: dict[str, int] = {}
         self.writes: dict[str, Any] = {}
+        # What each request did that was accepted, for the audit.
+        self.mutations: list[Mutation] = []
         # The bytes of the writes, once they are encoded.
         self._data: dict[str, bytes] = {}
 
-    def transaction(self) -> Transaction:
-        """All compares of all requests, and the last write of each key."""
+    def transaction(self, wall_ms: int = 0) -> Transaction:
+        """All compares of all requests, the last write of each key, and who did what.
+
+        The last of these compares nothing: each transaction says only what it did itself, and
+        the store's history keeps what it overwrites.
+        """
         data = self._data = {
             key: encode(value) for key, value in self.writes.items() if value is not None
         }
+        writes = [Put(key, data[key]) if key in data else Delete(key) for key in self.writes]
+        if self.mutations:
+            stamp = Stamp(wall_ms, tuple(self.mutations))
+            writes.append(Put(keys.audit_stamp(), encode(stamp)))
         return Transaction(
             compares=tuple(Compare(key, modified) for key, modified in self.compares.items()),
-            writes=tuple(
-                Put(key, data[key]) if key in data else Delete(key) for key in self.writes
-            ),
+            writes=tuple(writes),
         )
 
     def committed(self, revision: int) -> None:
@@ -233,6 +242,12 @@ class Draft:
         self.read(key)
         return self._reads[key]
 
+    def rested_on(self, key: str) -> int | None:
+        """The revision of a key that this decision has read so far; None if it has not read it."""
+        if key in self._writes or key in self._written:
+            return UNCOMMITTED
+        return self._reads.get(key)
+
     def base(self, key: str) -> int:
         """The revision that this group found under the key, whatever it has written there since."""
         self.read(key)
@@ -242,12 +257,13 @@ class Draft:
     def found(self, key: str) -> Any:
         """What this group found under the key, whatever it has written there since."""
         self.read(key)
-    def rested_on(self, key: str) -> int | None:
-        """The revision of a key that this decision has read so far; None if it has not read it."""
-        if key in self._writes or key in self._written:
-            return UNCOMMITTED
-        return self._reads.get(key)
+        seen = self._seen(key)
+        return self._group.view.value(key, seen) if seen is not None else None
 
+    def before(self, key: str) -> Any:
+        """What was under a key that this request writes, before it did; None if nothing was."""
+        if key in self._written:
+            return self._written[key]
         seen = self._seen(key)
         return self._group.view.value(key, seen) if seen is not None else None
 

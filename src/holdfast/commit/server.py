@@ -7,6 +7,7 @@ reached a server decides by itself, which costs conflicts, never correctness.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -40,7 +41,14 @@ from holdfast.model.machine import (
 )
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
-from holdfast.model.requests import Accepted, AcquireLease, Forward, RenewLease, Term
+from holdfast.model.requests import (
+    Accepted,
+    AcquireLease,
+    Forward,
+    ReleaseLease,
+    RenewLease,
+    Term,
+)
 from holdfast.model.time import Instant
 
 SCOPE = "authority"
@@ -49,6 +57,10 @@ LEASE_MS = 6_000
 TICKS_PER_LEASE = 3
 FORWARD_TIMEOUT_MS = 2_000
 _TICK = "lease"
+
+
+# Who leads is a matter of leases also while nothing else is changed.
+_ALWAYS = (AcquireLease, RenewLease, ReleaseLease)
 
 
 class _Sighting(msgspec.Struct, frozen=True, gc=False):
@@ -83,6 +95,8 @@ class Server:
         self._forwarded: dict[int, Asked] = {}
         self._silent_until_ms = 0
         self.address = ""
+        # Why nothing may be changed at the moment, if the shell knows of a reason.
+        self.closed: Callable[[], str] = str
 
     @property
     def term(self) -> Term | None:
@@ -109,6 +123,9 @@ class Server:
     def _asked(self, asked: Asked, now: Instant) -> list[Any]:
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
+        closed = self.closed()
+        if closed and not isinstance(_request_in(asked.body), _ALWAYS):
+            return [Answer(asked.call, Unavailable(closed))]
         if isinstance(asked.body, Forward):
             if Actor.AUTHORITY not in acts_as(identity):
                 no = Refusal(Reason.NOT_ALLOWED, f"{identity.name} may not speak for others")
@@ -210,3 +227,7 @@ class Server:
                 # Somebody else is the usual one by now, or was faster; look again at the next tick.
                 self._term = None
         return []
+
+
+def _request_in(body: Any) -> Any:
+    return body.request if isinstance(body, Forward) else body

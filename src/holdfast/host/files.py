@@ -27,7 +27,7 @@ def write_private(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def is_draft(path: Path) -> bool:
@@ -38,10 +38,11 @@ def is_draft(path: Path) -> bool:
 def remove(path: Path) -> None:
     """Let a file be gone, also after a crash. One that is not there is gone already."""
     path.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Let what was made, renamed or removed in a directory be so after a power cut as well."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -75,4 +75,5 @@ def limits_for(store: Store) -> Limits:
     most = getattr(store, "max_ops", None)
     if most is None:
         return DEFAULT_LIMITS
-    return Limits(requests_max=ETCD_REQUESTS_MAX, compares_max=max(1, most))
+    # One write more than there are compares says who did what.
+    return Limits(requests_max=ETCD_REQUESTS_MAX, compares_max=max(1, most - 1))

@@ -1,7 +1,7 @@
 """Forgets the store's history after a while, so that it does not grow for ever.
 
-Whoever reads more slowly than that is told Expired (410) and lists again; nobody is waited for.
-Which revision to forget is decided by `Horizon`, which has no clock of its own.
+Whoever reads more slowly than that is told Expired (410) and lists again; nobody is waited for but
+the scribe of the audit, who cannot list again what was done. Which revision to forget is decided by `Horizon`, which has no clock of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from holdfast.host import clock
 from holdfast.model.errors import HoldfastError
@@ -44,15 +44,22 @@ class Horizon:
 
 
 async def compact_for_ever(
-    store: Store, is_ours: Callable[[], bool], horizon: Horizon, every_s: float = EVERY_S
+    store: Store,
+    is_ours: Callable[[], bool],
+    horizon: Horizon,
+    every_s: float = EVERY_S,
+    waits_for: Callable[[int], Awaitable[int]] | None = None,
 ) -> None:
-    """Note the revision now and then, and forget what is old where that is this server's task."""
+    """Note the revision now and then, and forget what is old where that is this server's task.
+
+    `waits_for` says how much of that may be forgotten already.
+    """
     while True:
         await asyncio.sleep(every_s)
         try:
             upto = horizon.note(await store.revision(), clock.monotonic_ms())
             if upto is not None and is_ours():
-                await store.compact(upto)
+                await store.compact(await waits_for(upto) if waits_for is not None else upto)
         except HoldfastError as error:
             # The next round does it; nothing depends on this one.
             _log.warning("history was not forgotten this time: %s", error.message)

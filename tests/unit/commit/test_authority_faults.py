@@ -92,13 +92,13 @@ def test_a_group_too_large_for_the_store_is_halved() -> None:
     def spoil(effect: Txn | FateOf) -> Any:
         if isinstance(effect, Txn) and effect.transaction.writes:
             sizes.append(len(effect.transaction.writes))
-            if len(effect.transaction.writes) > 3:
+            if len(effect.transaction.writes) > 4:
                 return Invalid("too large", code="TransactionTooLarge")
         return None
 
     ready.plane.spoil = spoil
     assert all(isinstance(answer, Accepted) for answer in ready.ask_all())
-    assert max(sizes) > 3
+    assert max(sizes) > 4
     assert ready.plane.ledger("node-a").used["replicas"] == 3
 
 

@@ -1,0 +1,233 @@
+"""A server's own part of the audit chain: appended to, synced, rotated, and let go of when old.
+
+The scribe's shell (`keeping.py`) calls it from one thread; every call blocks until the disk has
+it. Only what the store's head names counts as written. What a crash left behind it is written by
+the next life as well, and found to be the same; if it is not, as after a restore of an older
+store, it is set aside under another name and never deleted, for it is evidence too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from holdfast.host.audit.segments import Segment, lines_of, path_of, segments
+from holdfast.host.files import PRIVATE_FILE, private_directory, sync_directory
+from holdfast.model.audit import AuditRecord, Head, record_of
+
+_DAY_MS = 86_400_000
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How long a file grows, and for how long files are kept: whichever bound is met first."""
+
+    segment_bytes: int = 64 << 20
+    segment_age_ms: int = _DAY_MS
+    keep_bytes: int = 1 << 30
+    keep_ms: int = 90 * _DAY_MS
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Journal:
+    """See the module's docstring. Raises OSError."""
+
+    def __init__(self, folder: Path, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._folder, self._limits = folder, limits
+        self._file: int | None = None
+        self._path = folder
+        self._size = 0
+        self._begun_ms = 0
+        # Lines that are in the file already, after what the head names.
+        self._tail: deque[bytes] = deque()
+        # A file of which a sync failed is not written to any more: nobody knows what is on disk.
+        self._distrusted: Path | None = None
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self._tail.clear()
+
+    def resume(self, head: Head) -> None:
+        """Be ready to go on after this head."""
+        self.close()
+        private_directory(self._folder)
+        last = self._last()
+        place = _place_after(last, head) if last is not None else None
+        if last is not None and place is not None:
+            self._open(last)
+            self._size, self._tail = place[0], deque(place[1])
+
+    def append(self, lines: Sequence[bytes]) -> int:
+        """Have these on disk; the first record that is to be kept from now on."""
+        rest = self._without_known(lines)
+        if rest:
+            self._rotate(record_of(rest[0]).number)
+            self._write(b"".join(line + b"\n" for line in rest))
+        if self._file is not None:
+            self._sync(self._file)
+        return self._floor()
+
+    def prune(self, floor: int) -> None:
+        """Remove the files that lie wholly before this record; never the last one."""
+        found = segments(self._folder)
+        for segment, following in pairwise(found):
+            if following.first <= floor:
+                segment.path.unlink(missing_ok=True)
+
+    # Writing -------------------------------------------------------------------------------------
+
+    def _last(self) -> Path | None:
+        """The file to go on with, if there is one that may be."""
+        for segment in reversed(segments(self._folder)):
+            if segment.path == self._distrusted:
+                return None
+            _mend(segment.path)
+            if segment.path.stat().st_size:
+                return segment.path
+            # A crash came between its making and its first line.
+            segment.path.unlink()
+        return None
+
+    def _without_known(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        known = 0
+        while known < len(lines) and self._tail and self._tail[0] == lines[known]:
+            self._size += len(self._tail.popleft()) + 1
+            known += 1
+        if known < len(lines) and self._tail:
+            self._set_aside()
+        return lines[known:]
+
+    def _set_aside(self) -> None:
+        """Keep what the store knows nothing of beside the chain, and go on without it."""
+        first = record_of(self._tail[0]).number
+        number = 0
+        while (aside := self._folder / f"aside-{first:016d}-{number}.jsonl").exists():
+            number += 1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        descriptor = os.open(aside, flags, PRIVATE_FILE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(b"".join(line + b"\n" for line in self._tail))
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(self._folder)
+        self._tail.clear()
+        if self._file is not None:
+            os.ftruncate(self._file, self._size)
+
+    def _rotate(self, number: int) -> None:
+        """Begin a new file where there is none, or where the last one is large or old enough."""
+        if self._file is not None:
+            age_ms = _now_ms() - self._begun_ms
+            is_full = self._size >= self._limits.segment_bytes
+            if not self._size or not (is_full or age_ms >= self._limits.segment_age_ms):
+                return
+            self.close()
+        path = path_of(self._folder, number)
+        if path.exists():
+            # Its first record is none that the store knows, or it would have been gone on with.
+            path.rename(path.with_name(f"aside-{path.name}-{_now_ms()}"))
+        self._open(path)
+        self._size = 0
+        sync_directory(self._folder)
+
+    def _open(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._file = os.open(path, flags, PRIVATE_FILE)
+        self._path, self._begun_ms = path, _begun_ms(path)
+
+    def _write(self, data: bytes) -> None:
+        if self._file is None:
+            return
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError:
+            # A full disk, mostly. What was written of it counts as little as the rest.
+            os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(data)
+
+    def _sync(self, file: int) -> None:
+        try:
+            os.fsync(file)
+        except OSError:
+            self._distrusted = self._path
+            self.close()
+            raise
+
+    # Letting go ----------------------------------------------------------------------------------
+
+    def _floor(self) -> int:
+        """The first record of the oldest file that is neither too old nor too much."""
+        found = segments(self._folder)
+        sizes = [segment.path.stat().st_size for segment in found]
+        total, floor, oldest_ms = sum(sizes), 1, _now_ms() - self._limits.keep_ms
+        for (segment, following), size in zip(pairwise(found), sizes, strict=False):
+            if total <= self._limits.keep_bytes and _changed_ms(segment) >= oldest_ms:
+                break
+            total -= size
+            floor = following.first
+        return floor
+
+
+def _place_after(path: Path, head: Head) -> tuple[int, list[bytes]] | None:
+    """Where the head's record ends in this file, and the lines after it; None if it is not here."""
+    place, lines = 0, lines_of(path)
+    for line in lines:
+        record = _read(line)
+        if record is None:
+            return None
+        if not place and (record.number, record.previous) == (head.number + 1, head.hash):
+            return 0, [line, *lines]
+        place += len(line) + 1
+        if record.number == head.number:
+            return (place, list(lines)) if record.hash == head.hash else None
+    return None
+
+
+def _read(line: bytes) -> AuditRecord | None:
+    try:
+        return record_of(line)
+    except msgspec.DecodeError:
+        return None
+
+
+def _mend(path: Path) -> None:
+    """Cut off what a crash left of a line."""
+    with path.open("rb+") as file:
+        size = whole = file.seek(0, os.SEEK_END)
+        while whole > 0:
+            begin = max(0, whole - 65_536)
+            file.seek(begin)
+            at = file.read(whole - begin).rfind(b"\n")
+            if at >= 0:
+                whole = begin + at + 1
+                break
+            whole = begin
+        if whole < size:
+            file.truncate(whole)
+
+
+def _begun_ms(path: Path) -> int:
+    """When the first record of a file was decided; now if it has none."""
+    first = next(iter(lines_of(path)), None)
+    record = _read(first) if first is not None else None
+    return record.at if record is not None else _now_ms()
+
+
+def _changed_ms(segment: Segment) -> int:
+    return segment.path.stat().st_mtime_ns // 1_000_000
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,148 @@
+"""The scribe of one server: its machine, the journal it writes, and what others learn of both.
+
+`host/plane.py` runs it in a shell. The journal blocks, so that one thread does all its work; a
+disk that hangs holds up nobody but the scribe, and then another server writes instead.
+
+A full disk loses nothing either: who did what is in the store, committed with what was done, and
+history is not forgotten before it is written down. Only when so much waits that the store itself
+would suffer are mutations refused (`refusal`), or, if the operator has chosen so, is the rest let
+go of and the hole written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from holdfast.host import clock
+from holdfast.host.audit.journal import DEFAULT_LIMITS, Journal, Limits
+from holdfast.host.audit.standing import Standing
+from holdfast.host.metrics import Metrics
+from holdfast.host.settings import FORGET, REFUSE
+from holdfast.host.shell import Performer, Shell
+from holdfast.model import keys
+from holdfast.model.audit import head_of
+from holdfast.model.errors import Unavailable
+from holdfast.model.machine import Answered
+from holdfast.observe.scribe import Scribe
+from holdfast.observe.scribe_words import Append, Appended, Prune, Ready, Resume
+from holdfast.store.contract import Store
+
+# So many revisions of history may wait for the scribe; each costs the store some kilobytes.
+LAG_MAX = 1_000_000
+
+
+class Keeping:
+    """See the module's docstring. `attach` its shell before that is started."""
+
+    def __init__(
+        self, name: str, folder: Path, *, when_behind: str = REFUSE, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        self.scribe = Scribe(name)
+        self._journal = Journal(folder, limits)
+        self._folder, self._when_behind = folder, when_behind
+        self._thread = ThreadPoolExecutor(1, "audit")
+        self._shell: Shell | None = None
+
+    def attach(self, shell: Shell) -> None:
+        """The shell that runs the scribe."""
+        self._shell = shell
+
+    def performers(self) -> dict[type[Any], Performer]:
+        """What the shell does for the scribe."""
+        return {Resume: self._resume, Append: self._append, Prune: self._prune}
+
+    def close(self) -> None:
+        """Let go of the files, once what waits for them is done. A disk that hangs is left."""
+        self._thread.submit(self._journal.close)
+        self._thread.shutdown(wait=False)
+
+    # What others learn ---------------------------------------------------------------------------
+
+    def standing(self) -> Standing:
+        """How it goes, for whoever asks."""
+        scribe = self.scribe
+        standstill_ms = scribe.standstill_ms(clock.monotonic_ms())
+        return Standing(
+            server=scribe.name,
+            head=scribe.head,
+            writing=scribe.is_writing,
+            lag=scribe.lag,
+            standstill_ms=standstill_ms,
+            failures=scribe.failures,
+            error=scribe.last_error,
+        )
+
+    def refusal(self) -> str:
+        """Why nothing may be changed at the moment; empty while it may."""
+        if self._when_behind == FORGET or self.scribe.lag <= LAG_MAX:
+            return ""
+        return (
+            f"nothing is changed while {self.scribe.lag} revisions are not in the audit: "
+            f"{self.scribe.last_error or 'nobody writes it'}"
+        )
+
+    def count(self, metrics: Metrics) -> None:
+        """Add all of it to what the server counts."""
+        scribe = self.scribe
+        gauge = metrics.gauge
+        gauge("audit_records", "Number of the last audit record.", lambda: scribe.head.number)
+        gauge("audit_revision", "Revision up to which it is.", lambda: scribe.head.revision)
+        gauge("audit_lag_revisions", "Revisions not written down yet.", lambda: scribe.lag)
+        gauge(
+            "audit_standstill_seconds",
+            "Since a record was last written, while some wait.",
+            lambda: scribe.standstill_ms(clock.monotonic_ms()) / 1_000,
+        )
+        gauge("audit_writing", "Whether this server writes.", lambda: float(scribe.is_writing))
+        gauge("audit_written", "Records that this server wrote.", lambda: scribe.wrote)
+        gauge("audit_failures", "How often it could not.", lambda: scribe.failures)
+
+    async def horizon(self, store: Store, upto: int) -> int:
+        """As far as history may be forgotten, if it is to be up to this revision."""
+        key = keys.audit_head()
+        page = await store.range(key, f"{key}\0", limit=1)
+        written = head_of(page.records[0].value).revision if page.records else 0
+        if self._when_behind == FORGET:
+            written = max(written, page.revision - LAG_MAX)
+        return min(upto, written)
+
+    # Performing ----------------------------------------------------------------------------------
+
+    def _resume(self, effect: Resume) -> None:
+        self._do(effect.call, lambda: self._journal.resume(effect.head), lambda _: Ready())
+
+    def _append(self, effect: Append) -> None:
+        self._do(effect.call, lambda: self._journal.append(effect.lines), Appended)
+
+    def _prune(self, effect: Prune) -> None:
+        self._thread.submit(self._journal.prune, effect.floor)
+
+    def _do(self, call: int, work: Callable[[], Any], answer: Callable[[Any], Any]) -> None:
+        """In the thread; its answer comes back on the loop."""
+        loop = asyncio.get_running_loop()
+        future = self._thread.submit(work)
+
+        def done(ended: Future[Any]) -> None:
+            # Of a server that has ended meanwhile nobody waits for the answer.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._answer, call, ended, answer)
+
+        future.add_done_callback(done)
+
+    def _answer(self, call: int, ended: Future[Any], answer: Callable[[Any], Any]) -> None:
+        shell = self._shell
+        if shell is None or ended.cancelled():
+            return
+        error = ended.exception()
+        if error is None:
+            shell.post(Answered(call, answer(ended.result())))
+        elif isinstance(error, OSError):
+            why = error.strerror or str(error)
+            shell.post(Answered(call, Unavailable(f"{self._folder} cannot be written: {why}")))
+        else:
+            shell.fail(error)

@@ -1,0 +1,61 @@
+"""/audit: how the audit goes, for administrators and for whoever watches over a plane.
+
+`holdfast audit verify` takes the head from here, `holdfast status` the rest. No record is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.api import status
+from holdfast.host.api.call import reply
+from holdfast.model.audit import Head
+from holdfast.model.errors import Forbidden, HoldfastError
+from holdfast.model.identity import MONITORS, Identity
+from holdfast.model.refusal import Reason
+
+PATH = "/audit"
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Standing(msgspec.Struct, frozen=True, rename="camel"):
+    """How the audit goes, as one server sees it.
+
+    head: how far it has come, as the store said last.
+    writing: whether it is this server that writes.
+    lag: how many revisions may hold something that is not written down.
+    standstill_ms: for how long nothing was written although there is something.
+    failures, error: how often this server could not, and why it last could not.
+    """
+
+    server: str
+    head: Head
+    writing: bool = False
+    lag: int = 0
+    standstill_ms: int = 0
+    failures: int = 0
+    error: str = ""
+
+
+def handlers(
+    standing: Callable[[], Standing], authenticate: Callable[[web.BaseRequest], Identity]
+) -> dict[str, Handler]:
+    """The path and what answers there."""
+
+    async def show(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            identity = authenticate(request)
+            if not (identity.is_admin or MONITORS in identity.groups):
+                raise Forbidden(
+                    f"{PATH} is for administrators and for the group {MONITORS}",
+                    code=Reason.NOT_ALLOWED,
+                )
+        except HoldfastError as error:
+            return reply(*status.of(error))
+        return reply(200, msgspec.json.encode(standing()))
+
+    return {PATH: show}

@@ -1,0 +1,359 @@
+"""The scribe: a machine that makes one chain of audit records out of the store's history.
+
+Each server runs one; of all of them one writes. Every transaction says under one key who did what
+in it (`commit/mutations.py`). The scribe follows that key, appends a record for each mutation to
+its journal, and then moves the head in the store: number, hash, and the revision up to which
+nothing is missing, which is as far as history may be forgotten.
+
+No lease is needed. A record follows from the history alone, so two scribes that write at once write
+the same; and the head moves by comparing, so one of them gets ahead and the other notices. Whoever
+is named in the head goes on; when it has not moved for a while although there is something to
+write, another takes its place. The chain then goes on in another server's journal: its parts lie
+where they were written, and overlap at most.
+
+Should the store have forgotten what was not written down yet, the chain says so by a record of its
+own. What it says is first agreed on in the head, for two scribes may see different things there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.model import keys
+from holdfast.model.audit import (
+    AuditRecord,
+    Gap,
+    Head,
+    encoded,
+    head_of,
+    line_of,
+    stamp_of,
+    written,
+)
+from holdfast.model.errors import Expired, HoldfastError, invariant
+from holdfast.model.machine import (
+    Answered,
+    Changed,
+    Range,
+    Started,
+    Txn,
+    Unwatch,
+    Wake,
+    Watch,
+    Woken,
+)
+from holdfast.model.time import Instant
+from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Transaction
+from holdfast.observe.scribe_words import Append, Appended, Prune, Ready, Resume
+
+# A record is on disk and in the head so long after its mutation; nothing is lost until then.
+FLUSH_MS = 1_000
+FLUSH_LINES = 2_000
+# What waits to be written is bounded: the history has the rest.
+PENDING_MAX = 20_000
+# How often those who do not write look how it goes.
+LOOK_MS = 5_000
+RETRY_MS = 3_000
+# Whoever should write and does not for so long is replaced.
+STANDSTILL_MS = 15_000
+# With nothing to write, the head still moves now and then, so that history can be forgotten.
+IDLE_REVISIONS = 1_000
+# So many halvings find one revision among all that there can be.
+PROBES_MAX = 64
+_LOOK, _FLUSH = "look", "flush"
+
+
+class _Probe(msgspec.Struct):
+    """Looking for the oldest revision that is not forgotten: between these two."""
+
+    after: int
+    gone: int
+    there: int = 0
+    tries: int = 0
+
+
+class Scribe:
+    """See the module's docstring. What is public is for metrics, and for who asks how it goes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        # As the store has it, as far as is known here.
+        self.head = Head()
+        self.is_writing = False
+        # How many records this one has written, and how often it could not.
+        self.wrote = 0
+        self.failures = 0
+        self.last_error = ""
+        self._head_modified = ABSENT
+        self._stamp_revision = 0
+        self._store_revision = 0
+        # Since when the head stands where it is although it should not.
+        self._since_ms = 0
+        self._calls = 0
+        # The one call that is on its way, and what takes its answer.
+        self._awaits: tuple[int, _Take] | None = None
+        self._watch = 0
+        self._is_following = False
+        self._probe: _Probe | None = None
+        # Where the chain will be once all that waits is written.
+        self._next = Head()
+        self._waiting: list[bytes] = []
+        # How many of those are being written, and where the chain is then.
+        self._flight: tuple[int, Head] | None = None
+        self._pruned = 1
+
+    # How it goes ---------------------------------------------------------------------------------
+
+    @property
+    def lag(self) -> int:
+        """How many revisions may hold something that is not written down yet."""
+        if self._stamp_revision <= self.head.revision:
+            return 0
+        return max(0, self._store_revision - self.head.revision)
+
+    def standstill_ms(self, now_ms: int) -> int:
+        """For how long nothing was written although there is something."""
+        return max(0, now_ms - self._since_ms) if self.lag else 0
+
+    # The machine ---------------------------------------------------------------------------------
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        match stimulus:
+            case Started():
+                return self._look()
+            case Woken(name=name) if name == _LOOK:
+                return self._look() if not self.is_writing else []
+            case Woken(name=name) if name == _FLUSH:
+                return self._flush()
+            case Changed(watch=watch, body=body) if self._is_following and watch == self._watch:
+                return self._changed(body, now)
+            case Answered(call=call, body=body) if self._awaits and call == self._awaits[0]:
+                take, self._awaits = self._awaits[1], None
+                return take(body, now)
+            case _:
+                return []
+
+    def _call(self, take: _Take) -> int:
+        self._calls += 1
+        self._awaits = (self._calls, take)
+        return self._calls
+
+    # Looking who writes --------------------------------------------------------------------------
+
+    def _look(self) -> list[Any]:
+        if self._awaits is not None:
+            # Whatever it is, its answer leads on.
+            return []
+        return [_everything(self._call(self._looked))]
+
+    def _looked(self, body: Any, now: Instant) -> list[Any]:
+        if isinstance(body, HoldfastError):
+            return self._failed(body, now)
+        before = self.head
+        is_new = not self._learn(body)
+        idle = self._store_revision - self.head.revision <= 2 * IDLE_REVISIONS
+        if before != self.head or (idle and not self.lag):
+            # There is nothing that it should have done.
+            self._since_ms = now.monotonic_ms
+        effects = self._prune()
+        if self.head.by == self.name:
+            return effects + self._resume()
+        if is_new or now.monotonic_ms - self._since_ms >= STANDSTILL_MS:
+            return effects + self._move(msgspec.structs.replace(self.head, by=self.name))
+        return [*effects, Wake(_LOOK, now.monotonic_ms + LOOK_MS)]
+
+    def _learn(self, page: Any) -> bool:
+        """Take in what the store says; whether there is a head at all."""
+        found = {record.key: record for record in page.records}
+        stamp, head = found.get(keys.audit_stamp()), found.get(keys.audit_head())
+        self._store_revision = page.revision
+        self._stamp_revision = stamp.modified if stamp is not None else 0
+        self._head_modified = head.modified if head is not None else ABSENT
+        self.head = head_of(head.value) if head is not None else Head()
+        return head is not None
+
+    def _failed(self, body: Any, now: Instant) -> list[Any]:
+        """Something did not work: begin again from what the store says, after a pause."""
+        self.failures += 1
+        self.last_error = body.message if isinstance(body, HoldfastError) else "no answer"
+        return [*self._rest(), Wake(_LOOK, now.monotonic_ms + RETRY_MS)]
+
+    def _rest(self) -> list[Any]:
+        """Stop writing. What waits is in the history as well."""
+        was, self._is_following, self.is_writing = self._is_following, False, False
+        self._waiting, self._flight, self._probe = [], None, None
+        return [Unwatch(self._watch)] if was else []
+
+    def _prune(self) -> list[Any]:
+        if self.head.floor <= self._pruned:
+            return []
+        self._pruned = self.head.floor
+        return [Prune(self._pruned)]
+
+    # Moving the head -----------------------------------------------------------------------------
+
+    def _move(self, head: Head) -> list[Any]:
+        """Let the store know, if nobody else has moved it meanwhile."""
+        key = keys.audit_head()
+        put = Put(key, encoded(head))
+        self._flight = (self._flight[0] if self._flight is not None else 0, head)
+        compare = Compare(key, self._head_modified)
+        return [Txn(self._call(self._moved), Transaction((compare,), (put,)))]
+
+    def _moved(self, body: Any, now: Instant) -> list[Any]:
+        if isinstance(body, HoldfastError):
+            return self._failed(body, now)
+        flight, self._flight = self._flight, None
+        if not isinstance(body, Committed) or flight is None:
+            # Another one writes. It has written the same, as far as both came.
+            return [*self._rest(), *self._look()]
+        count, self.head = flight
+        self._head_modified = body.revision
+        self._since_ms = now.monotonic_ms
+        self.last_error = ""
+        effects = self._prune()
+        if not self.is_writing:
+            return effects + self._resume()
+        self.wrote += count
+        del self._waiting[:count]
+        self._next = msgspec.structs.replace(self._next, floor=self.head.floor)
+        if not self._is_following:
+            effects += self._follow()
+        return effects + self._go_on(now)
+
+    # Writing -------------------------------------------------------------------------------------
+
+    def _resume(self) -> list[Any]:
+        return [Resume(self._call(self._resumed), self.head)]
+
+    def _resumed(self, body: Any, now: Instant) -> list[Any]:
+        if not isinstance(body, Ready):
+            return self._failed(body, now)
+        self.is_writing = True
+        self._next, self._waiting = self.head, []
+        gap = self.head.gap
+        if gap is not None:
+            self._add(written(*self._place(gap.upto, gap.at), gap))
+        return [*self._follow(), *self._go_on(now)]
+
+    def _follow(self) -> list[Any]:
+        self._watch += 1
+        self._is_following = True
+        return [Watch(self._watch, keys.audit_stamp(), self._next.revision)]
+
+    def _place(self, revision: int, at: int) -> tuple[int, int, int, str]:
+        return self._next.number + 1, revision, at, self._next.hash
+
+    def _add(self, record: AuditRecord) -> None:
+        self._waiting.append(line_of(record))
+        self._next = msgspec.structs.replace(
+            self._next, number=record.number, hash=record.hash, gap=None
+        )
+
+    def _changed(self, batch: Any, now: Instant) -> list[Any]:
+        if isinstance(batch, HoldfastError):
+            self._is_following = False
+            is_lost = isinstance(batch, Expired) and not self._waiting and self._awaits is None
+            return self._lost_place() if is_lost else self._failed(batch, now)
+        for change in batch.changes:
+            # A watch may repeat itself after a reconnection; revisions tell.
+            if change.value is None or change.revision <= self._next.revision:
+                continue
+            stamp = stamp_of(change.value)
+            for said in stamp.mutations:
+                place = self._place(change.revision, stamp.at)
+                self._add(written(*place, bytes(said)))
+            self._stamp_revision = change.revision
+        if not self.lag:
+            self._since_ms = now.monotonic_ms
+        revision = max(self._next.revision, batch.revision)
+        self._next = msgspec.structs.replace(self._next, revision=revision)
+        self._store_revision = max(self._store_revision, revision)
+        if len(self._waiting) < PENDING_MAX:
+            return self._go_on(now)
+        # The history holds the rest until there is room again.
+        self._is_following = False
+        return [Unwatch(self._watch), *self._go_on(now)]
+
+    def _go_on(self, now: Instant) -> list[Any]:
+        """Write at once when there is much, soon when there is something."""
+        if self._awaits is not None:
+            return []
+        if len(self._waiting) >= FLUSH_LINES:
+            return self._flush()
+        if self._waiting:
+            return [Wake(_FLUSH, now.monotonic_ms + FLUSH_MS)]
+        if self._next.revision - self.head.revision >= IDLE_REVISIONS:
+            return self._move(self._next)
+        return []
+
+    def _flush(self) -> list[Any]:
+        if self._awaits is not None or not self.is_writing or not self._waiting:
+            return []
+        self._flight = (len(self._waiting), self._next)
+        return [Append(self._call(self._appended), tuple(self._waiting))]
+
+    def _appended(self, body: Any, now: Instant) -> list[Any]:
+        flight = self._flight
+        if not isinstance(body, Appended) or flight is None:
+            return self._failed(body, now)
+        head = flight[1]
+        floor = min(max(head.floor, body.floor), head.number)
+        return self._move(msgspec.structs.replace(head, floor=floor))
+
+    # When the store has forgotten too early ------------------------------------------------------
+
+    def _lost_place(self) -> list[Any]:
+        """Find out whether anything is lost, and from where on nothing is."""
+        after = self._next.revision
+        self._rest()
+        self._probe = _Probe(after, after)
+        return [_everything(self._call(self._surveyed))]
+
+    def _surveyed(self, body: Any, now: Instant) -> list[Any]:
+        probe, known = self._probe, self.head
+        if isinstance(body, HoldfastError) or probe is None:
+            return self._failed(body, now)
+        if not self._learn(body) or self.head != known:
+            return [*self._rest(), *self._look()]
+        if self._stamp_revision <= probe.after:
+            # Nobody did anything; what is forgotten were leases that were renewed.
+            return self._move(msgspec.structs.replace(self.head, revision=body.revision))
+        probe.there = body.revision
+        return self._halve(now)
+
+    def _halve(self, now: Instant) -> list[Any]:
+        probe = self._probe
+        if probe is None:
+            return self._failed(None, now)
+        if probe.there - probe.gone <= 1:
+            gap = Gap(probe.after, probe.there, now.wall_ms)
+            self._probe = None
+            return self._move(msgspec.structs.replace(self.head, revision=probe.there, gap=gap))
+        probe.tries += 1
+        invariant(probe.tries <= PROBES_MAX, "the oldest revision was never found")
+        key = keys.audit_stamp()
+        middle = (probe.gone + probe.there) // 2
+        return [Range(self._call(self._probed), key, f"{key}\0", 1, middle)]
+
+    def _probed(self, body: Any, now: Instant) -> list[Any]:
+        probe = self._probe
+        if probe is None or (isinstance(body, HoldfastError) and not isinstance(body, Expired)):
+            return self._failed(body, now)
+        middle = (probe.gone + probe.there) // 2
+        if isinstance(body, Expired):
+            probe.gone = middle
+        else:
+            probe.there = middle
+        return self._halve(now)
+
+
+_Take = Callable[[Any, Instant], list[Any]]
+
+
+def _everything(call: int) -> Range:
+    """The stamp and the head, as of one revision."""
+    return Range(call, keys.AUDIT, keys.after_prefix(keys.AUDIT), 10)

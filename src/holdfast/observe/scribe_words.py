@@ -1,0 +1,43 @@
+"""What the scribe asks of its journal, and what it hears of it.
+
+`host/audit` performs these with files, the simulator with a list.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.audit import Head
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """Make the journal ready to go on after this head. Answered by Ready, or an error."""
+
+    call: int
+    head: Head
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """It is."""
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Write these lines and sync them. Those that the journal has already are not written twice.
+
+    Answered by Appended, or an error: then none of them counts.
+    """
+
+    call: int
+    lines: tuple[bytes, ...]
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """They are on disk. `floor` is the first record that this journal means to keep."""
+
+    floor: int = 1
+
+
+class Prune(msgspec.Struct, frozen=True):
+    """Remove what lies wholly before this record. Nobody answers."""
+
+    floor: int

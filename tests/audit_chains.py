@@ -1,0 +1,25 @@
+"""Chains of audit records to judge, and what somebody could do to them."""
+
+from __future__ import annotations
+
+from holdfast.model.audit import GENESIS, AuditRecord, Head, Mutation, encoded, line_of, written
+
+
+def chain(
+    count: int, *, first: int = 1, previous: str = GENESIS, who: str = "ann"
+) -> list[AuditRecord]:
+    """So many records, two to a revision."""
+    made: list[AuditRecord] = []
+    for number in range(first, first + count):
+        said = Mutation(who=who, verb="Patch", kind="workloads", name=f"w{number}")
+        previous = made[-1].hash if made else previous
+        made.append(written(number, number // 2, number, previous, encoded(said)))
+    return made
+
+
+def lines(records: list[AuditRecord]) -> list[bytes]:
+    return [line_of(record) for record in records]
+
+
+def head_at(record: AuditRecord, floor: int = 1) -> Head:
+    return Head(number=record.number, hash=record.hash, revision=record.revision, floor=floor)
