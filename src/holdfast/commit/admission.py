@@ -20,7 +20,8 @@ from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME, capacity_class
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft
 from holdfast.commit.escalation import escalation_refusal
-from holdfast.commit.policy import POLICY_VERSION, policy, signed
+from holdfast.commit.policy import POLICY_VERSION, policy
+from holdfast.commit.shaping import signed
 from holdfast.commit.writers import is_maker, spec_refusal
 from holdfast.model import keys
 from holdfast.model.allowance import never_fits

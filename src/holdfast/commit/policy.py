@@ -1,9 +1,9 @@
-"""Admission policy: what a well-formed object still may not ask for,
-and what it is given unasked.
+"""Admission policy: what a well-formed object still may not ask for.
 
 Each policy is a row of POLICIES. Those that fail closed refuse whatever they cannot find to be
 allowed; those that fail open are hints: the object is let in, and what was doubtful is told to its
-writer and kept on the object. `admission` runs them and records what they did.
+writer and kept on the object. `admission` runs them and records what they did; what an object is
+given unasked is in `shaping`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import msgspec
 from holdfast.commit.charges import PRIORITY_NAME
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
-from holdfast.commit.revoking import completed, future_refusal
+from holdfast.commit.revoking import future_refusal
+from holdfast.commit.shaping import Shaped, critical
 from holdfast.model import keys
-from holdfast.model.kinds.override import Override
 from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.region import Region
@@ -33,8 +33,6 @@ from holdfast.model.quantity import Resource, demand
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selectors import Operator
 
-# Work that must come back when a region is lost is of this class unless it names another.
-CRITICAL = "critical"
 GPU = "gpu"
 # Grows whenever a policy changes what it lets in: an object says under which it was admitted.
 POLICY_VERSION = 1
@@ -54,14 +52,6 @@ class Policy(msgspec.Struct, frozen=True):
     fails: Fails
     about: str
     judge: Callable[[Draft, Context, Workload], Refusal | tuple[str, ...] | None]
-
-
-class Shaped(msgspec.Struct, frozen=True):
-    """The object after policy, with what was changed and what is worth knowing."""
-
-    object: Object
-    changes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 def _no(field: str, value: str, rule: str, scope: str, reason: Reason) -> Refusal:
@@ -87,47 +77,14 @@ def policy(draft: Draft, context: Context, obj: Object) -> Shaped | Refusal:
     return _workload(draft, context, obj) if isinstance(obj, Workload) else Shaped(obj)
 
 
-def signed(context: Context, obj: Object, old: Object | None) -> Shaped:
-    """The object with who asked for it and when, where that is part of it.
-
-    Who asked for an override is who was authenticated then, whatever the file says or leaves out.
-    This comes before validation, which lets nobody change that name.
-    """
-    if isinstance(obj, Revocation):
-        return Shaped(*completed(context, obj))
-    if not isinstance(obj, Override):
-        return Shaped(obj)
-    asked = old.spec.requester if isinstance(old, Override) else context.identity.name
-    if obj.spec.requester == asked:
-        return Shaped(obj)
-    spec = msgspec.structs.replace(obj.spec, requester=asked)
-    return Shaped(msgspec.structs.replace(obj, spec=spec), (f"spec.requester set to {asked}",))
-
-
 def _workload(draft: Draft, context: Context, obj: Workload) -> Shaped | Refusal:
-    workload, changes, hints = _critical(draft, obj)
+    workload, changes, hints = critical(draft, obj)
     for policy in POLICIES:
         found = policy.judge(draft, context, workload)
         if isinstance(found, Refusal):
             return by_policy(policy.name, found)
         hints = (*hints, *(found or ()))
     return Shaped(workload, changes, hints)
-
-
-def _critical(draft: Draft, obj: Workload) -> tuple[Workload, tuple[str, ...], tuple[str, ...]]:
-    """Recovery work is critical. Returns it with what was changed, or why nothing was."""
-    template = obj.spec.template
-    if obj.spec.recovery is None or not obj.spec.recovery.eligible or template.priority_class:
-        return obj, (), ()
-    if draft.object(PriorityClass, "", CRITICAL) is None:
-        hint = f"spec.recovery: there is no priority class {CRITICAL!r} to recover with"
-        return obj, (), (hint,)
-    template = msgspec.structs.replace(template, priority_class=CRITICAL)
-    spec = msgspec.structs.replace(obj.spec, template=template)
-    change = (
-        f"spec.template.priorityClass set to {CRITICAL}, because spec.recovery asks for recovery"
-    )
-    return msgspec.structs.replace(obj, spec=spec), (change,), ()
 
 
 def _priority_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:

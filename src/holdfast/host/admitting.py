@@ -18,8 +18,6 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -28,19 +26,12 @@ from holdfast.host import authentication, join_tokens
 from holdfast.host.api import status
 from holdfast.host.api.call import reply
 from holdfast.host.api.connections import received
-from holdfast.host.certificates import COMMON_NAME_MAX, LEAF_LIFE, Authority
+from holdfast.host.certificates import LEAF_LIFE, Authority
+from holdfast.host.join_requests import decoded, identity_name, signed_key
 from holdfast.host.join_words import AUTHORITY_PATH, JOIN_PATH, Joined, JoinRequest
 from holdfast.host.shell import Shell
-from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.errors import (
-    FieldError,
-    Forbidden,
-    HoldfastError,
-    Invalid,
-    Rejected,
-    Unavailable,
-)
+from holdfast.model.errors import Forbidden, HoldfastError, Invalid, Rejected, Unavailable
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.revocation import Revocation
@@ -59,13 +50,10 @@ TIMEOUT_S = 10.0
 # A certificate must be issued after the revocation before it. Servers' clocks differ by no more.
 WAIT_MAX_S = 3.0
 TOKENS_PAGE = 500
-_CURVES = (ec.SECP256R1, ec.SECP384R1)
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 # Who is at the other end of a connection, by its certificate alone. Raises Forbidden.
 Shown = Callable[[Any], Identity | None]
-
-_REQUESTS = msgspec.json.Decoder(JoinRequest)
 
 
 class Admitting:
@@ -96,15 +84,15 @@ class Admitting:
             if request.method != "POST":
                 raise Rejected("nodes join by POST", code=status.METHOD_NOT_ALLOWED)
             shown = self._shown(request.transport)
-            joined = await self.join(shown, _decoded(await received(request, BODY_MAX)))
+            joined = await self.join(shown, decoded(await received(request, BODY_MAX)))
         except HoldfastError as error:
             return reply(*status.of(error))
         return reply(200, msgspec.json.encode(joined))
 
     async def join(self, shown: Identity | None, wanted: JoinRequest) -> Joined:
         """The certificate of a node, for who may have it. Raises what is wrong."""
-        name = _name(wanted.node)
-        key = _key(wanted.request)
+        name = identity_name(wanted.node)
+        key = signed_key(wanted.request)
         revoked = await self._revoked_until(name)
         if wanted.token:
             await self._use(wanted, key, revoked)
@@ -256,46 +244,3 @@ def _demand_good(token: Token, node: str) -> None:
         problem = f"is for node {spec.node}, not for {node}"
     if problem:
         raise Forbidden(f"the join token {problem}; ask for a new one", code=_NO)
-
-
-def _decoded(body: bytes) -> JoinRequest:
-    try:
-        return _REQUESTS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # What is in it may be a secret, so it is not repeated.
-        raise Rejected(
-            "the body must be JSON with node, request and perhaps token", code=status.BAD_REQUEST
-        ) from None
-
-
-def _name(node: str) -> str:
-    """The identity of a node. Raises Invalid for what is no name of one."""
-    name = who.agent(node).name
-    # The length first: names that were looked at once are remembered.
-    if len(name) > COMMON_NAME_MAX or Identity(name=name).node != node:
-        most = COMMON_NAME_MAX - len(who.NODE_PREFIX)
-        rule = f"must be lower-case letters, digits, - and ., at most {most} of them"
-        error = FieldError("node", repr(node[:63]), rule)
-        raise Invalid(str(error), (error,))
-    return name
-
-
-def _key(pem: str) -> ec.EllipticCurvePublicKey:
-    """The key of a signing request whose holder has signed it. Nothing else of it counts."""
-    try:
-        request = x509.load_pem_x509_csr(pem.encode())
-        key = request.public_key()
-        # Before its signature is looked at, which with some other keys takes as long as one likes.
-        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, _CURVES):
-            raise _no_request("must be for a key on the curve P-256 or P-384")
-        is_signed = request.is_signature_valid
-    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
-        raise _no_request("is no certificate signing request") from None
-    if not is_signed:
-        raise _no_request("is not signed by its own key")
-    return key
-
-
-def _no_request(rule: str) -> Invalid:
-    error = FieldError("request", "", rule)
-    return Invalid(str(error), (error,))

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.commit.context import Settings as Rules
-from holdfast.commit.policy import CRITICAL
 from holdfast.commit.renewals import Renewals
 from holdfast.commit.server import SCOPE, Server
+from holdfast.commit.shaping import CRITICAL
 from holdfast.host.admitting import Admitting
 from holdfast.host.api.app import Api, ApiLimits
 from holdfast.host.api.freshness import Freshness
