@@ -28,6 +28,7 @@ from holdfast.agent.words import (
     Probed,
 )
 from holdfast.agent.work import version_of
+from holdfast.model.errors import HoldfastError
 from holdfast.model.identity import agent as agent_identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -159,6 +160,10 @@ class Agent:
         could_launch = self._renewing.may_launch(now_ms)
         echo = self._renewing.answered(pending.request, answer, pending.sent_ms, now_ms)
         deadline_ms = self._renewing.deadline_ms
+        if echo is Echo.ACKNOWLEDGED:
+            self._crew.servers_heard(now_ms)
+        elif isinstance(answer, HoldfastError):
+            self._crew.is_unheard = True
         if echo is Echo.OVER:
             self._end_life(now_ms)
         elif echo is Echo.DOUBT:
@@ -242,7 +247,9 @@ class Agent:
             out.append(self._asks.ask(request, ENTER, now_ms))
 
     def _renew(self, now_ms: int, out: list[Any]) -> None:
-        renew = self._renewing.due(now_ms)
+        if not self._renewing.is_due(now_ms):
+            return
+        renew = self._renewing.due(now_ms, self._crew.unsaid())
         if renew is not None:
             timeout_ms = self._renewing.timeout_ms
             out.append(self._asks.ask(renew, RENEW, now_ms, timeout_ms=timeout_ms))

@@ -23,6 +23,7 @@ from holdfast.agent.words import (
     Probed,
 )
 from holdfast.agent.work import VANISHED, Phase, Work, is_over
+from holdfast.model.heartbeat import NOTES_MAX, Note, Said
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.lifecycle import Stage, State
@@ -57,6 +58,9 @@ class Crew:
         # Ends that were told before the inventory was.
         self._early: dict[Attempt, Process] = {}
         self.has_inventory = False
+        # Whether the last renewal was not answered either, and what waits until one is.
+        self.is_unheard = False
+        self._unanswered: dict[str, None] = {}
         # Whether something that was said of the work is really about the node.
         self.doubts_node = False
 
@@ -79,6 +83,12 @@ class Crew:
     def has_strays(self) -> bool:
         """Whether something runs that must not outlive the life it was started in."""
         return any(work.is_active and not work.is_kept for work in self._works.values())
+
+    def unsaid(self) -> Said:
+        """How far work has come of which the servers have not acknowledged that."""
+        under_way = ((work.uid, work.unsaid) for work in self._works.values())
+        notes = [Note(uid, doing) for uid, doing in under_way if doing is not None]
+        return Said(tuple(notes[:NOTES_MAX]), max(0, len(notes) - NOTES_MAX))
 
     # What the machine says -----------------------------------------------------------------------
 
@@ -193,7 +203,11 @@ class Crew:
                 work.failed(now_ms, self._rng)
             case _:
                 # It may have happened. The same step follows, under the same operation id.
-                work.failed(now_ms, self._rng)
+                if self.is_unheard:
+                    work.waits_for_servers(now_ms, self._rng)
+                    self._unanswered[uid] = None
+                else:
+                    work.failed(now_ms, self._rng)
         self._queue.add(uid, now_ms)
 
     @staticmethod
@@ -204,6 +218,16 @@ class Crew:
         elif is_sure:
             work.is_gone = True
         work.must_read = not (is_it or is_sure)
+
+    def servers_heard(self, now_ms: int) -> None:
+        """A renewal was acknowledged: whatever waits for that goes on."""
+        self.is_unheard = False
+        waiting, self._unanswered = self._unanswered, {}
+        for uid in waiting:
+            work = self._works.get(uid)
+            if work is not None:
+                work.retry_ms = min(work.retry_ms, now_ms)
+                self._queue.add(uid, now_ms)
 
     # What to do next -----------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.errors import HoldfastError
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Renew, Renewed
+from holdfast.model.heartbeat import Renew, Renewed, Said
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.machine import Rng
 from holdfast.model.refusal import Reason, Refusal
@@ -23,6 +24,10 @@ RENEW_EVERY_MIN_MS = 100
 # A renewal whose answer takes longer is worth little; a new one is on its way by then.
 RENEW_TIMEOUT_MS = 5_000
 RETRY_MIN_MS = 250
+# A renewal that nobody answered is repeated once, and the next repetition has to be earned by so
+# many renewals: a lost message or a server that is gone costs no more, and when everybody fails,
+# repetitions would only hold down a plane that is coming back. The next renewal is due anyhow.
+RENEWALS_PER_RETRY = 10
 # Renewals do not wait for each other: one that hangs must not cost the next one.
 RENEWALS_MAX = 3
 _DOUBLINGS_MAX = 8
@@ -30,6 +35,7 @@ _DOUBLINGS_MAX = 8
 LAUNCH_MARGIN_PER_CENT = 10
 
 GONE = (NodePhase.FENCED, NodePhase.LOST)
+NOTHING = Said()
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +68,8 @@ class Renewing:
         self._sent_ms = 0
         self._on_way = 0
         self._failures = 0
+        # How many renewals were sent since the last repetition, up to what one costs.
+        self._earned = RENEWALS_PER_RETRY
         self.timing = FenceTiming()
         # Until when work of this life may run; None until the first acknowledgement.
         self.deadline_ms: int | None = None
@@ -96,15 +104,20 @@ class Renewing:
     def timeout_ms(self) -> int:
         return min(RENEW_TIMEOUT_MS, self._every_ms)
 
-    def due(self, now_ms: int) -> Renew | None:
-        """The renewal to send now, if it is time."""
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `due` has something to send now."""
+        return self._life is not None and now_ms >= self._next_ms
+
+    def due(self, now_ms: int, said: Said = NOTHING) -> Renew | None:
+        """The renewal to send now, if it is time, with what else there is to say."""
         if self._life is None or now_ms < self._next_ms:
             return None
         self._sent_ms, self._next_ms = now_ms, now_ms + self._every_ms
+        self._earned = min(RENEWALS_PER_RETRY, self._earned + 1)
         if self._on_way >= RENEWALS_MAX:
             return None
         self._on_way += 1
-        return Renew(self._node, self._life.uid, self._life.incarnation)
+        return Renew(self._node, self._life.uid, self._life.incarnation, said)
 
     def answered(self, renew: Renew, answer: Any, sent_ms: int, now_ms: int) -> Echo:
         """Take in the answer to a renewal that was sent at `sent_ms`."""
@@ -123,7 +136,8 @@ class Renewing:
             if self.deadline_ms is None or until_ms > self.deadline_ms:
                 self.deadline_ms = until_ms
             return Echo.ACKNOWLEDGED
-        self._sooner(now_ms)
+        if not isinstance(answer, HoldfastError) or self._may_repeat():
+            self._sooner(now_ms)
         match answer:
             case Renewed(uid=uid, incarnation=incarnation, phase=phase):
                 if uid != life.uid or incarnation > life.incarnation:
@@ -133,6 +147,13 @@ class Renewing:
             case Refusal(reason=Reason.NODE_MISSING | Reason.STALE_INCARNATION | Reason.MISSING):
                 return Echo.DOUBT
         return Echo.NOTHING
+
+    def _may_repeat(self) -> bool:
+        """Whether a renewal without an answer may be repeated before the next one is due."""
+        if self._earned < RENEWALS_PER_RETRY:
+            return False
+        self._earned = self._failures = 0
+        return True
 
     def _sooner(self, now_ms: int) -> None:
         """Not acknowledged: try again sooner than usual, with jitter, for all lose a server at

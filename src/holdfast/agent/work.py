@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.agent.probes import LIVENESS_FAILED, NOT_READY, STARTUP_FAILED, Health
 from holdfast.agent.words import DEADLINE_PASSED, STOPPED, Attempt, Item
+from holdfast.model.heartbeat import Doing
 from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
@@ -106,6 +107,20 @@ class Work:
             return False
         keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
         return keeps and replica.status.state in (State.BOUND, State.RUNNING, State.UNKNOWN)
+
+    @property
+    def unsaid(self) -> Doing | None:
+        """How far it has come, where the servers have not acknowledged that."""
+        if self.replica is None or self.is_gone or self.is_cleared:
+            return None
+        state, has_ended = self.replica.status.state, self.phase is Phase.ENDED and self.has_run
+        if state is State.BOUND:
+            is_up = self.phase in (Phase.RUNNING, Phase.LEAVING, Phase.HALTING)
+            return Doing.ENDED if has_ended else Doing.RUNS if is_up else Doing.STARTING
+        known = self.replica.status.process
+        is_said = self.said == self.attempt or (known.id == self.process.id and is_over(known))
+        is_news = state is State.RUNNING and has_ended and not is_said
+        return Doing.ENDED if is_news else None
 
     # What the machine says -----------------------------------------------------------------------
 
@@ -202,6 +217,12 @@ class Work:
         longest_ms = min(RETRY_MAX_MS, RETRY_MIN_MS << min(self.failures, _RETRY_DOUBLINGS_MAX))
         self.failures += 1
         self.retry_ms = now_ms + int(longest_ms * (0.5 + rng.random() / 2))
+
+    def waits_for_servers(self, now_ms: int, rng: Rng) -> None:
+        """Nobody answers this node. If that is so for all nodes at once, asking again and again
+        would hold down servers that are coming back: wait until a renewal is acknowledged."""
+        self.failures += 1
+        self.retry_ms = now_ms + int(RETRY_MAX_MS * (0.5 + rng.random() / 2))
 
     def succeeded(self) -> None:
         self.failures = self.retry_ms = 0

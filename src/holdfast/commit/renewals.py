@@ -20,7 +20,7 @@ import msgspec
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
+from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed, Said
 from holdfast.model.identity import Identity, acts_as
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.lifecycle import Actor
@@ -98,6 +98,8 @@ class Renewals:
         self._waiting = 0
         # When each node was last heard; whoever was heard longest ago comes first.
         self._heard_ms: dict[str, int] = {}
+        # What those said then who had something to say.
+        self._said: dict[str, Said] = {}
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         if self._since_ms is None:
@@ -211,10 +213,19 @@ class Renewals:
         node = waiting.renew.node
         if isinstance(answer, Refusal):
             self._heard_ms.pop(node, None)
+            self._said.pop(node, None)
         elif answer.is_of(waiting.renew):
-            last_ms = max(waiting.came_ms, self._heard_ms.pop(node, waiting.came_ms))
-            self._heard_ms[node] = last_ms
+            last_ms = self._heard_ms.pop(node, waiting.came_ms)
+            if waiting.came_ms >= last_ms:
+                self._remember(node, waiting.renew.said)
+            self._heard_ms[node] = max(waiting.came_ms, last_ms)
         self._forget(now)
+
+    def _remember(self, node: str, said: Said) -> None:
+        if said.notes or said.more:
+            self._said[node] = said
+        else:
+            self._said.pop(node, None)
 
     def _heard_of(self, asked: Asked, now: Instant) -> Heard | Refusal:
         identity = _identity(asked)
@@ -223,7 +234,8 @@ class Renewals:
         self._forget(now)
         ages_ms = {node: now.monotonic_ms - at for node, at in sorted(self._heard_ms.items())}
         since_ms = self._since_ms if self._since_ms is not None else now.monotonic_ms
-        return Heard(self._name, now.monotonic_ms - since_ms, ages_ms, self._timing)
+        listening_ms = now.monotonic_ms - since_ms
+        return Heard(self._name, listening_ms, ages_ms, self._timing, dict(self._said))
 
     def _forget(self, now: Instant) -> None:
         oldest_ms = now.monotonic_ms - FORGET_AFTER_MS
@@ -232,6 +244,7 @@ class Renewals:
             if at_ms > oldest_ms:
                 return
             del self._heard_ms[node]
+            self._said.pop(node, None)
 
 
 def _identity(asked: Asked) -> Identity:

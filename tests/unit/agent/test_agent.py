@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.agent import crew
 from holdfast.agent.agent import ASKS_MAX
 from holdfast.agent.crew import ASKS_KEPT, LAUNCHES_MAX
 from holdfast.agent.renewing import Life
@@ -17,6 +18,7 @@ from holdfast.agent.words import Attempt, Extend, Halt, Inventory, Item, Launch
 from holdfast.agent.work import Work
 from holdfast.model import identity as who
 from holdfast.model.errors import Unavailable
+from holdfast.model.heartbeat import Doing, Renew
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
@@ -175,6 +177,39 @@ def test_the_same_intention_bears_the_same_operation_id_and_the_same_words() -> 
     assert len(moves) == 4
     assert len({msgspec.json.encode(it) for it in moves}) == 1
     assert moves[0].operation == f"system:node:node-a/{replica.metadata.uid}/1/Running"
+
+
+def test_a_renewal_says_how_far_work_is_until_the_servers_acknowledge_it() -> None:
+    """So that people can tell a binding that was not seen from status that is behind. [M2, SC4]"""
+    rig = started()
+    first = rig.bound()
+
+    def notes() -> list[tuple[str, str]]:
+        rig.wait(30_000)
+        said = asked(rig, Renew)[-1].said
+        return [(it.uid, it.doing) for it in said.notes]
+
+    rig.settle()
+    assert notes() == [(first.metadata.uid, Doing.STARTING)]
+    rig.answer("Renew")
+    rig.launched(first.name)
+    rig.drop("Move")
+    assert notes() == [(first.metadata.uid, Doing.RUNS)]
+    rig.settle()
+    assert rig.state(first).state is State.RUNNING
+    assert notes() == []
+
+
+def test_a_renewal_says_so_much_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[N3]"""
+    monkeypatch.setattr(crew, "NOTES_MAX", 2)
+    rig = started()
+    for _ in range(3):
+        rig.bound()
+    rig.settle()
+    rig.wait(30_000)
+    said = asked(rig, Renew)[-1].said
+    assert (len(said.notes), said.more) == (2, 1)
 
 
 def test_retries_slow_down_and_never_end() -> None:

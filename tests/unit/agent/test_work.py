@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.agent.words import DEADLINE_PASSED, Attempt
 from holdfast.agent.work import RESTART_MAX_MS, STEADY_MS, Work, describe, outcome
+from holdfast.model.heartbeat import Doing
 from holdfast.model.kinds.replica import Process, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import RestartPolicy, Template
 from holdfast.model.lifecycle import State
@@ -90,6 +91,19 @@ def test_of_two_pictures_the_later_version_counts_whenever_it_came() -> None:
     assert it.replica.status.transition_number == 5
     assert it.take(replica("9", 3)) is False
     assert it.take(replica("100", 6))
+
+
+def test_an_end_is_unsaid_until_the_servers_know_of_it() -> None:
+    """[M2]"""
+    it = work()
+    it.take(replica("2", id="1"))
+    assert it.unsaid is None
+    ends(it, 0, exit_code=1)
+    assert it.unsaid is Doing.ENDED
+    it.take(replica("4", id="1", exit_code=1))
+    assert it.unsaid is None
+    it.is_gone = True
+    assert it.unsaid is None
 
 
 def test_a_crash_loop_that_an_earlier_process_of_the_agent_saw_goes_on() -> None:

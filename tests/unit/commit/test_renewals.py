@@ -11,7 +11,7 @@ from holdfast.commit.renewals import FORGET_AFTER_MS, READS_MAX, WAITING_PER_NOD
 from holdfast.model import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
+from holdfast.model.heartbeat import Doing, Heard, HeardOf, Note, Renew, Renewed, Said
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.machine import Answer, Answered, Asked, Range, Started
@@ -205,14 +205,26 @@ def test_ages_count_from_when_the_renewal_came_and_say_how_long_we_listen(ear: E
     assert ear.heard() == Heard("one", 4_000, {"node-a": 3_000}, TIMING)
 
 
-def test_who_was_not_heard_for_an_hour_is_forgotten(ear: Ear) -> None:
-    """[N3]"""
+def test_what_an_agent_said_last_is_told_with_its_age(ear: Ear) -> None:
+    """Until it has nothing more to say, or says it no more. [M2, SC4]"""
+    said = Said((Note("u", Doing.RUNS),))
+    ear.ask(ear.renew(said=said))
+    ear.come_back()
+    assert ear.heard().said == {"node-a": said}
     ear.ask(ear.renew())
+    ear.come_back()
+    assert ear.heard().said == {}
+
+
+def test_who_was_not_heard_for_an_hour_is_forgotten(ear: Ear) -> None:
+    """With what he said. [N3]"""
+    ear.ask(ear.renew(said=Said(more=1)))
     ear.come_back()
     ear.now_ms = FORGET_AFTER_MS - 1
     assert list(ear.heard().ages_ms) == ["node-a"]
     ear.now_ms = FORGET_AFTER_MS
     assert ear.heard().ages_ms == {}
+    assert ear.heard().said == {}
 
 
 def test_no_more_wait_than_are_allowed(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
