@@ -35,7 +35,7 @@ from holdfast.commit.leases import for_former_holder, term_refusal
 from holdfast.commit.moves import actor_for, current, find, moved
 from holdfast.commit.operations import Replayed, digest
 from holdfast.commit.table import age_refusal
-from holdfast.model import keys
+from holdfast.model import keys, placing
 from holdfast.model.fit import Held, claim, demand_of, unpromised
 from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import CapacityClass, Quota
@@ -47,13 +47,6 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Stage, State
-from holdfast.model.placing import (
-    gate_refusal,
-    protection_refusal,
-    residency_refusal,
-    site_refusal,
-    taint_refusal,
-)
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Bind, BindTogether, Target
@@ -89,24 +82,13 @@ def node_for(draft: Draft, node: str, uid: str) -> NodeLedger | Refusal:
 def place_refusal(
     draft: Draft, work: Replica | Workload, node: str, ledger: NodeLedger
 ) -> Refusal | None:
-    """Every hard rule of place, in one screen. The same rules as the proposal's filters."""
-    gate, template = ledger.gate, work.spec.template
+    """Whether a rule of place forbids it. The same rules as the proposal's filters."""
+    gate = ledger.gate
     tenant = draft.object(Tenant, "", work.namespace)
     region = draft.object(Region, "", gate.region) if gate.region else None
-    pools = region.spec.pools if region is not None else ()
-    pool = next((pool.protected_for for pool in pools if pool.name == gate.pool), None)
-    if tenant is not None and tenant.spec.suspended:
-        return Refusal(Reason.TENANT_SUSPENDED, f"tenant {tenant.name} accepts no new work")
-    refusal = (
-        gate_refusal(gate)
-        or taint_refusal(gate, template.placement)
-        or site_refusal(gate, template.placement)
-        or residency_refusal(template.placement, tenant, gate.region, region)
-        or protection_refusal(gate.protected_for, work.namespace, template.priority_class)
-        or protection_refusal(pool, work.namespace, template.priority_class)
-    )
-    if refusal is None:
-        return None
+    refusal = placing.place_refusal(gate, work.spec.template, work.namespace, tenant, region)
+    if refusal is None or refusal.reason is Reason.TENANT_SUSPENDED:
+        return refusal
     return msgspec.structs.replace(
         refusal,
         message=f"node {node}: {refusal.message}",

@@ -18,6 +18,7 @@ from holdfast.model.kinds.placement import (
     TolerationOperator,
 )
 from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.ledger import Gate
 from holdfast.model.refusal import Reason, Refusal
@@ -152,6 +153,24 @@ def residency_refusal(
                 {"residency": residency, "region": region_name},
             )
     return None
+
+
+def place_refusal(
+    gate: Gate, template: Template, namespace: str, tenant: Tenant | None, region: Region | None
+) -> Refusal | None:
+    """Every hard rule of place that the commit asks, in one screen."""
+    if tenant is not None and tenant.spec.suspended:
+        return Refusal(Reason.TENANT_SUSPENDED, f"tenant {tenant.name} accepts no new work")
+    pools = region.spec.pools if region is not None else ()
+    pool = next((pool.protected_for for pool in pools if pool.name == gate.pool), None)
+    return (
+        gate_refusal(gate)
+        or taint_refusal(gate, template.placement)
+        or site_refusal(gate, template.placement)
+        or residency_refusal(template.placement, tenant, gate.region, region)
+        or protection_refusal(gate.protected_for, namespace, template.priority_class)
+        or protection_refusal(pool, namespace, template.priority_class)
+    )
 
 
 def selector_refusal(labels: Mapping[str, str], placement: Placement) -> Refusal | None:

@@ -105,7 +105,7 @@ MUTANTS = (
     _bug(
         "taints-ignored-by-the-commit",
         "a taint that the proposal has not seen is not looked at by the commit",
-        swap(COMMIT + "bind:taint_refusal", lambda *_: None),
+        swap(MODEL + "placing:taint_refusal", lambda *_: None),
     ),
     _bug(
         "devices-shared",
