@@ -168,6 +168,15 @@ def test_who_is_not_ready_counts_and_costs_nothing_to_take() -> None:
     refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
 
 
+def test_who_is_stopped_as_idle_must_not_have_begun_to_work() -> None:
+    """Whoever asks has seen it idle; what it costs to stop it now, it has not counted. [A9, G4]"""
+    it = Furnished()
+    ready, running = it.ready(), it.running()
+    refused(it.ask(ROLLOUTS, it.evict(ready, Cause.ROLLOUT, idle=True)), Reason.NOT_ALLOWED)
+    assert it.get(ready).status.state is State.RUNNING
+    it.yes(ROLLOUTS, it.evict(running, Cause.ROLLOUT, idle=True))
+
+
 def test_one_that_is_ready_costs_also_before_the_ledger_has_heard_of_it() -> None:
     """Otherwise the only one that works could be taken as one that does not. [G4]"""
     it = Furnished()
