@@ -1,0 +1,300 @@
+"""Tenants do not see or influence each other, except through capacity that they share.
+
+Two whole servers over TLS: in one there is a neighbour, in the other there never was. A thousand
+random programs of a tenant run in both, and its neighbour's in between in the first. Every answer
+to the tenant must be the same in both, to the letter, but for what EXCEPTED names: texts of errors
+and lists too, so that no name of its neighbour's is in them, and no 404 where there was a 403. In
+the end its namespace holds the same. `HOLDFAST_HYPOTHESIS=long` runs twenty times as many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commit import decide
+from holdfast.host.certificates import Authority
+from holdfast.host.plane import Plane
+from holdfast.host.rights import Rights
+from holdfast.host.settings import Listen, Settings
+from holdfast.model.identity import ADMINS
+from tests.lines import Answer, Line, Wish
+from tests.two_tenants import GROUP, PLURALS, Tenant
+
+LONG = os.environ.get("HOLDFAST_HYPOTHESIS") == "long"
+PROGRAMS = 20_000 if LONG else 1_000
+STEPS = 6
+PAIRS = 8
+
+# All that may tell a tenant that it is not alone. Nothing of it has a name of its neighbour's.
+EXCEPTED = {
+    "resourceVersion": "counts the commits of the whole plane; so do revision and token",
+    "uid": "is random, and so is the digest of a request that names one",
+    "timestamps": "two planes are not asked at the same moment",
+    "generated names": "are random",
+    "continue": "holds a revision; where it goes on must be the same",
+    "allowedTenants, protectedFor": "an operator says in public for whom a class or a pool is",
+    "capacity": "a bind that does not fit any more says how much is free, never who has the rest",
+    "cohort": "a bind beyond what a cohort has together says what it has, never who took it",
+    "preemption": "who is stopped learns the priority of what it makes way for",
+}
+
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)|\d+ s ago")
+_MADE = re.compile(r"(made-\d+-)[a-z0-9]{5}")
+_VERSION = re.compile(r"(resourceVersion in the precondition is |the object's is |revision |@)\d+")
+_VERSIONS = ("resourceVersion", "revision", "token", "digest")
+_PUBLISHED = ("allowedTenants", "protectedFor")
+
+
+def plain(value: Any) -> Any:
+    """A body without what EXCEPTED allows to differ."""
+    if isinstance(value, dict):
+        found = {}
+        for key, part in value.items():
+            if key in _VERSIONS or key in _PUBLISHED:
+                found[key] = "any"
+            elif key == "continue" and part:
+                found[key] = plain(msgspec.json.decode(base64.urlsafe_b64decode(part))["start"])
+            else:
+                found[plain(key)] = plain(part)
+        if found.get("field") == "resourceVersion":
+            found["message"] = "any"
+        return found
+    if isinstance(value, list):
+        return [plain(part) for part in value]
+    if isinstance(value, str):
+        text = _MADE.sub(r"\1any", _MOMENT.sub("<at>", _UID.sub("<uid>", value)))
+        return _VERSION.sub(r"\1any", text)
+    return value
+
+
+def told(answer: Answer) -> Any:
+    """All of an answer that a client can see."""
+    headers = {
+        name: value
+        for name, value in answer.headers.items()
+        if name not in ("date", "content-length", "transfer-encoding")
+    }
+    lines = [it for it in answer.raw.split(b"\n") if it]
+    try:
+        body: Any = [plain(msgspec.json.decode(line)) for line in lines]
+    except msgspec.DecodeError:
+        body = answer.raw
+    return answer.code, plain(headers), body
+
+
+def difference(one: Any, other: Any, at: str = "") -> str:
+    """Where two bodies begin to differ, and in what; nothing if they are the same."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        pairs = [(key, one.get(key), other.get(key)) for key in {**one, **other}]
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        if len(one) != len(other):
+            return f"{at}: {len(one)} and {len(other)} parts"
+        pairs = [(str(n), *both) for n, both in enumerate(zip(one, other, strict=True))]
+    else:
+        return "" if one == other else f"{at}: {one!r} and {other!r}"
+    return next((it for key, *both in pairs if (it := difference(*both, f"{at}/{key}"))), "")
+
+
+class World:
+    """One server with lines to it, and the uids in it by namespace and name."""
+
+    def __init__(self, plane: Plane, pki: Path) -> None:
+        self._plane, self._authority = plane, Authority.open(pki)
+        self._lines: dict[str, Line] = {}
+        self.uids: dict[str, str] = {}
+
+    def line(self, name: str, *groups: str) -> Line:
+        if name not in self._lines:
+            issued = self._authority.issue(name, groups=groups)
+            self._lines[name] = Line(self._plane.url, self._authority.pem, issued)
+        return self._lines[name]
+
+    def close(self) -> None:
+        for line in self._lines.values():
+            line.hang_up()
+
+    async def as_tenant(self, tenant: str, wish: Wish) -> Answer:
+        """A wish of the tenant's, with the uids of this plane."""
+        line = self.line(f"user-{tenant}", f"tenant:{tenant}")
+        return await line.send(_filled(wish, self.uids))
+
+    async def make(self, who: str, path: str, body: Any) -> Any:
+        groups = (ADMINS,) if who == "admin" else (f"tenant:{who.removeprefix('user-')}",)
+        answer = await self.line(who, *groups).ask("POST", path, body)
+        assert answer.code in (200, 201), (who, path, answer.body)
+        made = answer.body
+        if "metadata" in made:
+            place = f"{made['metadata'].get('namespace', '')}/{made['metadata']['name']}"
+            self.uids[place] = made["metadata"]["uid"]
+        return made
+
+    async def furnish(self, friends: tuple[str, ...]) -> None:
+        """A node, a region with a pool that is kept, and a class that is for few."""
+        pools = [{"name": "kept", "protectedFor": {"tenants": list(friends)}}]
+        for plural, body in (
+            ("regions", {"kind": "Region", "metadata": {"name": "eu"}, "spec": {"pools": pools}}),
+            (
+                "priorityclasses",
+                {
+                    "kind": "PriorityClass",
+                    "metadata": {"name": "vip"},
+                    "spec": {"value": 9, "allowedTenants": list(friends)},
+                },
+            ),
+        ):
+            await self.make("admin", f"{GROUP}/{plural}", body)
+        node = {"metadata": {"name": "n1"}, "kind": "Node", "apiVersion": "holdfast.dev/v1"}
+        node["spec"] = {"region": "eu", "capacity": {"cpu": "900", "memory": "900Gi"}}
+        await self.make(
+            "system:node:n1", f"{GROUP}/requests", {"type": "RegisterNode", "node": node}
+        )
+        lease = {"type": "AcquireLease", "scope": "scheduler:one", "duration_ms": 600_000}
+        await self.make("system:scheduler:one", f"{GROUP}/requests", lease)
+
+    async def settle(self, tenant: str) -> None:
+        """A tenant with a quota, a secret, and work of which some runs."""
+        await self.make("admin", f"{GROUP}/tenants", {"metadata": {"name": tenant}})
+        base = f"{GROUP}/namespaces/{tenant}"
+        spec = {"hard": {"cpu": "64"}, "cohort": "all"}
+        await self.make("admin", f"{base}/quotas", {"metadata": {"name": "default"}, "spec": spec})
+        user = f"user-{tenant}"
+        secret = {"metadata": {"name": "db"}, "stringData": {"k": f"secret-of-{tenant}"}}
+        await self.make(user, f"{base}/secrets", secret)
+        template = {"command": ["sleep", "60"], "resources": {"cpu": "100m"}}
+        for name in ("web", "db"):
+            body = {"metadata": {"name": name}, "spec": {"template": template, "replicas": 3}}
+            await self.make(user, f"{base}/workloads", body)
+            for ordinal in range(2):
+                await self._replica(tenant, name, ordinal, template)
+
+    async def _replica(self, tenant: str, workload: str, ordinal: int, template: Any) -> None:
+        name = f"{workload}-{ordinal}-0"
+        spec = {"workload": workload, "workloadUid": self.uids[f"{tenant}/{workload}"]}
+        spec |= {"ordinal": ordinal, "template": template}
+        path = f"{GROUP}/namespaces/{tenant}/replicas"
+        made = await self.make(
+            "system:controller:workload", path, {"metadata": {"name": name}, "spec": spec}
+        )
+        if ordinal:
+            return
+        node = await self.line("admin", ADMINS).ask("GET", f"{GROUP}/nodes/n1")
+        target = {"namespace": tenant, "name": name, "uid": made["metadata"]["uid"]}
+        await self.make(
+            "system:scheduler:one",
+            f"{GROUP}/requests",
+            {
+                "type": "Bind",
+                "target": {**target, "number": made.get("status", {}).get("transitionNumber", 0)},
+                "node": "n1",
+                "node_uid": node.body["metadata"]["uid"],
+                "term": {"scope": "scheduler:one", "epoch": 1},
+            },
+        )
+
+    async def held(self, tenant: str) -> Any:
+        """All that is in a namespace, as an administrator sees it."""
+        found = []
+        for plural in PLURALS:
+            path = f"{GROUP}/namespaces/{tenant}/{plural}"
+            answer = await self.line("admin", ADMINS).ask("GET", path)
+            found.append((plural, told(answer)))
+        return found
+
+
+def _filled(wish: Wish, uids: dict[str, str]) -> Wish:
+    if wish.body is None:
+        return wish
+    text = msgspec.json.encode(wish.body).decode()
+    nobody = "11111111-1111-4111-8111-111111111111"
+    text = re.sub(r"\{uid:([^}]*)\}", lambda found: uids.get(found[1], nobody), text)
+    return msgspec.structs.replace(wish, body=text.encode())
+
+
+@asynccontextmanager
+async def world(folder: Path, friends: tuple[str, ...]) -> AsyncIterator[World]:
+    plane = Plane(Settings(data=folder, listen=Listen("127.0.0.1", 0), store="memory:", name="one"))
+    await plane.start()
+    made = World(plane, folder / "pki")
+    try:
+        await made.furnish(friends)
+        yield made
+    finally:
+        made.close()
+        await plane.stop()
+
+
+async def play(crowded: World, alone: World, programs: int, pairs: int) -> Counter[int]:
+    """Run all programs; how often each code was answered to the tenant."""
+    codes: Counter[int] = Counter()
+    for pair in range(pairs):
+        await crowded.settle(f"a{pair}")
+        for one in (crowded, alone):
+            await one.settle(f"b{pair}")
+    for seed in range(programs):
+        rng = random.Random(seed)
+        a, b = f"a{seed % pairs}", f"b{seed % pairs}"
+        neighbour = Tenant(a, b, rng).program(STEPS // 2)
+        for number, wish in enumerate(Tenant(b, a, rng).program(STEPS)):
+            if number % 2:
+                await crowded.as_tenant(a, next(neighbour))
+            one, other = await crowded.as_tenant(b, wish), await alone.as_tenant(b, wish)
+            found = difference(told(one), told(other))
+            assert not found, (found, seed, number, wish)
+            codes[one.code] += 1
+    for pair in range(pairs):
+        assert not difference(await crowded.held(f"b{pair}"), await alone.held(f"b{pair}"))
+    return codes
+
+
+def campaign(folder: Path, programs: int, pairs: int) -> Counter[int]:
+    """Two planes from their beginning to their end."""
+
+    async def story() -> Counter[int]:
+        friends = tuple(f"a{pair}" for pair in range(pairs))
+        async with (
+            world(folder / "crowded", friends) as crowded,
+            world(folder / "alone", ("nobody",)) as alone,
+        ):
+            return await play(crowded, alone, programs, pairs)
+
+    return asyncio.run(story())
+
+
+@pytest.mark.timeout(3_600 if LONG else 300)
+def test_a_tenant_cannot_tell_whether_it_has_a_neighbour(tmp_path: Path) -> None:
+    """[B5, C6.8]"""
+    codes = campaign(tmp_path, PROGRAMS, PAIRS)
+    assert sum(codes.values()) == PROGRAMS * STEPS
+    assert {200, 201, 400, 403, 404, 409, 422} <= set(codes)
+    # Nothing that a tenant asks for is a fault of the server's.
+    assert not [code for code in codes if code >= 500 and code != 502], codes
+
+
+@pytest.mark.parametrize(
+    "whose, name, careless",
+    [
+        (decide, "request_refusal", lambda draft, context, request: None),
+        (Rights, "may", lambda self, identity, deed: True),
+    ],
+    ids=["requests", "reads"],
+)
+def test_a_door_that_is_left_open_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: Any, name: str, careless: Any
+) -> None:
+    """[C6.8]"""
+    monkeypatch.setattr(whose, name, careless)
+    with pytest.raises(AssertionError):
+        campaign(tmp_path, PROGRAMS, 1)
