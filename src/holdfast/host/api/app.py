@@ -16,7 +16,7 @@ from aiohttp import web
 
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, Route, Services, parsed_query, reply
-from holdfast.host.api.connections import Server, Site
+from holdfast.host.api.connections import Server, Site, let_last
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.guests import Guests, is_person, lasts
 from holdfast.host.api.impersonation import refuse_impersonation
@@ -189,6 +189,7 @@ class Api:
             if not lasts(route):
                 await call.take_in()
                 return await self.turns.serve(call)
+            let_last(request)
             with self.guests.stay(call):
                 return await self.turns.stay(call)
         except HoldfastError as error:

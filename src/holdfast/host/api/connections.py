@@ -45,13 +45,14 @@ class Server(web.Server):
 
 
 class Connection(web.RequestHandler):
-    """One client. Of a watch or a log the handler says how long it bears a reader that stops."""
+    """One client. Of what lasts, its handler says how long it bears a reader that stops."""
 
-    __slots__ = ("_header_timer", "_heads", "_write_timer", "patience", "write_s")
+    __slots__ = ("_header_timer", "_heads", "_write_s", "_write_timer", "patience")
 
     def __init__(self, server: Server, patience: Patience, **more: Any) -> None:
         super().__init__(server, keepalive_timeout=patience.idle_s, **more)
-        self.patience, self.write_s = patience, patience.write_s
+        self.patience = patience
+        self._write_s: float | None = patience.write_s
         # How many heads were complete when somebody last looked.
         self._heads = 0
         self._header_timer: asyncio.TimerHandle | None = None
@@ -77,7 +78,8 @@ class Connection(web.RequestHandler):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._write_timer = self._loop.call_later(self.write_s, self._cut)
+        if self._write_s is not None:
+            self._write_timer = self._loop.call_later(self._write_s, self._cut)
 
     def resume_writing(self) -> None:
         self._stop_write_timer()
@@ -92,7 +94,12 @@ class Connection(web.RequestHandler):
         found = await super().finish_response(request, resp, start_time)
         if is_sending:
             await _throw_away(request.content)
+        self._write_s = self.patience.write_s
         return found
+
+    def let_last(self) -> None:
+        """From now until this answer ends, whoever writes it says how long its reader may rest."""
+        self._write_s = None
 
     def handle_error(
         self,
@@ -103,7 +110,8 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Whatever is wrong, the client reads a Status. Only what is our own fault is logged."""
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            _log.error("a request broke: %s %s", request.method, request.path, exc_info=exc)
+            path = escaped(request.raw_path.partition("?")[0], 200)
+            _log.error("a request broke: %s %s", request.method, path, exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun, so that it cannot become another one")
         response = _answer(_problem(status, exc, message))
@@ -154,6 +162,12 @@ async def _throw_away(content: Any) -> None:
                 left -= len(await content.readany())
     except (TimeoutError, ConnectionError, web.RequestPayloadError):
         return
+
+
+def let_last(request: web.BaseRequest) -> None:
+    """This answer may go on for hours, and its reader may rest: a log in a pager, a command."""
+    if isinstance(request.protocol, Connection):
+        request.protocol.let_last()
 
 
 async def received(request: web.BaseRequest, bytes_max: int) -> bytes:

@@ -1,0 +1,177 @@
+"""Connections by themselves: what is cut off, what is let last, and what is said to noise."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from holdfast.host.api.connections import Server, Site, let_last, received
+from holdfast.host.api.status import of
+from holdfast.host.patience import Patience
+from holdfast.model.errors import Rejected
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+PATIENCE_S = 30.0
+# More than all buffers between a server and a client that reads nothing.
+MUCH = 64 << 20
+
+
+async def echo(request: web.BaseRequest) -> web.StreamResponse:
+    """Says how long the body is, or what is wrong with it."""
+    try:
+        return web.Response(text=str(len(await received(request, 1_000))))
+    except Rejected as error:
+        code, body, _ = of(error)
+        return web.Response(status=code, body=body)
+
+
+def served(
+    handler: Handler,
+    story: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]],
+    **patience: float,
+) -> Any:
+    """What comes of talking to a server that serves every request by this handler."""
+
+    async def run() -> Any:
+        times = Patience(**patience)
+        server = Server(handler, patience=times, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=1.0)
+        await runner.setup()
+        await Site(runner, "127.0.0.1", 0, None, times).start()
+        host, port = runner.addresses[0][:2]
+        reader, writer = await asyncio.open_connection(host, port, limit=1 << 16)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await story(reader, writer)
+        finally:
+            writer.transport.abort()
+            await runner.cleanup()
+
+    return asyncio.run(run())
+
+
+def said(*pieces: bytes) -> Callable[..., Awaitable[bytes]]:
+    """Send these and read until the server has nothing more to say."""
+
+    async def story(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(b"".join(pieces))
+        return await reader.read()
+
+    return story
+
+
+def test_noise_is_answered_with_a_status_and_logged_nowhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever sends noise must not fill a disk with it. [B4]"""
+    answer = served(echo, said(b"\x00\x01 noise\r\n\r\n"))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b" 400 " in head
+    assert json.loads(body)["reason"] == "BadRequest"
+    assert caplog.records == []
+
+
+def test_a_bug_is_logged_and_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """[B5]"""
+
+    async def broken(request: web.BaseRequest) -> web.StreamResponse:
+        raise ValueError("it is hunter2")
+
+    with caplog.at_level(logging.ERROR):
+        answer = served(broken, said(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+    body = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert (body["code"], body["reason"]) == (500, "InternalError")
+    assert b"hunter2" not in answer
+    assert "it is hunter2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "head, body, code",
+    [
+        (b"Content-Length: 3", b"abc", 200),
+        (b"Transfer-Encoding: chunked", b"3\r\nabc\r\n0\r\n\r\n", 200),
+        (b"Content-Length: 3\r\nContent-Encoding: identity", b"abc", 200),
+        (b"Content-Length: 3\r\nContent-Encoding: gzip", b"abc", 415),
+        (b"Content-Length: 1001", b"", 413),
+        (b"Transfer-Encoding: chunked", b"3e9\r\n" + b"a" * 1_001, 413),
+        (b"Content-Length: 3", b"", 408),
+        (b"Transfer-Encoding: chunked", b"3\r\nab", 408),
+    ],
+)
+def test_a_body_is_taken_whole_in_time_or_refused(head: bytes, body: bytes, code: int) -> None:
+    """[B4, B6]"""
+    request = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n%b\r\n\r\n%b" % (head, body)
+    answer = served(echo, said(request), body_s=0.2)
+    assert int(answer.split()[1]) == code, answer
+    if code == 200:
+        assert answer.endswith(b"\r\n\r\n3")
+
+
+async def _for_ever(writer: asyncio.StreamWriter, data: bytes) -> None:
+    while True:
+        writer.write(data)
+        await writer.drain()
+        await asyncio.sleep(0)
+
+
+def test_after_an_answer_to_somebody_who_goes_on_sending_the_connection_ends() -> None:
+    """What he sends is not read for ever, and is never taken for another request. [B6]"""
+
+    async def at_once(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text="no")
+
+    async def story(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n")
+        answer = await reader.readuntil(b"\r\n\r\nno")
+        with pytest.raises(ConnectionError):
+            await _for_ever(writer, b"GET / HTTP/1.1\r\n\r\n" * 1_000)
+        return answer
+
+    assert b"Connection: close" in served(at_once, story)
+
+
+async def _much(request: web.BaseRequest) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for _ in range(MUCH >> 16):
+        await response.write(b"x" * (1 << 16))
+    return response
+
+
+async def _much_that_lasts(request: web.BaseRequest) -> web.StreamResponse:
+    let_last(request)
+    return await _much(request)
+
+
+def test_who_takes_nothing_of_an_answer_is_cut_off() -> None:
+    """[B6]"""
+
+    async def story(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        # The other side is gone when what is written to it is refused.
+        while not writer.transport.is_closing():
+            writer.write(b"\r\n")
+            await asyncio.sleep(0.02)
+        return len(await reader.read())
+
+    with pytest.raises(ConnectionError):
+        served(_much, story, write_s=0.1)
+
+
+def test_who_rests_while_reading_what_lasts_is_not() -> None:
+    """A log in a pager goes on when somebody turns the page. [B6]"""
+
+    async def story(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        # Longer than whoever must not rest is borne; nothing else can show that nothing happens.
+        await asyncio.sleep(0.4)
+        return len(await reader.read())
+
+    assert served(_much_that_lasts, story, write_s=0.1) >= MUCH
