@@ -62,7 +62,7 @@ class _Form(msgspec.Struct, frozen=True):
 
 
 @cache
-def _form(request: type[Any]) -> _Form:
+def _form(request: type[msgspec.Struct]) -> _Form:
     fields = request.__struct_fields__
     return _Form(
         verb=request.__name__,
@@ -85,7 +85,8 @@ def mutation(draft: Draft, identity: Identity, request: Any, decided: Decided) -
         return None
     if type(request) is Bind and len(writes) <= _BIND_WRITES:
         return _bound(identity, request)
-    form = _form(type(request))
+    sort: type[msgspec.Struct] = type(request)
+    form = _form(sort)
     main, others = _told_apart(writes, decided)
     old, new = draft.before(main), writes[main]
     if form.is_about_replica and type(new) is Replica:
@@ -182,7 +183,9 @@ def changed_fields(old: Any, new: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _differ(old: Any, new: Any, path: str, depth: int, found: list[str]) -> None:
+def _differ(
+    old: msgspec.Struct, new: msgspec.Struct, path: str, depth: int, found: list[str]
+) -> None:
     # Most fields are the very same objects before and after, which is quickly seen.
     pairs = zip(msgspec.structs.astuple(old), msgspec.structs.astuple(new), strict=True)
     for name, (before, after) in zip(_names(type(new)), pairs, strict=True):

@@ -1,7 +1,8 @@
 """Forgets the store's history after a while, so that it does not grow for ever.
 
 Whoever reads more slowly than that is told Expired (410) and lists again; nobody is waited for but
-the scribe of the audit, who cannot list again what was done. Which revision to forget is decided by `Horizon`, which has no clock of its own.
+the scribe of the audit, who cannot list again what was done. Which revision to forget is decided by
+`Horizon`, which has no clock of its own.
 """
 
 from __future__ import annotations
