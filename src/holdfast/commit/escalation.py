@@ -4,8 +4,8 @@ Admission asks after it is known that the caller may write such an object at all
 a role may say only what its writer may do himself where it holds, unless he may `escalate` roles; a
 binding may give only such a role, unless its writer may `bind` it. A token of the system namespace
 speaks for anybody, so whoever makes one must be allowed to `impersonate` its user, its groups, or
-the node that it lets in; tokens of a tenant's namespace speak for that tenant's own names alone,
-which validation sees to.
+the node that it lets in. Tokens of a tenant's namespace speak for that tenant's own names alone,
+which validation sees to, and are made by whoever may speak for its service accounts.
 
 All of it is decided on the records that the transaction compares, so nobody can use a right that is
 taken from him at the same moment.
@@ -144,8 +144,9 @@ def _token_refusal(draft: Draft, context: Context, token: Token) -> Refusal | No
     """Whether the caller may speak for everybody that the token would speak for."""
     spec, identity = token.spec, context.identity
     if token.namespace != SYSTEM_NAMESPACE:
-        return None
-    if spec.purpose is TokenPurpose.JOIN:
+        # What such a name may do is said by the bindings of the tenant, now or later.
+        wanted = [Deed(IMPERSONATE, "serviceaccounts", namespace=token.namespace, name=spec.user)]
+    elif spec.purpose is TokenPurpose.JOIN:
         wanted = [Deed(IMPERSONATE, "nodes", name=spec.node)]
     else:
         wanted = [Deed(IMPERSONATE, "users", name=spec.user)]

@@ -29,7 +29,7 @@ from holdfast.host.forwarding import (
 from holdfast.host.metrics import Metrics
 from holdfast.host.shell import Shell
 from holdfast.model.errors import Forbidden, HoldfastError, Invalid, Rejected, Unavailable
-from holdfast.model.identity import Identity
+from holdfast.model.identity import Identity, acts_as
 from holdfast.model.refusal import Reason
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -57,7 +57,11 @@ def _peer(request: web.BaseRequest, shown: Shown) -> Identity:
     peer = shown(request.transport)
     if peer is None or peer.server is None:
         name = peer.name if peer is not None else "nobody in particular"
-        raise Forbidden(f"only servers may speak for others, not {name}", code=Reason.NOT_ALLOWED)
+        is_known = peer is not None and bool(acts_as(peer))
+        raise Forbidden(
+            f"only servers may speak for others, not {name}",
+            code=Reason.NOT_ALLOWED if is_known else Reason.UNAUTHENTICATED,
+        )
     if request.method != "POST":
         raise Rejected("requests are forwarded by POST", code=status.METHOD_NOT_ALLOWED)
     return peer

@@ -10,7 +10,7 @@ from holdfast.host.api import status
 from holdfast.host.api.call import reply
 from holdfast.host.metrics import CONTENT_TYPE, Metrics
 from holdfast.model.errors import Forbidden, HoldfastError
-from holdfast.model.identity import MONITORS, Identity
+from holdfast.model.identity import MONITORS, Identity, acts_as
 from holdfast.model.refusal import Reason
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -26,6 +26,8 @@ def handlers(
     async def show(request: web.BaseRequest) -> web.StreamResponse:
         try:
             identity = authenticate(request)
+            if not acts_as(identity):
+                raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
             if not may_path(identity, "get", "/metrics"):
                 raise Forbidden(
                     f"{identity.name} may not get /metrics; who is in the group {MONITORS} may",

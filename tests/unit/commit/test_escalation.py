@@ -211,6 +211,10 @@ def test_a_tenants_own_tokens_speak_for_its_own_names(it: Plane) -> None:
     refused(it.ask(MAYA, Create(token("acme", "u", user="root"))), Reason.INVALID)
     refused(it.ask(MAYA, Create(token("globex", user="tenant:globex:bot"))), Reason.NOT_ALLOWED)
     refused(it.ask(MAYA, Create(token(user="tenant:acme:bot"))), Reason.NOT_ALLOWED)
+    # Who lets machines in would speak for whatever the tenant binds to that name.
+    refused(
+        it.ask(OPERATOR, Create(token("acme", "v", user="tenant:acme:bot"))), Reason.NOT_ALLOWED
+    )
 
 
 # What is built in ---------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Agents say that they are alive, and controller:nodes asks whom this server heard.
 
-Both go to the machine `commit.renewals` of this very server and write nothing. Who may ask what is
-the machine's business, as it is the authority's for writes; nobody in particular is turned away
-here. They are no resources of Kubernetes and appear in no discovery.
+Both go to the machine `commit.renewals` of this very server and write nothing. Which component may
+ask what is the machine's business, as it is the authority's for writes; which people may is said by
+their roles, here. They are no resources of Kubernetes and appear in no discovery.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from holdfast.host.api import status
 from holdfast.host.api.bodies import demand_json
 from holdfast.host.api.call import TIMEOUT_S, Call, bad, reply
 from holdfast.model import guard
-from holdfast.model.errors import Unavailable
+from holdfast.model.errors import Forbidden, Unavailable
 from holdfast.model.heartbeat import HeardOf, Renew
 from holdfast.model.kinds.node import Node
 from holdfast.model.problems import malformed, told
-from holdfast.model.refusal import Refusal
+from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.rights import Deed
 
 _NODE = kind_of_struct(Node)
 _ENCODER = msgspec.json.Encoder()
@@ -46,6 +47,8 @@ async def renew(call: Call) -> web.StreamResponse:
 async def heard(call: Call) -> web.StreamResponse:
     """Whom this server heard, and how long ago."""
     call.demand_somebody()
+    if not call.services.rights.may(call.identity, Deed("get", "heartbeats")):
+        raise Forbidden(f"{call.identity.name} may not get heartbeats", code=Reason.NOT_ALLOWED)
     return await _asked(call, HeardOf())
 
 

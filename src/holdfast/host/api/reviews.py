@@ -63,6 +63,7 @@ _REQUESTED: dict[str, tuple[str, ...]] = {
     "users": (IMPERSONATE,),
     "groups": (IMPERSONATE,),
     "nodes": (IMPERSONATE,),
+    "serviceaccounts": (IMPERSONATE,),
 }
 _REVIEWS = {
     (AUTHORIZATION_GROUP, "selfsubjectaccessreviews"),
