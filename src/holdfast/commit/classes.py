@@ -15,7 +15,7 @@ parameter can lift a request; a read of everything lowers it. `host/api` classif
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -57,7 +57,7 @@ class RequestClass(IntEnum):
         return self.name.lower()
 
 
-class Errand(Enum):
+class Errand(StrEnum):
     """What a request does, as far as its class depends on it."""
 
     # About a lease, a renewal, or who was heard: small, and work lives by it.

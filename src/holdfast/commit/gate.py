@@ -164,7 +164,7 @@ class Gate:
 
     def leave(self, entry: Entry, now_ms: int) -> None:
         """Somebody is done, well or not. `turn` says who takes the seat."""
-        invariant(entry.state is State.BEGUN, f"{entry.flow.user} leaves without having begun")
+        invariant(entry.state is State.BEGUN, "somebody leaves who has not begun")
         entry.state = State.OVER
         lane = self._lanes[entry.flow.request_class]
         lane.executing -= 1

@@ -5,14 +5,17 @@ rights are looked at. What the gates decide is in `commit/gate`; here is only wh
 
 Most reads are answered without ever waiting for anything, so that a seat that came back at once
 would never be missed: all that arrived in one turn of the event loop would be served before anybody
-looked who is first. So seats come back with the next turn of the loop, and in one turn no class
+looked who is first. So seats come back with a later turn of the loop, and in one turn no class
 begins more than its seats. Between two turns new requests are read, and leases among them are next.
+While nobody waits, seats that came back lie about until there are several, or until the next
+request: giving each back by itself would cost more than the gate.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
 
 import msgspec
 from aiohttp import web
@@ -24,7 +27,7 @@ from holdfast.commit.gates import Gates
 from holdfast.commit.overload import Refused, overloaded
 from holdfast.commit.rates import Rate, Rates
 from holdfast.host.api.call import Call, Route
-from holdfast.host.api.routes import GROUP_PATH
+from holdfast.host.api.routes import GROUP_PATH, table
 from holdfast.host.metrics import Histogram
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.registry import kind_of_struct
@@ -38,6 +41,8 @@ SWEEP_OVER = 1_000
 _OBJECTS_PER_COST = 100
 _COST_MAX = 100
 _MS = 1_000
+# So many seats that came back may lie about.
+_LEFT_MAX = 8
 _QUOTA = kind_of_struct(Quota)
 _QUOTAS_MAX = 10_000
 _ANY_RATE = Rate()
@@ -81,8 +86,10 @@ class Turns:
         self.too_often = 0
         # What each tenant's quota says, and the quota that said it.
         self._quotas: dict[str, tuple[Seen, Rate]] = {}
-        self._errands: dict[str, Errand] = {}
+        # By the row of the table, which lives as long as the process.
+        self._errands = {id(route): errand_of(route) for route in table()}
         self._left: list[tuple[Gate, Entry]] = []
+        self._left_ms = 0
         self._is_turning = False
         self._timer: asyncio.TimerHandle | None = None
         # How long those waited that did, if anybody counts.
@@ -126,7 +133,7 @@ class Turns:
         entry = call.seat
         if entry is None:
             return
-        flow, gate = entry.flow, self.gates.of(self._errand(call.route))
+        flow, gate = entry.flow, self.gates.of(errand_of(call.route))
         if flow.request_class not in _PEOPLE:
             gate.charge(flow, cost)
             return
@@ -140,20 +147,26 @@ class Turns:
         call.seat = again
 
     def _arrive(self, call: Call) -> tuple[Gate, Entry]:
-        errand, cost = self._errand(call.route), 1
-        if errand is Errand.READ and call.route.verb in _EXTENSIVE_VERBS:
+        route = call.route
+        errand, cost = self._errands.get(id(route)) or errand_of(route), 1
+        if route.verb in _EXTENSIVE_VERBS and errand is Errand.READ:
             errand, cost = self._extent(call)
         flow = classify(call.identity, errand)
+        now_ms = self.now_ms()
         if flow.request_class in _PEOPLE:
-            self._demand_rate(flow)
+            self._demand_rate(flow, now_ms)
+        if self._left and now_ms != self._left_ms:
+            self._settle(now_ms)
         gate = self.gates.of(errand)
-        return gate, gate.enter(flow, self.now_ms(), cost=cost)
+        return gate, gate.enter(flow, now_ms, cost=cost)
 
     async def _wait(self, gate: Gate, entry: Entry) -> None:
         """Until its turn has come. Raises Overloaded when it does not."""
         if entry.state is State.WAITING:
             turn = entry.about = asyncio.get_running_loop().create_future()
             self._watch_time(entry.since_ms)
+            if self._left:
+                self._soon()
             try:
                 await turn
             except asyncio.CancelledError:
@@ -168,7 +181,14 @@ class Turns:
             self.waits.observe(waited_ms / _MS, entry.flow.request_class.label)
 
     def _leave(self, gate: Gate, entry: Entry) -> None:
-        self._left.append((gate, entry))
+        left = self._left
+        if not left:
+            self._left_ms = self.now_ms()
+        left.append((gate, entry))
+        if gate.waiting or len(left) >= _LEFT_MAX:
+            self._soon()
+
+    def _soon(self) -> None:
         if not self._is_turning:
             self._is_turning = True
             asyncio.get_running_loop().call_soon(self._turn)
@@ -176,13 +196,19 @@ class Turns:
     def _turn(self) -> None:
         """Give the seats back that became free, and then away."""
         self._is_turning = False
-        now_ms = self.now_ms()
+        self.settle()
+        for gate in self.gates.all:
+            if gate.waiting:
+                self._decide(gate, self.now_ms())
+
+    def settle(self) -> None:
+        """Give back what lies about; who takes the seats is decided with the next turn."""
+        self._settle(self.now_ms())
+
+    def _settle(self, now_ms: int) -> None:
         left, self._left = self._left, []
         for gate, entry in left:
             gate.leave(entry, now_ms)
-        for gate in self.gates.all:
-            if gate.waiting:
-                self._decide(gate, now_ms)
 
     def _decide(self, gate: Gate, now_ms: int) -> None:
         for entry in gate.turn(now_ms):
@@ -205,17 +231,11 @@ class Turns:
             if gate.waiting:
                 self._decide(gate, self.now_ms())
 
-    def now_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * _MS)
+    @staticmethod
+    def now_ms() -> int:
+        return int(time.monotonic() * _MS)
 
     # What a request is ---------------------------------------------------------------------------
-
-    def _errand(self, route: Route) -> Errand:
-        key = route.path + route.method
-        found = self._errands.get(key)
-        if found is None:
-            found = self._errands[key] = errand_of(route)
-        return found
 
     def _extent(self, call: Call) -> tuple[Errand, int]:
         """How much a list, or a watch that begins with one, may have to read."""
@@ -230,8 +250,8 @@ class Turns:
         is_sweep = not limit and count > SWEEP_OVER
         return (Errand.SWEEP if is_sweep else Errand.READ), cost
 
-    def _demand_rate(self, flow: Flow) -> None:
-        wait_ms = self._rates.take(flow.tenant, self._rate_of(flow.tenant), self.now_ms())
+    def _demand_rate(self, flow: Flow, now_ms: int) -> None:
+        wait_ms = self._rates.take(flow.tenant, self._rate_of(flow.tenant), now_ms)
         if wait_ms:
             self.too_often += 1
             raise overloaded(flow, Refused.RATE_EXCEEDED, self._later_s() + wait_ms // _MS)

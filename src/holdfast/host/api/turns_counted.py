@@ -57,6 +57,7 @@ def count(turns: Turns, metrics: Metrics) -> None:
 
 
 def _standings(turns: Turns, read: Callable[[Standing], float]) -> Iterator[tuple[Labels, float]]:
+    turns.settle()
     for gate in turns.gates.all:
         for it, standing in gate.standing(turns.now_ms()).items():
             yield (gate.name, it.label), read(standing)

@@ -72,6 +72,7 @@ class Crowded:
     async def settle(self, **expected: int) -> None:
         """Until so many are under way or wait, of all classes together."""
         while True:
+            self.turns.settle()
             seen = self.turns.gates.writes.standing(self.turns.now_ms()).values()
             found = {key: sum(getattr(it, key) for it in seen) for key in expected}
             if found == expected:
