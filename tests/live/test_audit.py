@@ -158,7 +158,7 @@ def test_a_killed_server_leaves_an_audit_that_is_whole_and_every_tampering_is_fo
             assert "spec.replicas" in text
             await check_tamperings(server)
             code, text = await server.fetch(PATH, known=False)
-            assert code == 403, text
+            assert code == 401, text
         finally:
             server.kill()
 

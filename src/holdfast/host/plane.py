@@ -25,6 +25,7 @@ from holdfast.commit.renewals import Renewals
 from holdfast.commit.server import SCOPE, Server
 from holdfast.commit.shaping import CRITICAL
 from holdfast.host.admitting import Admitting
+from holdfast.host.api import turns_counted
 from holdfast.host.api.app import Api, ApiLimits
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
@@ -241,7 +242,7 @@ class Plane:
             extras={
                 **self._health.handlers(),
                 **handlers(self.metrics, door, may_path),
-                **audit_handlers(audit.standing, door),
+                **audit_handlers(audit.standing, door, may_path),
                 **forward_handlers(authority, self.metrics, door.shown),
                 **self._admitting(authority, store, trust, door).handlers(),
             },
@@ -259,6 +260,7 @@ class Plane:
                 f"cannot listen on {listen.host}:{listen.port}: {error.strerror or error}"
             ) from error
         self._stack.push_async_callback(api.stop)
+        turns_counted.count(api.turns, self.metrics)
         self._keep(api.guests.sweep_for_ever())
         self.metrics.gauge(
             "streams_shown_out",

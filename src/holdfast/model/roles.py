@@ -112,16 +112,17 @@ PEOPLE: dict[str, tuple[Rule, ...]] = {
         Rule(("tokens",), (*READ, "create", "update", "patch", "delete")),
         Rule(("nodes",), (IMPERSONATE,)),
         Rule(("heartbeats", "pulses"), ("get",)),
-        Rule(verbs=("get",), non_resource_urls=("/metrics",)),
+        Rule(verbs=("get",), non_resource_urls=("/metrics", "/audit")),
     ),
     "auditor": (
         Rule((*_OPEN, *_CLUSTER, "tokens"), READ),
         Rule(("*/status", *_PARTS), ("get",)),
         Rule(("subjectaccessreviews",), ("create",), (AUTHORIZATION_GROUP,)),
+        Rule(verbs=("get",), non_resource_urls=("/audit",)),
     ),
     "monitor": (
         Rule(("pulses", "targets"), ("get", "list")),
-        Rule(verbs=("get",), non_resource_urls=("/metrics",)),
+        Rule(verbs=("get",), non_resource_urls=("/metrics", "/audit")),
     ),
     "tenant-admin": (
         *_EDIT,

@@ -1,4 +1,5 @@
-"""/audit: how the audit goes, for administrators and for whoever watches over a plane.
+"""/audit: how the audit goes, for whoever may get that path: administrators, operators, auditors
+and monitors.
 
 `holdfast audit verify` takes the head from here, `holdfast status` the rest. No record is told.
 """
@@ -14,7 +15,7 @@ from holdfast.host.api import status
 from holdfast.host.api.call import reply
 from holdfast.model.audit import Head
 from holdfast.model.errors import Forbidden, HoldfastError
-from holdfast.model.identity import MONITORS, Identity
+from holdfast.model.identity import AUDITORS, Identity, acts_as
 from holdfast.model.refusal import Reason
 
 PATH = "/audit"
@@ -42,16 +43,20 @@ class Standing(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def handlers(
-    standing: Callable[[], Standing], authenticate: Callable[[web.BaseRequest], Identity]
+    standing: Callable[[], Standing],
+    authenticate: Callable[[web.BaseRequest], Identity],
+    may_path: Callable[[Identity, str, str], bool],
 ) -> dict[str, Handler]:
     """The path and what answers there."""
 
     async def show(request: web.BaseRequest) -> web.StreamResponse:
         try:
             identity = authenticate(request)
-            if not (identity.is_admin or MONITORS in identity.groups):
+            if not acts_as(identity):
+                raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
+            if not may_path(identity, "get", PATH):
                 raise Forbidden(
-                    f"{PATH} is for administrators and for the group {MONITORS}",
+                    f"{identity.name} may not get {PATH}; who is in the group {AUDITORS} may",
                     code=Reason.NOT_ALLOWED,
                 )
         except HoldfastError as error:
