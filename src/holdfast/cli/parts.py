@@ -21,7 +21,7 @@ from holdfast.host import facts, options, patience, timing
 from holdfast.host.runtime.cgroups_found import PARENT as CGROUP
 from holdfast.host.runtime.cgroups_found import PARENT_VARIABLE as CGROUP_VARIABLE
 from holdfast.host.runtime.limits import PIDS_MAX
-from holdfast.host.settings import REFUSE, WHEN_BEHIND, EtcdAccess
+from holdfast.host.settings import QUIET, REFUSALS, REFUSE, WHEN_BEHIND, EtcdAccess
 
 # What a node is that nobody has said more about.
 REGION, ZONE = "local", "local"
@@ -70,6 +70,13 @@ def server_options(command: Command) -> Command:
             default=REFUSE,
             show_default=True,
             help="What gives way when the audit cannot be written for long.",
+        ),
+        click.option(
+            "--refusals",
+            type=click.Choice(REFUSALS),
+            default=QUIET,
+            show_default=True,
+            help="Whether changes that are refused to somebody are logged.",
         ),
         click.option("--etcd-prefix", default=EtcdAccess().prefix, show_default=True),
     ]

@@ -32,7 +32,7 @@ AGENTS_MAX = 64
 # Options of the server that `up` passes on as they are given.
 _PASSED = (
     *("store", "name", "pki", "advertise", "cert-name", "certificate-life", "audit-behind"),
-    "etcd-prefix",
+    *("refusals", "etcd-prefix"),
     *(f"etcd-{it}" for it in ETCD_ACCESS),
     *timing.OPTIONS,
     timing.DRIFT,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.host import patience, timing
 from holdfast.host.options import add_components, duration
 from holdfast.host.running import complain, say, until_signal
-from holdfast.host.settings import REFUSE, EtcdAccess, Listen, Settings
+from holdfast.host.settings import QUIET, REFUSE, EtcdAccess, Listen, Settings
 from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -55,6 +55,9 @@ def parser() -> argparse.ArgumentParser:
         default=REFUSE,
         help="what gives way when the audit cannot be written for long: refuse changes, or forget",
     )
+    serve.add_argument(
+        "--refusals", default=QUIET, help="quiet, or log changes that are refused to somebody"
+    )
     serve.add_argument("--etcd-prefix", default=EtcdAccess().prefix)
     for option in ("ca-file", "cert-file", "key-file", "user", "password-file"):
         serve.add_argument(f"--etcd-{option}")
@@ -86,6 +89,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         patience=patience.patience_of(arguments),
         certificate_life=duration("--certificate-life", arguments.certificate_life),
         audit_behind=arguments.audit_behind,
+        refusals=arguments.refusals,
     )
 
 

@@ -26,10 +26,11 @@ from holdfast.commit.server import SCOPE, Server
 from holdfast.commit.shaping import CRITICAL
 from holdfast.host.admitting import Admitting
 from holdfast.host.api import turns_counted
-from holdfast.host.api.app import Api, ApiLimits
+from holdfast.host.api.app import Api, ApiLimits, Observer
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
 from holdfast.host.audit.keeping import Keeping
+from holdfast.host.audit.refusals import Refusals, both
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.audit.standing import handlers as audit_handlers
 from holdfast.host.buffers import receive_into_small_buffers
@@ -44,7 +45,7 @@ from holdfast.host.metrics import Metrics
 from holdfast.host.neighbours import Neighbours
 from holdfast.host.opening import limits_for, open_store
 from holdfast.host.pulses import PulseBook
-from holdfast.host.settings import Settings
+from holdfast.host.settings import LOG, Settings
 from holdfast.host.shell import Shell
 from holdfast.host.showing import handlers
 from holdfast.host.tidying import tidy_for_ever
@@ -132,9 +133,7 @@ class Plane:
             certificate_life_ms=max(settings.certificate_life, LEAF_LIFE) // _MILLISECOND,
         )
         machine = Server(name, _luck(), metered, rules, limits_for(store))
-        audit = Keeping(
-            name, settings.data / FOLDER, when_behind=settings.audit_behind
-        )
+        audit = Keeping(name, settings.data / FOLDER, when_behind=settings.audit_behind)
         machine.closed = audit.refusal
         hub = Hub(Forms())
         tls, peer_tls = trust.context(), trust.peer_context()
@@ -247,7 +246,7 @@ class Plane:
                 **self._admitting(authority, store, trust, door).handlers(),
             },
             limits=ApiLimits(patience=self.settings.patience),
-            observer=counted(self.metrics),
+            observer=self._observer(door),
             renewals=renewals,
             decisions=decisions,
             pulses=pulses,
@@ -270,6 +269,11 @@ class Plane:
         self.url = self.settings.advertise or listen.url(port)
         self.kubeconfig = await asyncio.to_thread(self._introduce(port), trust)
         return port
+
+    def _observer(self, door: Door) -> Observer:
+        """Is told of every request when it is over."""
+        metered = counted(self.metrics)
+        return both(metered, Refusals(door).observe) if self.settings.refusals == LOG else metered
 
     def _admitting(self, authority: Shell, store: Store, trust: Trust, door: Door) -> Admitting:
         life = self.settings.certificate_life

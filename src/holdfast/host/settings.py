@@ -28,6 +28,9 @@ NAME_MAX = 63
 # What gives way when the audit cannot be written for long.
 REFUSE, FORGET = "refuse", "forget"
 WHEN_BEHIND = (REFUSE, FORGET)
+# Whether refused changes are logged.
+QUIET, LOG = "quiet", "log"
+REFUSALS = (QUIET, LOG)
 # Below this a certificate ends while it is on its way; nobody outlives the authority.
 LIFE_MIN, LIFE_MAX = timedelta(seconds=3), timedelta(days=3_650)
 # Servers know each other by names below this one, which nobody resolves: a server proves by one in
@@ -111,6 +114,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     certificate_life: of the certificates that it issues to nodes, and of its own.
     audit_behind: what gives way when the audit cannot be written for long: `refuse` changes, or
         `forget` what was not written down.
+    refusals: whether changes that are refused to somebody (403) are logged: `quiet` or `log`.
     """
 
     data: Path
@@ -125,6 +129,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     patience: Patience = Patience()
     certificate_life: timedelta = LEAF_LIFE
     audit_behind: str = REFUSE
+    refusals: str = QUIET
 
     def check(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -144,6 +149,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise Invalid(str(given), (given,))
         if self.audit_behind not in WHEN_BEHIND:
             given = FieldError("--audit-behind", self.audit_behind[:40], "must be refuse or forget")
+            raise Invalid(str(given), (given,))
+        if self.refusals not in REFUSALS:
+            given = FieldError("--refusals", self.refusals[:40], "must be quiet or log")
             raise Invalid(str(given), (given,))
         if self.advertise and not host_of(self.advertise):
             raise Invalid(

@@ -9,6 +9,8 @@ import pytest
 
 from holdfast.cli.standing import Facts, Line, Server, judged, verdict
 from holdfast.cli.status import _checks
+from holdfast.host.audit.standing import Standing
+from holdfast.model.audit import Head
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Heard
 from holdfast.model.kinds.node import Node, NodePhase
@@ -149,3 +151,19 @@ def test_the_checks_of_a_server_are_read_one_by_one() -> None:
     """[H3]"""
     text = "[+]ping ok\n[-]store failed\nreadyz check failed\n"
     assert _checks(text) == {"ping": True, "store": False}
+
+
+def test_an_audit_that_stands_still_is_wrong_and_one_that_is_written_is_shown() -> None:
+    """Of several servers the one that knows most is believed. [L1, H3]"""
+    head = Head(number=7, revision=70, by="one")
+    fine = plane(audit=(Standing("one", head, writing=True), Standing("two", Head(number=3))))
+    (line,) = of(fine, "audit")
+    assert (line.name, line.state, line.more) == (
+        *("7 records", "written"),
+        "by one, up to revision 70",
+    )
+    assert wrong(fine) == []
+    still = Standing("one", head, lag=12, standstill_ms=61_000, error="No space left on device")
+    (line,) = of(plane(audit=(still,)), "audit")
+    assert line.wrong == "1 min without a record, 12 revisions wait"
+    assert line.more == "one: No space left on device"

@@ -15,7 +15,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Range, Started, Txn, Wake, Woken
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Accepted, Create, Forward
+from holdfast.model.requests import Accepted, AcquireLease, Create, Forward
 from holdfast.model.time import Instant
 from holdfast.store.memory import Keyspace
 from tests.plane import ADMIN, START_WALL_MS, accepted, refused
@@ -220,3 +220,23 @@ def test_a_server_that_listens_says_so_with_its_next_renewal_and_when_it_takes_o
     servers.pass_time(3 * LEASE_MS)
     assert servers.holders() == ["b"]
     assert address() == "https://b:2"
+
+
+def test_while_a_server_is_closed_nothing_is_changed_and_leases_are_kept() -> None:
+    """Whoever asks, also another server for somebody; who leads must not change by it. [B5, K3]"""
+    servers = Servers("one", "two")
+    servers.pass_time(LEASE_MS)
+    (holder,) = servers.holders()
+    closed = servers.alive[holder]
+    closed.closed = lambda: "nothing is changed while the audit is behind"
+    asked = Create(Tenant(ObjectMeta(name="a")))
+    for request, identity in ((asked, ADMIN), (Forward(ADMIN, asked), who.server("two"))):
+        answer = servers.ask(holder, request, identity)
+        assert isinstance(answer, Unavailable)
+        assert answer.message == "nothing is changed while the audit is behind"
+    scheduler = who.scheduler("one")
+    assert accepted(servers.ask(holder, AcquireLease("scheduler:one", 1_000), scheduler))
+    servers.pass_time(5 * LEASE_MS)
+    assert servers.holders() == [holder]
+    closed.closed = str
+    assert accepted(servers.tenant(holder, "a"))

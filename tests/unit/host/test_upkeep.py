@@ -43,3 +43,24 @@ def test_only_the_server_whose_task_it_is_forgets() -> None:
 
     assert asyncio.run(story(True)) == 7
     assert asyncio.run(story(False)) < 7
+
+
+def test_history_is_not_forgotten_before_the_audit_has_it() -> None:
+    """[C8, L1]"""
+
+    async def story() -> int:
+        store = MemoryStore()
+        for number in range(10):
+            await store.txn(Transaction((), (Put("a", b"%d" % number),)))
+
+        async def written(upto: int) -> int:
+            return min(upto, 4)
+
+        work = compact_for_ever(store, lambda: True, Horizon(keep_max=3), 0, written)
+        task = asyncio.create_task(work)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        task.cancel()
+        return store.keyspace.compacted
+
+    assert asyncio.run(story()) == 4

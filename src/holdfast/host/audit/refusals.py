@@ -1,0 +1,82 @@
+"""A line in the server's log for each change that was refused to somebody (403), if wanted.
+
+Not part of the audit: nothing was changed, and whoever is refused could write as much as he likes.
+So there are only so many lines in a while; of the others it is said how many there were. Queries,
+headers and bodies are not logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from aiohttp import web
+
+from holdfast.host import clock
+from holdfast.host.api.app import Observer
+from holdfast.model.errors import HoldfastError
+from holdfast.model.identity import Identity
+
+# So many lines at once, and one more each second.
+BURST = 20
+EVERY_MS = 1_000
+TEXT_MAX = 200
+FORBIDDEN = 403
+_READS = ("GET", "HEAD", "OPTIONS")
+_log = logging.getLogger(__name__)
+
+
+class Refusals:
+    """An observer of the HTTP server. It asks who it was again, as this is rare."""
+
+    def __init__(
+        self,
+        authenticate: Callable[[web.BaseRequest], Identity],
+        now_ms: Callable[[], int] = clock.monotonic_ms,
+    ) -> None:
+        self._authenticate, self._now_ms = authenticate, now_ms
+        self._left, self._since_ms = BURST, now_ms()
+        self._unsaid = 0
+
+    def observe(self, request: web.BaseRequest, code: int, _seconds: float) -> None:
+        """A request is over."""
+        if code != FORBIDDEN or request.method in _READS:
+            return
+        if not self._may_speak():
+            self._unsaid += 1
+            return
+        try:
+            who = self._authenticate(request).name
+        except HoldfastError:
+            who = "somebody unknown"
+        path = request.raw_path.partition("?")[0]
+        unsaid, self._unsaid = self._unsaid, 0
+        more = f" ({unsaid} others were not logged)" if unsaid else ""
+        _log.warning("refused to %s: %s %s%s", _plain(who), request.method, _plain(path), more)
+
+    def _may_speak(self) -> bool:
+        now_ms = self._now_ms()
+        earned = (now_ms - self._since_ms) // EVERY_MS
+        if earned:
+            self._left = min(BURST, self._left + earned)
+            self._since_ms += earned * EVERY_MS
+        if not self._left:
+            return False
+        self._left -= 1
+        return True
+
+
+def both(first: Observer, second: Observer) -> Observer:
+    """Tell two observers."""
+
+    def observe(request: web.BaseRequest, code: int, seconds: float) -> None:
+        first(request, code, seconds)
+        second(request, code, seconds)
+
+    return observe
+
+
+def _plain(text: str) -> str:
+    """What nobody can use to write lines of his own into a log."""
+    shown = "".join(it if it.isprintable() else "?" for it in text[:TEXT_MAX])
+    return shown if len(text) <= TEXT_MAX else f"{shown}..."

@@ -1,0 +1,127 @@
+"""The scribe in its shell: over a real store, on a real disk, and what others learn of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.audit import keeping as keeping_module
+from holdfast.host.audit.keeping import Keeping
+from holdfast.host.audit.reading import judged, records
+from holdfast.host.metrics import Metrics
+from holdfast.host.settings import FORGET, REFUSE
+from holdfast.host.shell import Shell
+from holdfast.model import identity as who
+from holdfast.model import keys
+from holdfast.model.audit import Mutation, Stamp, encoded
+from holdfast.model.transaction import Put, Transaction
+from holdfast.observe import scribe as scribe_module
+from holdfast.store.memory import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for seconds here."""
+    for name in ("FLUSH_MS", "RETRY_MS", "LOOK_MS"):
+        monkeypatch.setattr(scribe_module, name, 5)
+
+
+async def say(store: MemoryStore, count: int) -> None:
+    for number in range(count):
+        said = Mutation(who="ann", verb="Patch", name=f"w{number}")
+        value = encoded(Stamp(1, (said,)))
+        await store.txn(Transaction((), (Put(keys.audit_stamp(), value),)))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(2_000):
+        if holds():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not come true")
+
+
+@asynccontextmanager
+async def running(store: MemoryStore, folder: Path, **more: str) -> AsyncIterator[Keeping]:
+    keeping = Keeping("one", folder, **more)
+    shell = Shell(keeping.scribe, who.server("one"), store=store, performers=keeping.performers())
+    keeping.attach(shell)
+    async with shell:
+        yield keeping
+    keeping.close()
+
+
+def test_what_is_said_in_the_store_is_written_to_files(tmp_path: Path) -> None:
+    """And the next life goes on. [L1, C7.4]"""
+
+    async def story() -> None:
+        store, folder = MemoryStore(), tmp_path / "audit"
+        for number in (5, 10):
+            await say(store, 5)
+            async with running(store, folder) as keeping:
+                await until(lambda head=number: keeping.scribe.head.number == head)
+                assert judged([folder], keeping.scribe.head).is_whole
+                assert keeping.standing().writing
+                assert (keeping.standing().lag, keeping.standing().error) == (0, "")
+        assert [it.number for it in records([folder])] == list(range(1, 11))
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_cannot_be_written_is_told_of_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[B5, C7.5]"""
+
+    async def story() -> None:
+        store = MemoryStore()
+        await say(store, 3)
+        (tmp_path / "audit").write_text("this is no directory")
+        async with running(store, tmp_path / "audit") as keeping:
+            await until(lambda: keeping.scribe.failures > 2)
+            told = keeping.standing()
+            assert "audit cannot be written: " in told.error
+            assert told.lag >= 3
+            metrics = Metrics()
+            keeping.count(metrics)
+            lines = metrics.text().splitlines()
+            assert "holdfast_audit_records 0" in lines
+            assert f"holdfast_audit_lag_revisions {told.lag}" in lines
+            assert keeping.refusal() == ""
+            with monkeypatch.context() as patch:
+                patch.setattr(keeping_module, "LAG_MAX", 2)
+                assert "revisions are not in the audit: " in keeping.refusal()
+            os.unlink(tmp_path / "audit")
+            await until(lambda: keeping.scribe.head.number == 3)
+            assert keeping.refusal() == ""
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("when_behind, upto", [(REFUSE, 0), (FORGET, 6)])
+def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when_behind: str, upto: int
+) -> None:
+    """Then nothing is refused, and the hole is in the chain for all to see. [B5, C8, L1]"""
+    monkeypatch.setattr(keeping_module, "LAG_MAX", 4)
+
+    async def story() -> None:
+        store = MemoryStore()
+        await say(store, 10)
+        dead = Keeping("one", tmp_path, when_behind=when_behind)
+        assert await dead.horizon(store, 9) == upto
+        await store.compact(upto)
+        async with running(store, tmp_path, when_behind=when_behind) as keeping:
+            await until(lambda: keeping.scribe.head.revision >= 10)
+            found = judged([tmp_path], keeping.scribe.head)
+            assert found.findings == []
+            assert [(it.after, it.upto) for it in found.gaps] == ([(0, 6)] if upto else [])
+            assert found.last == (5 if upto else 10)
+            assert await keeping.horizon(store, 9) == 9
+
+    asyncio.run(story())
