@@ -36,9 +36,9 @@ WRITES: Table = {
         _LIFELINES, _LIFELINES, _LIFELINES, _COMPONENTS, LIFELINE_PATIENCE_MS
     ),
     RequestClass.SYSTEM: Seats(64, 256, 1_024, _COMPONENTS, SYSTEM_PATIENCE_MS),
-    RequestClass.OPERATOR: Seats(16, 128, 320, _PEOPLE, PATIENCE_MS),
-    RequestClass.TENANT: Seats(32, 128, 256, _PEOPLE, PATIENCE_MS),
-    RequestClass.BACKGROUND: Seats(2, 8, 128, _PEOPLE, PATIENCE_MS),
+    RequestClass.OPERATOR: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS),
+    RequestClass.TENANT: Seats(16, 48, 96, _PEOPLE, PATIENCE_MS),
+    RequestClass.BACKGROUND: Seats(2, 8, 64, _PEOPLE, PATIENCE_MS),
 }
 READS: Table = {
     RequestClass.LIFELINE: Seats(

@@ -7,8 +7,8 @@ Most reads are answered without ever waiting for anything, so that a seat that c
 would never be missed: all that arrived in one turn of the event loop would be served before anybody
 looked who is first. So seats come back with a later turn of the loop, and in one turn no class
 begins more than its seats. Between two turns new requests are read, and leases among them are next.
-While nobody waits, seats that came back lie about until there are several, or until the next
-request: giving each back by itself would cost more than the gate.
+While nobody waits, seats that came back lie about until there are several: giving each back by
+itself would cost more than the gate.
 """
 
 from __future__ import annotations
@@ -89,7 +89,6 @@ class Turns:
         # By the row of the table, which lives as long as the process.
         self._errands = {id(route): errand_of(route) for route in table()}
         self._left: list[tuple[Gate, Entry]] = []
-        self._left_ms = 0
         self._is_turning = False
         self._timer: asyncio.TimerHandle | None = None
         # How long those waited that did, if anybody counts.
@@ -155,8 +154,6 @@ class Turns:
         now_ms = self.now_ms()
         if flow.request_class in _PEOPLE:
             self._demand_rate(flow, now_ms)
-        if self._left and now_ms != self._left_ms:
-            self._settle(now_ms)
         gate = self.gates.of(errand)
         return gate, gate.enter(flow, now_ms, cost=cost)
 
@@ -181,11 +178,8 @@ class Turns:
             self.waits.observe(waited_ms / _MS, entry.flow.request_class.label)
 
     def _leave(self, gate: Gate, entry: Entry) -> None:
-        left = self._left
-        if not left:
-            self._left_ms = self.now_ms()
-        left.append((gate, entry))
-        if gate.waiting or len(left) >= _LEFT_MAX:
+        self._left.append((gate, entry))
+        if gate.waiting or len(self._left) >= _LEFT_MAX:
             self._soon()
 
     def _soon(self) -> None:
@@ -203,9 +197,7 @@ class Turns:
 
     def settle(self) -> None:
         """Give back what lies about; who takes the seats is decided with the next turn."""
-        self._settle(self.now_ms())
-
-    def _settle(self, now_ms: int) -> None:
+        now_ms = self.now_ms()
         left, self._left = self._left, []
         for gate, entry in left:
             gate.leave(entry, now_ms)
