@@ -20,7 +20,7 @@ AGENTS  ?= 3
 SEEDS   ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page signals-page help install up system check format test test-quick crash-long failover-long slice-long run-long fuzz sim-authority sim-slice sim-keeping sim-sweep bench requirements lock clean
+.PHONY: authority-page signals-page matrix-page help install up system check format test test-quick crash-long failover-long slice-long run-long fuzz sim-authority sim-slice sim-keeping sim-sweep bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ authority-page: $(VENV)/.installed ## Rewrite docs/authority.md from the table i
 
 signals-page: $(VENV)/.installed ## Rewrite docs/signals.md from the table in correct/signals.py
 	@$(BIN)/python -m tools.signals_page
+
+matrix-page: $(VENV)/.installed ## Rewrite docs/matrix.md from the routes and tools/matrix_rows.py
+	@$(BIN)/python -m tools.matrix_page
 
 lock: ## Rewrite constraints.txt with the newest versions that pyproject.toml allows
 	@tools/lock-versions $(PYTHON)

@@ -1,0 +1,167 @@
+"""Print docs/matrix.md: who may use which route. `make matrix-page` rewrites it.
+
+Routes come from the router, who may use them from `matrix_rows.py`. A route without a row, and a
+row without a route, are found here; a test fails on either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from holdfast.host.api import facades
+from holdfast.host.api.call import Route
+from holdfast.host.api.routes import GROUP_PATH, table
+from holdfast.host.api.typed import TYPED
+from tools.matrix_rows import GROUPS, IDENTITIES, ROWS, TURNED_AWAY, UNKNOWN
+
+PAGE = Path(__file__).parent.parent / "docs" / "matrix.md"
+# Every request of a component has a row of its own, although all have one route; some have more,
+# since it depends on what they say who may say it.
+_SORTS = {"Move": ("Failed", "Unknown", "Released"), "ReportStage": ("Ready", "Queued", "Serving")}
+REQUESTS = (
+    *(
+        f"{it.__name__}:{sort}" if sort else it.__name__
+        for it in TYPED
+        for sort in _SORTS.get(it.__name__, ("",))
+    ),
+    "Create",
+)
+_CORE = {facades.NAMESPACE: "v1/namespaces", facades.EVENT: "v1/events", facades.POD: "v1/pods"}
+# Paths beside the router, which have rules of their own. `host/plane` hands them to the server.
+EXTRAS = ("/livez", "/readyz", "/healthz", "/metrics", "/audit", "/ca", "/join", "/peers/forwards")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Who may use a verb on a resource, and to whom it is as if it were not there."""
+
+    resource: str
+    verb: str
+    may: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+
+    def expected(self, identity: str) -> int:
+        """What somebody who is let in hears: 200 stands for whatever says yes."""
+        if identity in self.may:
+            return 200
+        return 404 if identity in self.hidden else 403
+
+
+def resource_of(route: Route) -> str:
+    """The resource of a route, as rows name it."""
+    if route.path.endswith("/targets"):
+        return "targets"
+    if route.kind is not None:
+        resource = _CORE.get(route.facade, route.kind.plural)
+        return f"{resource}/{route.subresource}" if route.subresource else resource
+    inside = route.path.removeprefix(f"{GROUP_PATH}/")
+    return inside.replace("{name}/", "").replace("/{part}", "")
+
+
+def verb_of(route: Route) -> str:
+    """The verb of a route; `-all` over all namespaces."""
+    is_wide = route.kind is not None and route.kind.namespaced and "{namespace}" not in route.path
+    return f"{route.verb}-all" if is_wide else route.verb
+
+
+def names_of(words: str) -> tuple[str, ...]:
+    """The identities that some words stand for: names, groups, and `-name` without one."""
+    found: dict[str, None] = {}
+    for word in words.split():
+        if word.startswith("-"):
+            found.pop(word[1:])
+        elif word in GROUPS:
+            found |= dict.fromkeys(names_of(GROUPS[word]))
+        else:
+            known = word in IDENTITIES or word in UNKNOWN or word in TURNED_AWAY
+            if not known:
+                raise KeyError(word)
+            found[word] = None
+    return tuple(found)
+
+
+@cache
+def rows() -> dict[tuple[str, str], Row]:
+    """The rows by resource and verb. Raises KeyError for what is written twice or is nobody."""
+    found: dict[tuple[str, str], Row] = {}
+    for line in ROWS.strip().splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        resource, verbs, may, *rest = (part.strip() for part in line.split("|"))
+        hidden = names_of(rest[0]) if rest else ()
+        for verb in verbs.split():
+            if (resource, verb) in found:
+                raise KeyError(f"{resource} {verb} has two rows")
+            found[resource, verb] = Row(resource, verb, names_of(may), hidden)
+    return found
+
+
+def places() -> Iterator[tuple[str, str]]:
+    """Every resource and verb that there is, from the router and from the paths beside it."""
+    for route in table():
+        if resource_of(route) == "requests":
+            yield from ((f"requests/{name}", route.verb) for name in REQUESTS)
+        else:
+            yield resource_of(route), verb_of(route)
+    yield from ((path, "use") for path in EXTRAS)
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [_HEAD]
+    lines += [f"| {name} | {what} |\n" for name, what in IDENTITIES.items()]
+    lines.append(_OUTSIDE)
+    lines += [f"| {name} | {what} | 401 |\n" for name, what in UNKNOWN.items()]
+    lines += [f"| {name} | {what} | no handshake |\n" for name, what in TURNED_AWAY.items()]
+    lines.append(_GROUPS)
+    lines += [f"| {name} | {words} |\n" for name, words in GROUPS.items()]
+    lines.append(_TABLE)
+    for line in ROWS.strip().splitlines():
+        if line.startswith("#"):
+            lines.append(f"| **{line[1:].strip()}** | | | |\n")
+        elif line.strip():
+            resource, verbs, may, *rest = (part.strip() for part in line.split("|"))
+            hidden = rest[0] if rest else ""
+            lines.append(f"| {resource} | {verbs} | {may or '-'} | {hidden} |\n")
+    return "".join(lines)
+
+
+_HEAD = """# Who may use which route
+
+Every route of the server, every verb and every identity: what is not allowed here is refused. The
+rows are written by hand in `tools/matrix_rows.py`; `tests/live/test_matrix.py` asks a real server
+over TLS about every cell, and a route without a row fails `make test`. Printed by
+`make matrix-page`.
+
+Objects are in the namespace of tenant A; the replica is bound to node-1.
+
+| who | how |
+|---|---|
+"""
+_OUTSIDE = """
+Nobody of these gets further than the paths that are for everybody:
+
+| who | how | hears |
+|---|---|---|
+"""
+_GROUPS = """
+Groups of them, to keep the table short; `-name` means without that one:
+
+| group | who |
+|---|---|
+"""
+_TABLE = """
+Who may is answered; all others are refused with 403, and those of the last column are told that
+there is no such thing, with 404. A list, or a watch, that an agent may use shows it its own alone.
+`-all` is over all namespaces. A status is written part by part: a yes is for a part of one's own.
+
+| resource | verbs | who may | not there for |
+|---|---|---|---|
+"""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
