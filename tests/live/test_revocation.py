@@ -21,7 +21,7 @@ import msgspec
 import pytest
 
 from holdfast.cli.revoking import revoked
-from holdfast.host.bearer_tokens import create_bearer
+from holdfast.host.bearer_tokens import create_bearer, groups_for
 from holdfast.host.certificates import Authority
 from holdfast.host.client import Access, Client
 from holdfast.host.join_tokens import create_token
@@ -29,7 +29,9 @@ from holdfast.host.joining import NodeFiles, joined
 from holdfast.model.errors import Forbidden
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.role import RoleBinding, RoleRef, Subject
 from holdfast.model.kinds.token import Token
+from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PATIENT
@@ -124,9 +126,11 @@ _EVER = aiohttp.ClientTimeout(total=None)
 
 
 @asynccontextmanager
-async def bearer(plane: SlicePlane, user: str, ttl: timedelta = HOUR) -> AsyncIterator[Any]:
-    """Somebody of the default tenant with a token; and the token's name."""
-    text = await create_bearer(plane.client, user, ("tenant:default",), ttl)
+async def bearer(
+    plane: SlicePlane, user: str, ttl: timedelta = HOUR, tenants: tuple[str, ...] = ("default",)
+) -> AsyncIterator[Any]:
+    """Somebody of these tenants with a token; and the token's name."""
+    text = await create_bearer(plane.client, user, groups_for((), tenants), ttl)
     access = msgspec.structs.replace(plane.access, certificate=b"", key=b"", token=text)
     # Through the last server: another one than tells of the revocation, if there are several.
     async with Somebody(access, server=-1) as made:
@@ -140,7 +144,7 @@ async def listens_to_all(one: Somebody, replica: Replica) -> None:
 
 
 async def people(plane: SlicePlane, replica: Replica) -> None:
-    """By token: taken back, ended by itself; by certificate: revoked. Others do not notice."""
+    """By token: taken back, ended by itself; a role; a certificate. Others do not notice."""
     async with bearer(plane, "bob") as (bob, _):
         await listens_to_all(bob, replica)
         async with bearer(plane, "ann") as (ann, name):
@@ -156,6 +160,24 @@ async def people(plane: SlicePlane, replica: Replica) -> None:
             # Its end is rounded up to a second.
             await eve.all_ended(time.monotonic() + 2.0)
             assert await eve.code(f"{IN}/workloads") == 401
+        async with bearer(plane, "dan", tenants=()) as (dan, _):
+            assert await dan.code(f"{IN}/replicas") == 403
+            role = RoleRef(name="tenant-editor", namespace=SYSTEM_NAMESPACE)
+            given = RoleBinding(
+                ObjectMeta(name="dan", namespace="default"),
+                subjects=(Subject(kind="User", name="dan"),),
+                role_ref=role,
+            )
+            await plane.client.create(given)
+
+            async def may() -> bool:
+                return await dan.code(f"{IN}/replicas") == 200
+
+            await plane.until(may)
+            await listens_to_all(dan, replica)
+            await plane.client.delete(RoleBinding, "dan", "default")
+            await dan.all_ended(time.monotonic())
+            assert await dan.code(f"{IN}/replicas") == 403
         issued = Authority.open(plane.folder / "pki").issue("cat", groups=("tenant:default",))
         access = msgspec.structs.replace(
             plane.access, certificate=issued.certificate, key=issued.key
