@@ -1,0 +1,134 @@
+"""What `explain` says of a replica: where its progress stopped, why, who moves next, and by when.
+
+`replica.py` finds it, the servers answer requests with it (`host/api/explanations.py`), and the
+command line prints it. The words of the enums never change once released.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.model.kinds.replica import TransitionRecord
+from holdfast.model.lifecycle import Stage, State
+
+
+class Leg(StrEnum):
+    """The part of a replica's way on which it stopped."""
+
+    SCHEDULING = "scheduling"
+    BINDING = "binding"
+    STARTUP = "startup"
+    READINESS = "readiness"
+    SERVING = "serving"
+    # It is on its way out.
+    RELEASE = "release"
+    # It has come as far as it can.
+    NONE = "none"
+
+
+class Why(StrEnum):
+    """What keeps it there."""
+
+    # Nothing does: it works, or its life is over.
+    NOTHING = "Nothing"
+    # No scheduler has said anything about it yet.
+    NOT_TRIED = "NotTried"
+    QUOTA = "QuotaBlocked"
+    # No node can take it.
+    NO_PLACE = "NoPlace"
+    # There is a place for it, and what was last decided rests on a picture without that.
+    STALE_PICTURE = "StalePicture"
+    # A bind is on its way, or its answer was lost.
+    BIND_OPEN = "BindOpen"
+    # A place is held for it.
+    RESERVED = "PlaceReserved"
+    # It is bound, and its agent does not know yet.
+    UNSEEN = "BindingUnseen"
+    # It is bound, and whether its agent knows cannot be told.
+    UNTOLD = "AgentUnheard"
+    STARTING = "Starting"
+    # It has come further than status says.
+    UNPROPAGATED = "StatusNotPropagated"
+    CRASHING = "CrashLoop"
+    NOT_READY = "NotReady"
+    # It is ready, and in no list of addresses.
+    UNLISTED = "NotListed"
+    # Its node is not heard.
+    SILENT = "NodeSilent"
+    # Its node is given up, and the fence has to pass before anybody acts on that.
+    FENCE = "AwaitingFence"
+    # Most of a zone is silent: nobody is given up there.
+    BRAKE = "ZoneSilent"
+    # What it was is known to be over, and has to be said.
+    REPAIR = "AwaitingRepair"
+    # Its node is back, and its agent has not said yet how it fared.
+    RETURN = "AwaitingReturn"
+    # It may run on where nobody sees it. Only a person can say that it does not.
+    WORD = "AwaitingWord"
+    STOPPING = "Stopping"
+    # It has ended, and its agent has to prove that.
+    RELEASE = "AwaitingRelease"
+
+
+class Sign(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One piece of evidence.
+
+    what: of what it is, such as `node n1`.
+    says: what it says.
+    revision: the revision of the store at which that was last written; 0 where it is in no store.
+    age_ms: how old that is.
+    """
+
+    what: str
+    says: str
+    revision: int = 0
+    age_ms: int | None = None
+
+
+class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Where it stopped and what follows.
+
+    owner: who makes the next move; empty where there is none to make.
+    then: who moves after that, or if the deadline passes.
+    deadline: by when the next move is made at the latest.
+    no_deadline: why there is none.
+    verdict, nearest_miss, smallest_change: of one that waits for a place, as its status has them.
+    """
+
+    leg: Leg
+    why: Why
+    message: str
+    owner: str = ""
+    then: str = ""
+    deadline: datetime | None = None
+    no_deadline: str = ""
+    verdict: str = ""
+    nearest_miss: str = ""
+    smallest_change: str = ""
+    signs: tuple[Sign, ...] = ()
+
+
+class Explanation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The whole answer.
+
+    revision: of the store, as of which the objects were read.
+    late_ms: for how long the deadline has passed.
+    signs: the evidence, the replica itself first.
+    timeline: the last steps of its life.
+    unknown: what could not be found out, and why.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    state: State
+    stage: Stage
+    revision: int
+    finding: Finding
+    late_ms: int = 0
+    signs: tuple[Sign, ...] = ()
+    timeline: tuple[TransitionRecord, ...] = ()
+    unknown: dict[str, str] = {}

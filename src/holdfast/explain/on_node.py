@@ -1,0 +1,203 @@
+"""How far a replica has come on a node that is in contact, and what holds it up there.
+
+What status says is compared with what the agent said of it with its last renewal: whether it knows
+of the binding at all, and whether it has come further than it could tell.
+"""
+
+from __future__ import annotations
+
+from holdfast.agent.work import RESTART_MAX_MS, RETRY_MAX_MS
+from holdfast.correct.status import counted
+from holdfast.explain.answer import Finding, Leg, Sign, Why
+from holdfast.explain.contact import signs_of
+from holdfast.explain.facts import Facts, revision_of
+from holdfast.explain.times import CONTROLLER_LOOKS_MS, after
+from holdfast.model.heartbeat import Doing
+from holdfast.model.identity import agent
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import CRASH_LOOP, Binding, Replica
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.lifecycle import Actor, Stage, State
+from holdfast.model.time import Instant, wall_ms
+
+_SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
+_READY = (Stage.READY, Stage.SERVING)
+# What controller:status counts by looking at each replica; the rest is told in words.
+_COUNTS = ("bound", "starting", "ready", "serving")
+
+
+def bound(facts: Facts, node: Node, binding: Binding, now: Instant) -> Finding:
+    """Of one that is bound and is not said to run."""
+    note = facts.note(node.name)
+    if note is None:
+        return _unseen(facts, node, binding, now)
+    if note.doing is Doing.STARTING:
+        lack = facts.replica.status.process.reason
+        message = f"the agent of node {node.name} is about to start it"
+        return _starting(facts, node, Why.STARTING, f"{message}: {lack}" if lack else message)
+    what = "runs" if note.doing is Doing.RUNS else "has ended"
+    return _starting(
+        facts,
+        node,
+        Why.UNPROPAGATED,
+        f"it {what} on node {node.name}, and its agent has no acknowledgement for having said so",
+    )
+
+
+def _unseen(facts: Facts, node: Node, binding: Binding, now: Instant) -> Finding:
+    """Its agent says nothing of it. Whether it could have, its last renewal tells."""
+    age_ms, said = facts.heard_ago_ms(node.name), facts.said(node.name)
+    is_later = (
+        age_ms is not None
+        and binding.at is not None
+        and now.wall_ms - age_ms >= wall_ms(binding.at)
+    )
+    if said is None or said.more or not is_later:
+        why = "it has more to say than fits" if said is not None and said.more else ""
+        why = why or "it was not heard since, as far as those know who were asked"
+        message = f"whether the agent of node {node.name} knows of it cannot be told: {why}"
+        return _starting(facts, node, Why.UNTOLD, message, Leg.BINDING)
+    message = f"the agent of node {node.name} was heard since it was bound, and does not know of it"
+    return _starting(facts, node, Why.UNSEEN, message, Leg.BINDING)
+
+
+def _starting(facts: Facts, node: Node, why: Why, message: str, leg: Leg = Leg.STARTUP) -> Finding:
+    """It is the agent's to start it and say so; what takes too long is placed anew."""
+    replica = facts.replica
+    binding, within_s = replica.status.binding, replica.spec.template.startup_deadline_seconds
+    is_gang = bool(replica.spec.gang)
+    begun = binding.at if binding is not None else None
+    return Finding(
+        leg,
+        why,
+        message,
+        agent(node.name).name,
+        "" if is_gang else Actor.REPAIR.value,
+        None if is_gang else after(begun or facts.since, within_s * 1_000),
+        "members of a gang wait for each other" if is_gang else "",
+        signs=(*signs_of(facts, node), *_noted(facts, node)),
+    )
+
+
+def _noted(facts: Facts, node: Node) -> list[Sign]:
+    note, age_ms = facts.note(node.name), facts.heard_ago_ms(node.name)
+    if age_ms is None:
+        return []
+    says = f"says that it is {note.doing.value}" if note is not None else "says nothing of it"
+    return [Sign(f"renewal of node {node.name}", says, age_ms=age_ms)]
+
+
+def running(facts: Facts, node: Node, now: Instant) -> Finding:
+    """Of one that is said to run."""
+    replica = facts.replica
+    status, workload = replica.status, facts.workload
+    note = facts.note(node.name)
+    if note is not None and note.doing is Doing.ENDED:
+        return Finding(
+            Leg.STARTUP,
+            Why.UNPROPAGATED,
+            f"it has ended on node {node.name}, and its agent has no acknowledgement for having "
+            "said so",
+            agent(node.name).name,
+            deadline=after(facts.since, RETRY_MAX_MS),
+            signs=(*signs_of(facts, node), *_noted(facts, node)),
+        )
+    if status.stage not in _READY:
+        return _unready(facts, node)
+    served = workload is not None and workload.spec.type in _SERVED
+    if served and status.stage is not Stage.SERVING:
+        return Finding(
+            Leg.SERVING,
+            Why.UNLISTED,
+            "it is ready, and its address is not said to be in a list yet",
+            Actor.ENDPOINTS.value,
+            deadline=after(status.ready_since or facts.since, CONTROLLER_LOOKS_MS),
+        )
+    behind = _uncounted(facts, workload) if workload is not None else ""
+    if behind:
+        return Finding(
+            Leg.SERVING if served else Leg.READINESS,
+            Why.UNPROPAGATED,
+            f"it works, and {behind}",
+            Actor.STATUS.value,
+            deadline=after(status.ready_since or facts.since, CONTROLLER_LOOKS_MS),
+            signs=(Sign(f"workload {replica.spec.workload}", behind, _written(workload)),),
+        )
+    done = "serves" if served else "is ready"
+    return Finding(Leg.NONE, Why.NOTHING, f"it runs on node {node.name} and {done}")
+
+
+def _written(workload: Workload | None) -> int:
+    return revision_of(workload) if workload is not None else 0
+
+
+def _uncounted(facts: Facts, workload: Workload) -> str:
+    """What the workload's status says of its replicas, where that is not so."""
+    if facts.siblings is None:
+        return ""
+    now, said = counted(workload, list(facts.siblings)), workload.status.progress
+    wrong = [
+        f"{getattr(said, it)} instead of {getattr(now, it)} {it}"
+        for it in _COUNTS
+        if getattr(said, it) != getattr(now, it)
+    ]
+    return f"the workload's status says {', '.join(wrong)}" if wrong else ""
+
+
+def _unready(facts: Facts, node: Node) -> Finding:
+    """It runs, or is about to again, and does not answer."""
+    replica = facts.replica
+    status, last = replica.status, replica.status.transitions[-1:]
+    is_restart = any(it.from_state is it.to is State.RUNNING for it in last)
+    if is_restart:
+        is_loop = any(it.reason == CRASH_LOOP for it in last)
+        word = "again and again" if is_loop else "once more"
+        return Finding(
+            Leg.STARTUP,
+            Why.CRASHING if is_loop else Why.STARTING,
+            f"it ended and is started {word}: {status.process.reason or last[0].evidence}",
+            agent(node.name).name,
+            # Pauses between two starts grow up to this.
+            deadline=after(facts.since, RESTART_MAX_MS),
+            signs=tuple(signs_of(facts, node)),
+        )
+    probes = replica.spec.template.probes
+    is_asked = probes.readiness is not None or probes.startup is not None
+    why = status.process.reason or "its probe has not succeeded yet"
+    return Finding(
+        Leg.READINESS,
+        Why.NOT_READY,
+        f"it runs and is not ready: {why}" if is_asked else "it runs, which is to be told next",
+        agent(node.name).name,
+        Actor.USER.value if is_asked else "",
+        None if is_asked else after(facts.since, RETRY_MAX_MS),
+        "nothing ends work for not being ready; its own probes, or its owner, may"
+        if is_asked
+        else "",
+        signs=tuple(signs_of(facts, node)),
+    )
+
+
+def ending(facts: Facts, node: Node) -> Finding:
+    """Of one that is being stopped, or has ended."""
+    replica = facts.replica
+    cause, state = replica.status.cause, replica.status.state
+    is_stopping = state is State.STOPPING
+    why = f" for {cause.value}" if cause is not None else ""
+    message = f"it is being stopped{why}" if is_stopping else f"it has {state.value.lower()}"
+    grace_ms = _grace_ms(replica) if is_stopping else 0
+    within_ms = grace_ms + facts.timing.kill_bound_ms + RETRY_MAX_MS
+    return Finding(
+        Leg.RELEASE,
+        Why.STOPPING if is_stopping else Why.RELEASE,
+        f"{message}, and the agent of node {node.name} has to prove that nothing of it runs",
+        agent(node.name).name,
+        Actor.WORKLOAD.value,
+        after(facts.since, within_ms),
+        signs=tuple(signs_of(facts, node)),
+    )
+
+
+def _grace_ms(replica: Replica) -> int:
+    asked_s = replica.metadata.deletion_grace_period_seconds
+    return (replica.spec.template.grace_seconds if asked_s is None else asked_s) * 1_000

@@ -1,0 +1,193 @@
+"""Why a replica has no place yet: of one that is Pending, or has a place reserved.
+
+What the scheduler last said is on the replica itself; the last decision says on which picture that
+rests, and the ledgers say what is so now.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast.explain.answer import Finding, Leg, Sign, Why
+from holdfast.explain.facts import Facts, revision_of
+from holdfast.explain.places import Places, places
+from holdfast.explain.times import CONTROLLER_LOOKS_MS, SCHEDULER_LOOKS_MS, after, next_of
+from holdfast.model.kinds.decision import DecisionSpec
+from holdfast.model.kinds.replica import Pending
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.lifecycle import Actor
+from holdfast.model.refusal import Reason
+from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.propose.report import SCHEDULING_RETRYING, SERVERS_UNAVAILABLE
+
+_OF_QUOTA = (
+    Reason.QUOTA_EXCEEDED.value,
+    Reason.COHORT_EXHAUSTED.value,
+    Reason.GRANT_EXPIRED.value,
+)
+_OF_BINDS = (SCHEDULING_RETRYING, SERVERS_UNAVAILABLE)
+# What a decision says of a bind whose answer is not known.
+_OPEN = ("Unknown", "")
+
+
+def pending(facts: Facts, now: Instant) -> Finding:
+    """Of one that nobody has placed."""
+    replica = facts.replica
+    if replica.metadata.deletion_timestamp is not None:
+        return Finding(
+            Leg.RELEASE,
+            Why.STOPPING,
+            "its deletion was asked for, and it has no place to give back",
+            Actor.WORKLOAD.value,
+            deadline=after(replica.metadata.deletion_timestamp, CONTROLLER_LOOKS_MS),
+        )
+    said, decided = replica.status.pending, facts.decision
+    spec = decided.spec if decided is not None else None
+    if spec is not None and spec.chosen and spec.result in _OPEN:
+        return _open(facts, spec, now)
+    found = places(facts)
+    if said is None:
+        return _untried(facts, found, now)
+    if any(reason in _OF_BINDS for reason in said.reasons):
+        return _waits(facts, said, found, Why.BIND_OPEN, Leg.BINDING, now)
+    if found.quota is not None and any(reason in _OF_QUOTA for reason in said.reasons):
+        return _waits(facts, said, found, Why.QUOTA, Leg.SCHEDULING, now)
+    is_free = bool(found.node) and found.quota is None
+    if is_free or Reason.TOO_OLD.value in said.reasons:
+        return _stale(facts, said, found, now)
+    return _waits(facts, said, found, Why.NO_PLACE, Leg.SCHEDULING, now)
+
+
+def _open(facts: Facts, spec: DecisionSpec, now: Instant) -> Finding:
+    """A bind was sent and nothing is known of it: the scheduler reads before it sends again."""
+    return Finding(
+        Leg.BINDING,
+        Why.BIND_OPEN,
+        f"a bind to node {spec.chosen} is on its way, or its answer was lost",
+        Actor.SCHEDULER.value,
+        deadline=after(spec.decided_at, SCHEDULER_LOOKS_MS),
+        signs=tuple(_decided(facts, now)),
+    )
+
+
+def _untried(facts: Facts, found: Places, now: Instant) -> Finding:
+    return Finding(
+        Leg.SCHEDULING,
+        Why.NOT_TRIED,
+        "no scheduler has said anything about it yet",
+        Actor.SCHEDULER.value,
+        deadline=after(facts.since, SCHEDULER_LOOKS_MS),
+        signs=(*_decided(facts, now), *_now(found)),
+    )
+
+
+def _waits(facts: Facts, said: Pending, found: Places, why: Why, leg: Leg, now: Instant) -> Finding:
+    """As the scheduler said it."""
+    owner = said.owner or Actor.SCHEDULER.value
+    return Finding(
+        leg,
+        why,
+        said.message,
+        owner,
+        # Whoever it waits for, the scheduler looks again by then.
+        then=Actor.SCHEDULER.value if owner != Actor.SCHEDULER else "",
+        deadline=_next_look(facts, said, now),
+        verdict=said.verdict,
+        nearest_miss=said.nearest_miss,
+        smallest_change=said.smallest_change,
+        signs=(*_decided(facts, now), *_now(found)),
+    )
+
+
+def _stale(facts: Facts, said: Pending, found: Places, now: Instant) -> Finding:
+    """There is a place, and the scheduler does not know."""
+    seen = facts.decision.spec if facts.decision is not None else None
+    message = f"the last decision found no place ({said.message})"
+    if found.node:
+        message = f"node {found.node} would take it since revision {found.revision}; {message}"
+    if seen is not None and found.node:
+        known = min((seen.seen.get(it, 0) for it in ("nodes", "replicas")), default=0)
+        is_behind = known < found.revision
+        how = "had not been told of that" if is_behind else "should have known, and did not"
+        message += f", and whoever decided {how}: it had seen revision {known}"
+    return Finding(
+        Leg.SCHEDULING,
+        Why.STALE_PICTURE,
+        message,
+        Actor.SCHEDULER.value,
+        deadline=_next_look(facts, said, now),
+        verdict=said.verdict,
+        nearest_miss=said.nearest_miss,
+        smallest_change=said.smallest_change,
+        signs=(*_decided(facts, now), *_now(found)),
+    )
+
+
+def _next_look(facts: Facts, said: Pending, now: Instant) -> datetime | None:
+    """When a scheduler looks again at the latest.
+
+    Status is written when its words change and only then, so the moment in it may be long past:
+    from there a scheduler looks once in its period.
+    """
+    at = timestamp(now.wall_ms)
+    decided = facts.decision.spec.decided_at if facts.decision is not None else None
+    moment = said.next_wake or after(decided, SCHEDULER_LOOKS_MS) or facts.since
+    return next_of(moment, SCHEDULER_LOOKS_MS, at) if moment is not None else None
+
+
+def reserved(facts: Facts, now: Instant) -> Finding:
+    """Of one that has a place for which it has not been come yet."""
+    replica = facts.replica
+    name = replica.status.reservation
+    held = facts.stored.object(Reservation, replica.namespace, name)
+    if held is None:
+        return Finding(
+            Leg.BINDING,
+            Why.RESERVED,
+            f"reservation {name}, which held a place for it, is gone",
+            Actor.REPAIR.value,
+            deadline=after(facts.since, CONTROLLER_LOOKS_MS),
+        )
+    deadline = held.spec.deadline
+    is_over = wall_ms(deadline) <= now.wall_ms
+    sign = Sign(f"reservation {name}", f"held until {deadline:%H:%M:%S}", revision_of(held))
+    return Finding(
+        Leg.BINDING,
+        Why.RESERVED,
+        f"a place is held for it until {deadline:%H:%M:%S}"
+        + (", and nobody has come for it" if is_over else ""),
+        Actor.REPAIR.value if is_over else Actor.SCHEDULER.value,
+        "" if is_over else Actor.REPAIR.value,
+        after(deadline, CONTROLLER_LOOKS_MS) if is_over else deadline,
+        signs=(sign,),
+    )
+
+
+# Evidence -----------------------------------------------------------------------------------------
+
+
+def _decided(facts: Facts, now: Instant) -> list[Sign]:
+    decided = facts.decision
+    if decided is None:
+        return []
+    spec = decided.spec
+    says = (
+        f"attempt {spec.attempt} by {spec.scheduler} under epoch {spec.epoch}: {spec.result}, on "
+        f"a picture of revision {spec.snapshot_revision}, {spec.snapshot_age_ms} ms old"
+    )
+    at = spec.decided_at
+    age_ms = max(0, now.wall_ms - wall_ms(at)) if at is not None else None
+    return [Sign(f"decision {decided.name}", says, spec.snapshot_revision, age_ms)]
+
+
+def _now(found: Places) -> list[Sign]:
+    """What the ledgers say."""
+    refusal = found.quota
+    quota = refusal.message if refusal is not None else "there is room for it"
+    signs = [Sign("quota of its tenant", quota, found.quota_revision)]
+    if found.node:
+        more = f", and {found.count - 1} more" if found.count > 1 else ""
+        signs.append(Sign(f"node {found.node}", f"would take it now{more}", found.revision))
+    else:
+        signs.append(Sign("nodes", "none would take it now"))
+    return signs
