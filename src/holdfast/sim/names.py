@@ -50,6 +50,16 @@ NAMES = (
         "the answer to a bind is lost, once after and once before it was committed",
     ),
     _example(
+        "sc4-stuck-replica",
+        "sc4_stuck_replica",
+        "a replica is stuck for five reasons, one after the other, and somebody asks why",
+    ),
+    _example(
+        "sc6-node-loss",
+        "sc6_node_loss",
+        "nodes die, are cut off, hang, and come back a second before and after the fence",
+    ),
+    _example(
         "sc7-leader-change",
         "sc7_leader_change",
         "a leader stalls in mid-placement, another takes over, the first one wakes and writes",
@@ -58,6 +68,11 @@ NAMES = (
         "sc8-one-free-slot",
         "sc8_one_free_slot",
         "two schedulers bind for the last GPU, the last CPU, the last unit of quota",
+    ),
+    _example(
+        "sc13-repair-in-an-incident",
+        "sc13_repair_in_an_incident",
+        "two zones are lost; leaks, and useful progress that looks like one",
     ),
     _example(
         "sc15-lost-wakeup",

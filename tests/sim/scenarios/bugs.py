@@ -29,7 +29,8 @@ class Bug(msgspec.Struct, frozen=True):
     mutant: Mutant
 
 
-def _bug(example: str, sentence: str, mistake: str, *plants: Plant) -> Bug:
+def bug(example: str, sentence: str, mistake: str, *plants: Plant) -> Bug:
+    """A bug that makes one sentence untrue."""
     return Bug(example, sentence, Mutant(sentence, mistake, named(example).scenario, plants))
 
 
@@ -53,7 +54,7 @@ NOTHING_GIVEN_BACK = rewrite(
 )
 
 BUGS = (
-    _bug(
+    bug(
         SC1,
         "sc1.quota-first",
         "a bind is committed without the tenant's quota",
@@ -64,45 +65,43 @@ BUGS = (
         ),
         swap(COMMIT + "charges:refund_tenant", lambda *_: None),
     ),
-    _bug(SC1, "sc1.says-why", "nobody writes down why a replica waits", NO_WORDS),
-    _bug(
-        SC1, "sc1.one-bind", "a node whose heartbeat is late takes work", *DOUBTED_NODES_TAKE_WORK
-    ),
-    _bug(
+    bug(SC1, "sc1.says-why", "nobody writes down why a replica waits", NO_WORDS),
+    bug(SC1, "sc1.one-bind", "a node whose heartbeat is late takes work", *DOUBTED_NODES_TAKE_WORK),
+    bug(
         SC1,
         "sc1.next-candidate",
         "after a refusal the scheduler waits for news of the replica instead of trying another",
         swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.AWAIT_NEWS),
     ),
-    _bug(SC1, "sc1.one-owner", "the owners of a device are not looked at", OWNERS_IGNORED),
-    _bug(
+    bug(SC1, "sc1.one-owner", "the owners of a device are not looked at", OWNERS_IGNORED),
+    bug(
         SC2,
         "sc2.refused",
         "a node that is being drained takes work",
         rewrite(MODEL + "placing:gate_refusal", "if gate.draining:", "if False:"),
     ),
-    _bug(
+    bug(
         SC2,
         "sc2.names-revisions",
         "a refusal does not say on what the proposal rested",
         swap(COMMIT + "bind:_with_seen", lambda _draft, _request, refusal: refusal),
     ),
-    _bug(SC2, "sc2.elsewhere", "whoever was refused is forgotten", REFUSED_AND_FORGOTTEN),
-    _bug(
+    bug(SC2, "sc2.elsewhere", "whoever was refused is forgotten", REFUSED_AND_FORGOTTEN),
+    bug(
         SC2,
         "sc2.drain-ends",
         "what was stopped keeps its place",
         rewrite(CORRECT + "endings:vacates", "state is State.RELEASED", "False"),
     ),
-    _bug(SC3, "sc3.read-by-operation", "a lost answer means that it failed", LOST_MEANS_FAILED),
-    _bug(
+    bug(SC3, "sc3.read-by-operation", "a lost answer means that it failed", LOST_MEANS_FAILED),
+    bug(
         SC3,
         "sc3.bound-published",
         "a bind leaves the word of waiting where it was",
         rewrite(COMMIT + "bind:_bind", "pending=None,", ""),
     ),
-    _bug(SC3, "sc3.no-second", "a lost answer means that it failed", LOST_MEANS_FAILED),
-    _bug(
+    bug(SC3, "sc3.no-second", "a lost answer means that it failed", LOST_MEANS_FAILED),
+    bug(
         SC3,
         "sc3.count-stays",
         "a replica of which nothing is heard is replaced",
@@ -112,13 +111,13 @@ BUGS = (
             "state in (State.RELEASED, State.UNKNOWN)",
         ),
     ),
-    _bug(
+    bug(
         SC3,
         "sc3.node-spared",
         "a node whose heartbeat is late takes work",
         *DOUBTED_NODES_TAKE_WORK,
     ),
-    _bug(
+    bug(
         SC3,
         "sc3.not-destroyed",
         "a marked node is fenced at once",
@@ -128,21 +127,21 @@ BUGS = (
             "wait_ms = 0",
         ),
     ),
-    _bug(SC3, "sc3.retrying", "nobody writes down why a replica waits", NO_WORDS),
-    _bug(
+    bug(SC3, "sc3.retrying", "nobody writes down why a replica waits", NO_WORDS),
+    bug(
         SC3,
         "sc3.backs-off",
         "what was lost is sent again at once",
         rewrite(PROPOSE + "course:Course.pause", "int(pause_ms * (0.5 + jitter / 2))", "0"),
     ),
-    _bug(
+    bug(
         SC3,
         "sc3.fresh-candidate",
         "the first choice is insisted on, and a cordon is no hindrance",
         swap(PROPOSE + "course:SENDS_MAX", 1_000),
         rewrite(MODEL + "placing:gate_refusal", "if gate.cordoned:", "if False:"),
     ),
-    _bug(
+    bug(
         SC3,
         "sc3.one-in-the-end",
         "what was lost three times is given up",
@@ -152,7 +151,7 @@ BUGS = (
             "pass",
         ),
     ),
-    _bug(
+    bug(
         SC7,
         "sc7.epochs",
         "a takeover does not count",
@@ -163,13 +162,13 @@ BUGS = (
             "max(1, _last_epoch(draft, request.scope))",
         ),
     ),
-    _bug(
+    bug(
         SC7,
         "sc7.stale-epoch",
         "a former leader is told what became of the replica, not that it leads no more",
         swap(COMMIT + "leases:for_former_holder", lambda _d, _c, _t, refusal: refusal),
     ),
-    _bug(
+    bug(
         SC7,
         "sc7.kept",
         "epochs are not looked at, and the new leader is slow",
@@ -180,48 +179,48 @@ BUGS = (
             "return not self.identity.endswith(':b') and room > 0 and",
         ),
     ),
-    _bug(
+    bug(
         SC7,
         "sc7.not-repeated",
         "a scheduler looks for places for what has one",
         rewrite(PROPOSE + "scheduler:is_waiting", "return is_pending and", "return"),
     ),
-    _bug(SC8, "sc8.one-gpu", "the owners of a device are not looked at", OWNERS_IGNORED),
-    _bug(
+    bug(SC8, "sc8.one-gpu", "the owners of a device are not looked at", OWNERS_IGNORED),
+    bug(
         SC8,
         "sc8.one-cpu",
         "what is taken of a node is not looked at",
         rewrite(MODEL + "fit:shortage", "units <= free", "True"),
     ),
-    _bug(
+    bug(
         SC8,
         "sc8.one-quota",
         "a tenant's limit is not looked at",
         swap(MODEL + "allowance:quota_refusal", lambda *_: None),
     ),
-    _bug(
+    bug(
         SC8,
         "sc8.learns",
         "whatever it was refused for, another node is tried at once",
         swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
         UNASKED,
     ),
-    _bug(
+    bug(
         SC8,
         "sc8.requeues",
         "whoever waits is never given another turn",
         swap(PROPOSE + "queue:Queue.wake", lambda *_: None),
     ),
-    _bug(SC8, "sc8.explains", "nobody writes down why a replica waits", NO_WORDS),
-    _bug(SC8, "sc8.nothing-leaks", "what is released stays taken", NOTHING_GIVEN_BACK),
-    _bug(
+    bug(SC8, "sc8.explains", "nobody writes down why a replica waits", NO_WORDS),
+    bug(SC8, "sc8.nothing-leaks", "what is released stays taken", NOTHING_GIVEN_BACK),
+    bug(
         SC15,
         "sc15.woken",
         "news wake nobody",
         swap(PROPOSE + "waking:Waking.after_news", lambda *_: None),
         swap(PROPOSE + "waking:Waking.tenant_released", lambda *_: None),
     ),
-    _bug(
+    bug(
         SC15,
         "sc15.zero",
         "what a list shows is counted as missed, also when it was told",
@@ -231,7 +230,7 @@ BUGS = (
             "self.audited, self.missed = news.revision, self.missed + 1",
         ),
     ),
-    _bug(
+    bug(
         SC15,
         "sc15.found",
         "there is no resync, neither of the picture nor of the queue",
@@ -246,7 +245,7 @@ BUGS = (
             "True",
         ),
     ),
-    _bug(
+    bug(
         SC15,
         "sc15.counted",
         "what only a list showed is not counted",

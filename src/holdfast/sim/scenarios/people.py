@@ -12,12 +12,14 @@ import msgspec
 
 from holdfast.model.kinds.node import Node, NodeDrain
 from holdfast.model.kinds.placement import Placement
+from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.template import DeviceRequest, Resources, Template
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.kinds.template import DeviceRequest, OnDisconnect, Resources, Template
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import CHARGED, State
-from holdfast.model.meta import Object, ObjectMeta
-from holdfast.model.requests import Accepted, Bind, Create, Update
+from holdfast.model.meta import API_VERSION, Object, ObjectMeta, OwnerReference
+from holdfast.model.requests import Accepted, Bind, Create, Remove, Update
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.worlds.authority.hands import Hand, meant, target
@@ -39,6 +41,7 @@ def wants(
     residency: str = "",
     pool: str = "",
     node: str = "",
+    keep: bool = False,
 ) -> dict[str, Any]:
     """The act of making a workload, as JSON. `node` is the label of the only node that does."""
     return {
@@ -52,6 +55,7 @@ def wants(
         "residency": residency,
         "pool": pool,
         "node": node,
+        "keep": keep,
     }
 
 
@@ -79,6 +83,12 @@ class Patron(Steady, Customer):
                 return _scaled(look, act["name"], act["replicas"])
             case "free":
                 return _freed(look, act["among"])
+            case "limit":
+                return _limited(look, act["tenant"], act["hard"])
+            case "child":
+                return _child(look, act)
+            case "delete":
+                return Remove("workloads", act["tenant"], act["name"])
             case _:
                 return _judged(look, act)
 
@@ -97,6 +107,7 @@ def _workload(act: dict[str, Any]) -> Workload:
         placement=placement,
         priority_class=act["priority"],
         grace_seconds=1,
+        on_disconnect=OnDisconnect.KEEP if act["keep"] else OnDisconnect.STOP,
     )
     metadata = ObjectMeta(name=act["name"], namespace=act["tenant"])
     return Workload(metadata, spec=WorkloadSpec(replicas=act["replicas"], template=template))
@@ -115,6 +126,24 @@ def _freed(look: Look, among: list[str]) -> Update | None:
         if replica.spec.workload in among and replica.status.state in CHARGED:
             return _scaled(look, replica.spec.workload, 0)
     return None
+
+
+def _limited(look: Look, tenant: str, hard: dict[str, str]) -> Update | None:
+    """Give a tenant another quota."""
+    quota = look.get(Quota, tenant, "default")
+    return Update(_with(quota, hard=hard)) if quota is not None else None
+
+
+def _child(look: Look, act: dict[str, Any]) -> Create | None:
+    """Make a Secret that belongs to several workloads."""
+    named = [it for it in look.all(Workload) if it.name in act["owners"]]
+    if len(named) < len(act["owners"]):
+        return None
+    owners = tuple(
+        OwnerReference(API_VERSION, "Workload", it.name, it.metadata.uid) for it in named
+    )
+    metadata = ObjectMeta(name=act["name"], namespace=act["tenant"], owner_references=owners)
+    return Create(Secret(metadata))
 
 
 def _judged(look: Look, act: dict[str, Any]) -> Update | None:

@@ -9,25 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.facts import Facts
 from holdfast.commit.context import Settings
+from holdfast.commit.records import decode
+from holdfast.correct.controller import Controller
 from holdfast.correct.registry import core_controllers
 from holdfast.correct.team import Team
+from holdfast.explain.decisions import decision_of
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
+from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.node import Device
 from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.region import Region, RegionSpec
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.machine import Record
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.registry import kind_of_struct
 from holdfast.observe.news import SERVERS
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.plan import Act, Fault, Plan
+from holdfast.sim.scenarios.asking import Explained, explained
 from holdfast.sim.scenarios.cues import Cues, Then, When
 from holdfast.sim.scenarios.doors import Stall, doored
 from holdfast.sim.scenarios.expecting import Expect, Expectations
@@ -58,6 +66,8 @@ RESYNC_MS = 60_000
 READY_MS = 10_000
 TENANTS = ("risk", "billing", "search", "fraud", "analytics")
 
+Found = TypeVar("Found", bound=Object)
+
 
 def platform(quotas: dict[str, dict[str, str]]) -> tuple[Object, ...]:
     """Regions, tenants and classes of the reference platform, with these quotas by tenant."""
@@ -85,7 +95,12 @@ class Stage:
 
     has_laws = True
 
-    def __init__(self, world: World, quotas: dict[str, dict[str, str]] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        quotas: dict[str, dict[str, str]] | None = None,
+        controllers: Callable[[], Sequence[Controller]] = core_controllers,
+    ) -> None:
         self.world = world
         # What the seed draws for the example itself: by how much somebody is late.
         self.rng: Random = world.rng("stage")
@@ -103,11 +118,18 @@ class Stage:
             )
         world.balance(SERVERS, SERVER_NAMES)
         world.balance(HANDS_SERVERS, SERVER_NAMES)
-        world.add("controllers", overheard("", _team), identity="system:controllers")
+        team: Callable[[Seat], Team] = lambda seat: Team(  # noqa: E731
+            controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES
+        )
+        world.add("controllers", overheard("", team), identity="system:controllers")
         world.add(PATRON, lambda seat: Patron(seat, ADMIN.name), store="store", identity=ADMIN)
         self.books = Books()
         self.story = Story(self.books)
         self.cues = Cues(self.story)
+        self.story.marks["origin"] = world.origin_us // 1000
+        # The last decision about each replica, as servers keep them.
+        self._decisions: dict[str, Decision] = {}
+        world.performers[Record] = self._keep
 
     # Who is there --------------------------------------------------------------------------------
 
@@ -172,6 +194,27 @@ class Stage:
         """Something else at a time."""
         self.world.post(at_ms * 1000, lambda _number, _a, _b: then(self.world), None, None)
 
+    def stored(self, cls: type[Found], namespace: str, name: str) -> Found:
+        """An object that is there before the run begins."""
+        key = keys.object_key(kind_of_struct(cls), namespace, name)
+        (record,) = self.keyspace.range(key, key + "\0").records
+        found: Found = decode(key, record.value)
+        return found
+
+    def explain(self, about: str, replica: Replica) -> None:
+        """Somebody asks why a replica is not further; the answer is part of the story."""
+        key, now_ms = keys.key_of(replica), self.world.now_us // 1000
+        answer = explained(self.world, self.keyspace, key, TIMING, self._decisions)
+        if answer is not None:
+            self.world.fact(Explained(about, now_ms, answer))
+
+    def _keep(self, _cell: Cell, effect: Record) -> None:
+        member = 0
+        for case in effect.body.cases:
+            for number, uid in enumerate(case.uids):
+                self._decisions[uid] = decision_of(effect.body, case, number, member + number)
+            member += len(case.uids)
+
     def _stall(self, cell: Cell, effect: Stall) -> None:
         world = self.world
         world.inject("stall")
@@ -198,7 +241,3 @@ class Stage:
         world.check(Held(books), Lawful(books), Owned(books, status=True))
         world.check(OneCopy(books, self.processes), Proven(books, self.processes))
         world.check(Kept(books, records), Once(books), Audited())
-
-
-def _team(seat: Seat) -> Team:
-    return Team(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)

@@ -7,22 +7,28 @@ stage can read this.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Pending, Replica
+from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Bind
 from holdfast.observe.news import Get
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.scenarios.asking import Explained
 from holdfast.sim.scenarios.doors import Sent, Told
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books
+from holdfast.sim.worlds.authority.books import ACTIVE, Books
 from holdfast.sim.worlds.authority.laws import same, steps_of
+from holdfast.sim.worlds.slice.processes import ProcessEnded, ProcessStarted
 
+# What happens beside the store and belongs into the story.
+_FACTS = (Sent, Told, ProcessStarted, ProcessEnded, Explained)
 _LEDGERS = "ledgers/node/"
 _QUOTAS = "ledgers/quota/"
 
@@ -58,6 +64,7 @@ class Moved(msgspec.Struct, frozen=True):
     name: str
     uid: str
     state: State
+    evidence: str = ""
 
     def __repr__(self) -> str:
         return f"{self.name} is {self.state.value}"
@@ -86,6 +93,28 @@ class Judged(msgspec.Struct, frozen=True):
         return f"node {self.node} is {self.phase.value}{'' if self.is_open else ' and shut'}"
 
 
+class Gone(msgspec.Struct, frozen=True):
+    """A change: an object that was owned by others is not there any more."""
+
+    plural: str
+    name: str
+
+    def __repr__(self) -> str:
+        return f"{self.plural} {self.name} is gone"
+
+
+class GivenBack(msgspec.Struct, frozen=True):
+    """A change: what was held for somebody is not held any more."""
+
+    name: str
+    owner: str
+    reason: str
+    deadline: datetime
+
+    def __repr__(self) -> str:
+        return f"what {self.name} held for {self.owner} is given back: {self.reason}"
+
+
 class Story(Checker):
     """See the module's docstring. `moments` has everything; the rest are ways to look at it."""
 
@@ -104,7 +133,7 @@ class Story(Checker):
         self.moments.append(Moment(world.now_us // 1000, revision, what))
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if isinstance(fact, Sent | Told):
+        if isinstance(fact, _FACTS):
             self._add(world, fact)
 
     def on_commit(self, world: World, commit: Commit) -> None:
@@ -121,6 +150,11 @@ class Story(Checker):
             if self._judged.get(new.name) != judged:
                 self._judged[new.name] = judged
                 self._add(world, judged, commit.revision)
+        for _, old, new in self.books.changed("objects/secrets/"):
+            if new is None and old is not None:
+                self._add(world, Gone("secrets", old.name), commit.revision)
+        for _, old, new in self.books.changed("objects/reservations/"):
+            self._reservation(world, commit.revision, old, new)
 
     def _replica(self, world: World, revision: int, old: Replica | None, new: Replica) -> None:
         for step in steps_of(old, new):
@@ -128,10 +162,21 @@ class Story(Checker):
                 charged = any(self.books.changed(_QUOTAS))
                 self._add(world, Bound(new, charged), revision)
             else:
-                self._add(world, Moved(new.name, new.metadata.uid, step.to), revision)
+                moved = Moved(new.name, new.metadata.uid, step.to, step.evidence)
+                self._add(world, moved, revision)
         pending = new.status.pending
         if pending is not None and (old is None or old.status.pending != pending):
             self._add(world, Waits(new.name, pending), revision)
+
+    def _reservation(
+        self, world: World, revision: int, old: Reservation | None, new: Reservation | None
+    ) -> None:
+        was_held = old is not None and old.status.phase in ACTIVE
+        if old is None or not was_held or (new is not None and new.status.phase in ACTIVE):
+            return
+        reason = new.status.reason if new is not None else ""
+        given = GivenBack(old.name, old.spec.owner.name, reason, old.spec.deadline)
+        self._add(world, given, revision)
 
     # Ways to look at it --------------------------------------------------------------------------
 
@@ -174,6 +219,14 @@ class Story(Checker):
     def reads(self, name: str) -> list[Moment]:
         """Every time a scheduler asked the servers for this very replica."""
         return self.all(Sent, lambda it: isinstance(it.request, Get) and it.request.name == name)
+
+    def moved(self, name: str, *states: State) -> list[Moment]:
+        """Every time a replica came into one of these states."""
+        return self.all(Moved, lambda it: it.name == name and it.state in states)
+
+    def judged(self, node: str, *phases: NodePhase) -> list[Moment]:
+        """Every time a node was said to be one of these."""
+        return self.all(Judged, lambda it: it.node == node and it.phase in phases)
 
     def waits(self, name: str) -> list[Moment]:
         return self.all(Waits, lambda it: it.name == name)

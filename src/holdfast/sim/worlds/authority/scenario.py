@@ -103,9 +103,17 @@ def furnish(keyspace: Keyspace, seed: int, cpu: str = "8") -> None:
 
 def admit(keyspace: Keyspace, seed: int, objects: Sequence[Object]) -> None:
     """Let an operator have created these before the run begins."""
-    authority = Authority(stream(seed, "furnish"), keyspace)
-    for call, obj in enumerate(objects, start=1):
-        _settle(authority, keyspace, Asked(call, ADMIN, Create(obj)))
+    settle(keyspace, seed, [Create(obj) for obj in objects], "furnish")
+
+
+def settle(keyspace: Keyspace, seed: int, requests: Sequence[Any], purpose: str) -> None:
+    """Let an operator have asked for all this, long before the run begins.
+
+    `purpose` names the stream that uids are drawn from: another one for each time.
+    """
+    authority = Authority(stream(seed, purpose), keyspace)
+    for call, request in enumerate(requests, start=1):
+        _settle(authority, keyspace, Asked(call, ADMIN, request))
 
 
 def _settle(authority: Authority, keyspace: Keyspace, asked: Asked) -> None:

@@ -1,0 +1,313 @@
+"""The third replica of fraud-batch is stuck, five times, and each time for another reason.
+
+Each round somebody asks why: while the quota is used up; while the agent of its node is not told
+what was bound there; while nothing that the agent says of it arrives; while its node is down and
+the fence has not passed; while the scheduler is not told that its node takes work again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.explain.answer import Explanation, Leg, Why
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.lifecycle import Actor, State
+from holdfast.model.machine import Ask, Machine
+from holdfast.model.requests import Move
+from holdfast.model.time import Instant, wall_ms
+from holdfast.sim.cell import Factory, Seat
+from holdfast.sim.randomness import between
+from holdfast.sim.run import Scenario
+from holdfast.sim.scenarios.asking import Explained
+from holdfast.sim.scenarios.expecting import Expect, demand
+from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.stage import RESYNC_MS, TIMING, Stage
+from holdfast.sim.scenarios.story import Bound, Judged, Moved, Story
+from holdfast.sim.world import World
+from holdfast.sim.worlds.slice.processes import ProcessStarted
+
+NODE, OTHER = "node-gpu-7", "node-gpu-8"
+TENANT, NAME = "fraud", "fraud-batch"
+QUOTA, UNSEEN, UNSAID, FENCE, STALE = "quota", "unseen", "unsaid", "fence", "stale"
+# When each round begins; what it breaks is mended before the next one.
+QUOTA_AT_MS, UNSEEN_AT_MS, UNSAID_AT_MS = 20_000, 45_000, 160_000
+FENCE_AT_MS, STALE_AT_MS, END_MS = 230_000, 330_000, 440_000
+EVERYTHING = 1_000
+# After so long the agent has renewed, and the scheduler has said what it has to say.
+LOOK_AFTER_MS = 6_000
+# How long it may take from bound to running, as a template says that says nothing else.
+STARTUP_MS = 600_000
+# A fence is said when the controller looks, and seen when that is committed.
+EXACT_MS = 2_000
+# Nothing that is asked here is ever answered.
+VOID = "void"
+
+
+class Silence:
+    """A machine that takes in everything and answers nothing."""
+
+    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        return ()
+
+
+class Gag:
+    """Steps an agent; while it is on, what the agent says of its work goes nowhere.
+
+    Its renewals arrive all the same.
+    """
+
+    is_on = False
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        return [self._lost(it) for it in self.machine.step(stimulus, now)]
+
+    def _lost(self, effect: Any) -> Any:
+        if self.is_on and isinstance(effect, Ask) and isinstance(effect.body, Move):
+            return msgspec.structs.replace(effect, to=VOID)
+        return effect
+
+
+def _gagged(make: Factory) -> Callable[[Seat], Gag]:
+    return lambda seat: Gag(make(seat))
+
+
+def build(world: World) -> None:
+    stage = Stage(world, {TENANT: {"cpu": "16", "gpu": "2"}})
+    stage.scheduler("main")
+    stage.node(OTHER, pool="gpu", gpus=2)
+    stage.node(NODE, pool="gpu", gpus=1)
+    agent = world.cells[NODE]
+    agent.factory = _gagged(agent.factory)
+    world.add(VOID, lambda _seat: Silence())
+    # The first two fill one node, so that the third always goes to the other one.
+    stage.act(8_000, {"do": "cordon", "node": NODE})
+    stage.act(10_000, wants(NAME, TENANT, replicas=2, gpus=1))
+    stage.act(16_000, {"do": "uncordon", "node": NODE})
+    for play in (_quota, _unseen, _unsaid, _fence, _stale):
+        play(stage)
+    stage.ready(EXPECTS)
+
+
+def _scale(stage: Stage, at_ms: int, replicas: int) -> None:
+    stage.act(at_ms, {"do": "scale", "name": NAME, "replicas": replicas})
+
+
+def _quota(stage: Stage) -> None:
+    _scale(stage, QUOTA_AT_MS, 3)
+    _ask(stage, QUOTA, QUOTA_AT_MS + LOOK_AFTER_MS)
+    more = {"do": "limit", "tenant": TENANT, "hard": {"cpu": "16", "gpu": "3"}}
+    stage.act(QUOTA_AT_MS + 8_000, more)
+
+
+def _unseen(stage: Stage) -> None:
+    """Its renewals go on; what it is told does not arrive."""
+    _scale(stage, UNSEEN_AT_MS, 2)
+    begin_ms = UNSEEN_AT_MS + 7_000
+    lost_ms = between(stage.rng, 15_000, 20_000)
+    stage.fault(begin_ms, "delivery_lose", NODE, for_ms=lost_ms, amount=EVERYTHING)
+    _scale(stage, begin_ms + 1_000, 3)
+    stage.cue(
+        lambda it: isinstance(it.what, Bound) and it.at_ms > begin_ms,
+        lambda world: _ask(stage, UNSEEN, world.now_us // 1000 + LOOK_AFTER_MS),
+    )
+
+
+def _unsaid(stage: Stage) -> None:
+    """It starts what is bound, and nobody hears that it did."""
+    _scale(stage, UNSAID_AT_MS, 2)
+    begin_ms = UNSAID_AT_MS + 7_000
+    stage.at(begin_ms, lambda world: _gag(world, True))
+    _scale(stage, begin_ms + 1_000, 3)
+
+    def started(world: World) -> None:
+        now_ms = world.now_us // 1000
+        _ask(stage, UNSAID, now_ms + LOOK_AFTER_MS)
+        stage.at(now_ms + LOOK_AFTER_MS + 2_000, lambda world: _gag(world, False))
+
+    stage.cue(lambda it: isinstance(it.what, ProcessStarted) and it.at_ms > begin_ms, started)
+
+
+def _gag(world: World, is_on: bool) -> None:
+    machine = world.cells[NODE].machine
+    if isinstance(machine, Gag):
+        machine.is_on = is_on
+
+
+def _fence(stage: Stage) -> None:
+    down_ms = between(stage.rng, 55_000, 65_000)
+    stage.fault(FENCE_AT_MS, "reboot", NODE, for_ms=down_ms)
+    stage.cue(
+        lambda it: isinstance(it.what, Moved) and it.what.state is State.UNKNOWN,
+        lambda world: _ask(stage, FENCE, world.now_us // 1000 + LOOK_AFTER_MS),
+    )
+
+
+def _stale(stage: Stage) -> None:
+    """Its node is opened, and everything that tells the scheduler so is lost."""
+    _scale(stage, STALE_AT_MS, 2)
+    stage.act(STALE_AT_MS + 5_000, {"do": "cordon", "node": NODE})
+    _scale(stage, STALE_AT_MS + 8_000, 3)
+    begin_ms = STALE_AT_MS + 14_000
+    lost_ms = between(stage.rng, 8_000, 12_000)
+    stage.fault(begin_ms, "delivery_lose", "main", for_ms=lost_ms, amount=EVERYTHING)
+    stage.act(begin_ms + 1_000, {"do": "uncordon", "node": NODE})
+    _ask(stage, STALE, begin_ms + 1_000 + LOOK_AFTER_MS)
+
+
+def _ask(stage: Stage, label: str, at_ms: int) -> None:
+    """Have somebody ask about whoever holds the third place at that time."""
+
+    def ask(world: World) -> None:
+        third = [
+            it
+            for it in stage.books.all("objects/replicas/")
+            if it.spec.workload == NAME and it.spec.ordinal == 2
+        ]
+        newest = max(third, key=lambda it: it.spec.incarnation)
+        stage.explain(label, newest)
+
+    stage.at(at_ms, ask)
+
+
+# The sentences ------------------------------------------------------------------------------------
+
+
+def _asked(story: Story, label: str) -> tuple[Explained, Explanation]:
+    found = story.all(Explained, lambda it: it.about == label)
+    demand(found, f"nobody asked while {label}")
+    return found[0].what, found[0].what.answer
+
+
+def _says(story: Story, label: str, why: Why, leg: Leg, owner: str) -> Explanation:
+    _, answer = _asked(story, label)
+    say = answer.finding
+    demand(say.why is why, f"it is said to be {say.why.value}: {say.message}")
+    demand(say.leg is leg, f"it is said to have stopped at {say.leg.value}")
+    demand(say.owner == owner, f"{say.owner or 'nobody'} is said to move next")
+    return answer
+
+
+def _due_ms(story: Story, label: str, answer: Explanation, within_ms: int) -> int:
+    """By when it is promised, in the time of the run."""
+    asked, deadline = _asked(story, label)[0], answer.finding.deadline
+    demand(deadline is not None, f"no deadline is named: {answer.finding.no_deadline}")
+    due_ms = wall_ms(deadline) - story.marks["origin"] if deadline is not None else 0
+    left_ms = due_ms - asked.asked_ms
+    demand(0 <= left_ms <= within_ms, f"it is due in {left_ms} ms, and should be in {within_ms}")
+    return due_ms
+
+
+def _told(answer: Explanation) -> str:
+    say = answer.finding
+    until = f"{say.deadline:%H:%M:%S}" if say.deadline is not None else say.no_deadline
+    return f"{say.leg.value}, {say.owner} by {until}: {say.message}"
+
+
+def _names_quota(story: Story) -> str:
+    answer = _says(story, QUOTA, Why.QUOTA, Leg.SCHEDULING, Actor.OPERATOR.value)
+    _due_ms(story, QUOTA, answer, RESYNC_MS)
+    return _told(answer)
+
+
+def _names_unseen(story: Story) -> str:
+    answer = _says(story, UNSEEN, Why.UNSEEN, Leg.BINDING, f"system:node:{NODE}")
+    _due_ms(story, UNSEEN, answer, STARTUP_MS)
+    demand(answer.finding.then == Actor.REPAIR.value, f"then moves {answer.finding.then}")
+    return _told(answer)
+
+
+def _names_unsaid(story: Story) -> str:
+    answer = _says(story, UNSAID, Why.UNPROPAGATED, Leg.STARTUP, f"system:node:{NODE}")
+    _due_ms(story, UNSAID, answer, STARTUP_MS)
+    return _told(answer)
+
+
+def _names_fence(story: Story) -> str:
+    answer = _says(story, FENCE, Why.FENCE, Leg.SERVING, Actor.NODES.value)
+    demand(answer.finding.then == Actor.REPAIR.value, f"then moves {answer.finding.then}")
+    due_ms = _due_ms(story, FENCE, answer, TIMING.fence_after_ms)
+    fenced = story.all(Judged, lambda it: it.node == NODE and it.phase is NodePhase.FENCED)
+    demand(fenced, f"{NODE} was never fenced")
+    late_ms = fenced[0].at_ms - due_ms
+    demand(abs(late_ms) <= EXACT_MS, f"the fence came {late_ms} ms after it was due")
+    return f"{_told(answer)}; it came {late_ms} ms after that"
+
+
+def _names_stale(story: Story) -> str:
+    answer = _says(story, STALE, Why.STALE_PICTURE, Leg.SCHEDULING, Actor.SCHEDULER.value)
+    _due_ms(story, STALE, answer, RESYNC_MS)
+    return _told(answer)
+
+
+def _has_evidence(story: Story) -> str:
+    """Each answer names the revision of the replica, and how old something is that it rests on."""
+    for label in (QUOTA, UNSEEN, UNSAID, FENCE, STALE):
+        _, answer = _asked(story, label)
+        own = answer.signs[0]
+        demand(own.revision > 0, f"{label}: the revision of the replica is not named")
+        aged = [it for it in answer.signs[1:] if it.age_ms is not None]
+        dated = [it for it in answer.signs[1:] if it.revision]
+        demand(aged, f"{label}: nothing says how old it is")
+        demand(dated, f"{label}: nothing else has a revision")
+        demand(answer.timeline, f"{label}: there is no timeline")
+    return f"such as {answer.signs[-1]!r}"
+
+
+def _goes_on(story: Story) -> str:
+    """Once what held it up is gone, it runs."""
+    ran = story.all(Moved, lambda it: _is_third(it.name) and it.state is State.RUNNING)
+    waited: list[int] = []
+    for label, until_ms in (
+        (QUOTA, UNSEEN_AT_MS),
+        (UNSEEN, UNSAID_AT_MS),
+        (UNSAID, FENCE_AT_MS),
+        (FENCE, STALE_AT_MS),
+        (STALE, END_MS),
+    ):
+        asked, _ = _asked(story, label)
+        later = [it.at_ms for it in ran if asked.asked_ms < it.at_ms < until_ms]
+        demand(later, f"after {label} it did not run")
+        waited.append(later[0] - asked.asked_ms)
+    return f"it ran {waited} ms after each question"
+
+
+def _is_third(name: str) -> bool:
+    return name.startswith(f"{NAME}-2-")
+
+
+EXPECTS = (
+    Expect("sc4.quota", "While the quota is used up, that is the answer.", _names_quota),
+    Expect(
+        "sc4.unseen", "While its agent has not seen the binding, that is the answer.", _names_unseen
+    ),
+    Expect(
+        "sc4.unpropagated",
+        "While it runs and nobody was told, that is the answer.",
+        _names_unsaid,
+    ),
+    Expect(
+        "sc4.fence",
+        "While its node is down, the answer is the fence, and when it comes.",
+        _names_fence,
+    ),
+    Expect(
+        "sc4.stale",
+        "While the scheduler does not know of the place there is, that is the answer.",
+        _names_stale,
+    ),
+    Expect("sc4.evidence", "Each answer names revisions and ages.", _has_evidence),
+    Expect("sc4.goes-on", "Once what held it up is gone, it runs.", _goes_on),
+)
+
+SCENARIO = Scenario(
+    name="holdfast.sim.scenarios.sc4_stuck_replica:SCENARIO",
+    build=build,
+    faults_ms=END_MS,
+    settle_ms=5_000,
+)

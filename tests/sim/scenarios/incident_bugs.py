@@ -1,0 +1,199 @@
+"""Bugs of which a sentence about stuck, lost or leaking things becomes untrue."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.correct.controller import Plan
+from holdfast.model.heartbeat import Said
+from holdfast.model.kinds.node import NodePhase
+from holdfast.sim.mutants import rewrite, swap
+from tests.sim.scenarios.bugs import (
+    COMMIT,
+    CORRECT,
+    MODEL,
+    PROPOSE,
+    Bug,
+    bug,
+)
+
+AGENT = "holdfast.agent."
+EXPLAIN = "holdfast.explain."
+SHIM = "holdfast.sim.worlds.slice.processes:Processes."
+
+SC4, SC6, SC13 = "sc4-stuck-replica", "sc6-node-loss", "sc13-repair-in-an-incident"
+
+NO_DEADLINE = rewrite(AGENT + "tend:_launch", "None if keeps else view.deadline_ms", "None")
+
+
+STUCK = (
+    bug(
+        SC4,
+        "sc4.quota",
+        "what the quota's ledger says is not asked",
+        rewrite(EXPLAIN + "places:places", "quota=_quota(stored, replica, cohort)", "quota=None"),
+    ),
+    bug(
+        SC4,
+        "sc4.unseen",
+        "silence of an agent is never taken for an answer",
+        rewrite(EXPLAIN + "on_node:_unseen", "or not is_later", "or True"),
+    ),
+    bug(
+        SC4,
+        "sc4.unpropagated",
+        "an agent does not say what it has no acknowledgement for",
+        swap(AGENT + "crew:Crew.unsaid", lambda _crew: Said()),
+    ),
+    bug(
+        SC4,
+        "sc4.fence",
+        "the fence is promised for when work has to stop",
+        rewrite(
+            EXPLAIN + "contact:_marked",
+            "after(max(begun), facts.timing.fence_after_ms)",
+            "after(max(begun), facts.timing.self_stop_after_ms)",
+        ),
+    ),
+    bug(
+        SC4,
+        "sc4.stale",
+        "what a scheduler last said is taken for what is so",
+        rewrite(EXPLAIN + "unplaced:pending", "is_free = bool(found.node)", "is_free = False"),
+    ),
+    bug(
+        SC4,
+        "sc4.evidence",
+        "an answer does not say on what it rests",
+        rewrite(EXPLAIN + "replica:explain", "*found.signs, ", ""),
+    ),
+    bug(
+        SC4,
+        "sc4.goes-on",
+        "an agent does not look whether news were lost",
+        swap(AGENT + "agent:RESYNC_MS", 10**9),
+    ),
+)
+
+LOST = (
+    bug(
+        SC6,
+        "sc6.no-new-work",
+        "a node whose heartbeat is late takes work",
+        rewrite(
+            MODEL + "placing:gate_refusal",
+            "gate.phase is not NodePhase.READY",
+            "gate.phase not in (NodePhase.READY, NodePhase.SUSPECT)",
+        ),
+        swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
+    ),
+    bug(
+        SC6,
+        "sc6.not-before",
+        "work on a marked node is declared gone, and the commit does not ask for a fence either",
+        swap(CORRECT + "repair:_GONE", (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)),
+        rewrite(
+            COMMIT + "proofs:_fence_refusal", "if later or ledger.gate.phase in _GONE:", "if True:"
+        ),
+    ),
+    bug(
+        SC6,
+        "sc6.self-stop",
+        "work is started without a deadline; the agent is trusted to stop it",
+        NO_DEADLINE,
+    ),
+    bug(
+        SC6,
+        "sc6.one-after",
+        "work whose node was fenced is left to itself",
+        swap(CORRECT + "repair:RepairController._ended", lambda *_: Plan()),
+    ),
+    bug(
+        SC6,
+        "sc6.no-resurrection",
+        "a node begins its new life while work of the old one runs",
+        NO_DEADLINE,
+        swap(AGENT + "crew:Crew.has_strays", property(lambda _crew: False)),
+        swap(AGENT + "crew:Crew.halt_strays", lambda *_: None),
+    ),
+    bug(
+        SC6,
+        "sc6.keep",
+        "work that is to be kept is started with a deadline like any other",
+        rewrite(AGENT + "tend:_launch", "None if keeps else view.deadline_ms", "view.deadline_ms"),
+    ),
+    bug(
+        SC6,
+        "sc6.a-second-before",
+        "a node that is heard again keeps its mark, and is not fenced either",
+        rewrite(
+            CORRECT + "nodes:NodesController._due",
+            "return self._fence(view, node, timing, is_heard, now_ms)",
+            "return None, HELD_PAUSE_MS",
+        ),
+    ),
+    bug(
+        SC6,
+        "sc6.brake",
+        "nodes are given up however many of their zone are silent",
+        swap(CORRECT + "brakes:SILENT_PERCENT_MAX", 101),
+    ),
+)
+
+LEAKING = (
+    bug(
+        SC13,
+        "sc13.expired",
+        "what is held is held for ever",
+        rewrite(
+            CORRECT + "garbage:_over_in_ms",
+            "return max(0, wall_ms(obj.spec.deadline) + LATE_MS - now.wall_ms)",
+            "return None",
+        ),
+    ),
+    bug(
+        SC13,
+        "sc13.ownerless",
+        "nobody looks for those whose owner is gone",
+        rewrite(
+            CORRECT + "garbage:GarbageController.reconcile",
+            "bool(owners) and not any(is_there(view, obj, it) for it in owners)",
+            "False",
+        ),
+    ),
+    bug(
+        SC13,
+        "sc13.finalizer",
+        "nobody tells what a deletion waits for",
+        swap(CORRECT + "repair_scans:_held", lambda *_: ()),
+    ),
+    bug(
+        SC13,
+        "sc13.dead-nodes",
+        "what ran on a dead node is ended without a word of why",
+        rewrite(
+            CORRECT + "repair:RepairController._move",
+            "        evidence,\n",
+            "        '',\n",
+        ),
+    ),
+    bug(
+        SC13,
+        "sc13.progress",
+        "one owner that is gone is enough to collect, and the commit takes it",
+        rewrite(
+            CORRECT + "garbage:GarbageController.reconcile",
+            "not any(is_there(view, obj, it) for it in owners)",
+            "not all(is_there(view, obj, it) for it in owners)",
+        ),
+        rewrite(COMMIT + "leaks:leak_refusal", "if owners and all(gone):", "if True:"),
+    ),
+    bug(
+        SC13,
+        "sc13.rate",
+        "everything is collected at once",
+        swap(CORRECT + "paces:Pace.takes", lambda *_: True),
+    ),
+)
+
+INCIDENT_BUGS: tuple[Bug, ...] = (*STUCK, *LOST, *LEAKING)
