@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -44,6 +45,7 @@ class Waiting:
 
 
 W = TypeVar("W", bound=Waiting)
+K = TypeVar("K", bound=Hashable)
 
 
 class _Party:
@@ -93,6 +95,10 @@ class _Turns(Generic[P]):
         self._number += 1
         heapq.heappush(self._heap, (party.due, self._number, party))
 
+    def __len__(self) -> int:
+        """About how many take turns."""
+        return len(self._heap)
+
     def next(self) -> P:
         """Whose turn it is; somebody waits."""
         while True:
@@ -135,6 +141,32 @@ class _Tenant(_Party, Generic[W]):
         self.turns: _Turns[_User[W]] = _Turns()
 
 
+class Coming:
+    """Who was let in and does not stand in line yet: a door that forgot them would let in a crowd
+    that comes at once as if nobody stood there."""
+
+    __slots__ = ("all", "tenants", "users")
+
+    def __init__(self) -> None:
+        self.all = 0
+        self.tenants: dict[str, int] = {}
+        self.users: dict[tuple[str, str], int] = {}
+
+    def more(self, tenant: str, user: str, by: int) -> None:
+        """So many more of a user, or so many fewer."""
+        self.all += by
+        _count(self.tenants, tenant, by)
+        _count(self.users, (tenant, user), by)
+
+
+def _count(counts: dict[K, int], key: K, by: int) -> None:
+    left = counts.get(key, 0) + by
+    if left:
+        counts[key] = left
+    else:
+        counts.pop(key, None)
+
+
 class FairQueue(Generic[W]):
     """See the module's docstring."""
 
@@ -150,6 +182,21 @@ class FairQueue(Generic[W]):
         """How many of a tenant wait."""
         found = self._turns.parties.get(tenant)
         return found.waiting if found is not None else 0
+
+    def is_crowded(self, tenant: str, user: str, enough: int, coming: Coming) -> bool:
+        """Whether enough wait or are coming, and of this tenant, and of this user of it, no less
+        than a share."""
+        total = self._waiting + coming.all
+        if total < enough:
+            return False
+        found = self._turns.parties.get(tenant)
+        of_tenant = coming.tenants.get(tenant, 0) + (found.waiting if found is not None else 0)
+        if of_tenant * max(len(self._turns), len(coming.tenants)) < total:
+            return False
+        inside = found.turns.parties.get(user) if found is not None else None
+        of_user = coming.users.get((tenant, user), 0) + (inside.waiting if inside else 0)
+        users = len(found.turns) if found is not None else 1
+        return of_user * users >= of_tenant > 0
 
     @property
     def tenants(self) -> dict[str, int]:

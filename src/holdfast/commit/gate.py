@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.classes import Flow, RequestClass
-from holdfast.commit.fair_queues import FairQueue, QueueBounds, Waiting
+from holdfast.commit.fair_queues import Coming, FairQueue, QueueBounds, Waiting
 from holdfast.commit.overload import Overloaded, Refused, overloaded
 from holdfast.model.errors import invariant
 from holdfast.model.machine import Rng
@@ -180,6 +180,19 @@ class Gate:
         self._lanes[entry.flow.request_class].queue.remove(entry)
         return True
 
+    def is_crowded(self, flow: Flow, coming: Coming) -> bool:
+        """Whether as many wait as can be under way, and of him no less than a fair share: one more
+        would wait in vain, and no seat stays empty without him.
+        """
+        lane = self._lanes[flow.request_class]
+        return lane.queue.is_crowded(flow.tenant, flow.user, lane.seats.most, coming)
+
+    def turn_away(self, flow: Flow, now_ms: int) -> int:
+        """Refuse somebody who has not even come in; after how many seconds he may come back."""
+        lane = self._lanes[flow.request_class]
+        self._count_refusal(lane, flow, Refused.QUEUE_FULL)
+        return self._retry_after_s(lane, now_ms)
+
     def charge(self, flow: Flow, cost: int) -> None:
         """Something that was begun has turned out to cost so much more than was known."""
         self._lanes[flow.request_class].queue.charge(flow.tenant, flow.user, cost)
@@ -244,10 +257,13 @@ class Gate:
 
     def _refuse(self, lane: _Lane, entry: Entry, why: Refused, now_ms: int) -> None:
         entry.state = State.REFUSED
-        lane.tally.refused += 1
-        self._tally(entry.flow).refused += 1
-        lane.refused[why] = lane.refused.get(why, 0) + 1
+        self._count_refusal(lane, entry.flow, why)
         entry.error = overloaded(entry.flow, why, self._retry_after_s(lane, now_ms))
+
+    def _count_refusal(self, lane: _Lane, flow: Flow, why: Refused) -> None:
+        lane.tally.refused += 1
+        self._tally(flow).refused += 1
+        lane.refused[why] = lane.refused.get(why, 0) + 1
 
     def _retry_after_s(self, lane: _Lane, now_ms: int) -> int:
         stalled_s = (now_ms - lane.moved_ms) // 1_000 if lane.executing else 0

@@ -17,7 +17,9 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
+from holdfast.commit.classes import Flow
 from holdfast.host.api import status
+from holdfast.host.api.doorkeeper import Doorkeeper, Pass
 from holdfast.host.patience import Patience
 from holdfast.model.errors import HoldfastError, Invalid, Rejected
 from holdfast.model.problems import CODE_TOO_LARGE, escaped
@@ -47,7 +49,16 @@ class Server(web.Server):
 class Connection(web.RequestHandler):
     """One client. Of what lasts, its handler says how long it bears a reader that stops."""
 
-    __slots__ = ("_header_timer", "_heads", "_write_s", "_write_timer", "patience")
+    __slots__ = (
+        "_header_timer",
+        "_heads",
+        "_held",
+        "_pass",
+        "_write_s",
+        "_write_timer",
+        "doorkeeper",
+        "patience",
+    )
 
     def __init__(self, server: Server, patience: Patience, **more: Any) -> None:
         super().__init__(server, keepalive_timeout=patience.idle_s, **more)
@@ -57,6 +68,10 @@ class Connection(web.RequestHandler):
         self._heads = 0
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        # Whose requests are turned away while there is no use in taking them in, and by whom.
+        self.doorkeeper: tuple[Doorkeeper, Flow] | None = None
+        self._held = b""
+        self._pass: Pass | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -65,9 +80,12 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_header_timer()
         self._stop_write_timer()
+        self.use_pass()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self.doorkeeper is not None and self._turned_away(*self.doorkeeper, data):
+            return
         super().data_received(data)
         if self._request_count != self._heads:
             self._heads = self._request_count
@@ -75,6 +93,38 @@ class Connection(web.RequestHandler):
         elif self._header_timer is None and self._waiter is not None:
             # Nothing is being served, so that this is a part of the next head.
             self._await_head()
+
+    def _turned_away(self, doorkeeper: Doorkeeper, flow: Flow, data: bytes) -> bool:
+        """Whether this is a request that is answered in a moment and never taken in."""
+        if self._held:
+            # More than one at a time: answers come in the order of what was asked.
+            self.answer(self._held)
+        is_idle = self._waiter is not None and not self._waiter.done() and not self._messages
+        if not is_idle or self._header_timer is not None:
+            return False
+        word = doorkeeper.refusal(flow, bytes(data))
+        if isinstance(word, Pass):
+            self.use_pass()
+            self._pass = word
+            return False
+        if word is None or not doorkeeper.hold(self, word):
+            return False
+        self._held = word
+        return True
+
+    def use_pass(self) -> None:
+        """What was let in stands in line now, or never will."""
+        if self._pass is not None:
+            self._pass.used()
+            self._pass = None
+
+    def answer(self, data: bytes) -> None:
+        """Send what was held, once."""
+        if self._held is not data or self.transport is None or self._force_close:
+            return
+        self._held = b""
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        self.transport.write(data)
 
     def pause_writing(self) -> None:
         super().pause_writing()

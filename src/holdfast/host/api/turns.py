@@ -27,6 +27,8 @@ from holdfast.commit.gates import Gates
 from holdfast.commit.overload import Refused, overloaded
 from holdfast.commit.rates import Rate, Rates
 from holdfast.host.api.call import Call, Route
+from holdfast.host.api.connections import Connection
+from holdfast.host.api.doorkeeper import Doorkeeper
 from holdfast.host.api.routes import GROUP_PATH, table
 from holdfast.host.metrics import Histogram
 from holdfast.model.kinds.quota import Quota
@@ -81,6 +83,7 @@ class Turns:
         self._hub, self._rng = hub, random.Random()
         self.gates = gates if gates is not None else Gates(self._rng)
         self.watches = Caps()
+        self._doorkeeper = Doorkeeper(self.gates)
         self._rates = Rates()
         # Requests refused for the rate of their tenant.
         self.too_often = 0
@@ -100,7 +103,7 @@ class Turns:
         """Answer a request when its turn has come. Raises Overloaded."""
         gate, entry = self._arrive(call)
         if entry.state is not State.BEGUN:
-            await self._wait(gate, entry)
+            await self._wait(call, gate, entry)
         call.seat, call.turns = entry, self
         try:
             return await call.route.handler(call)
@@ -117,7 +120,7 @@ class Turns:
         try:
             gate, entry = self._arrive(call)
             if entry.state is not State.BEGUN:
-                await self._wait(gate, entry)
+                await self._wait(call, gate, entry)
             self._leave(gate, entry)
             return await call.route.handler(call)
         finally:
@@ -142,7 +145,7 @@ class Turns:
         self._leave(gate, entry)
         again = gate.enter(flow, now_ms, cost=cost)
         if again.state is not State.BEGUN:
-            await self._wait(gate, again)
+            await self._wait(call, gate, again)
         call.seat = again
 
     def _arrive(self, call: Call) -> tuple[Gate, Entry]:
@@ -153,11 +156,14 @@ class Turns:
         flow = classify(call.identity, errand)
         now_ms = self.now_ms()
         if flow.request_class in _PEOPLE:
+            connection = call.request.protocol
+            if isinstance(connection, Connection):
+                connection.use_pass()
             self._demand_rate(flow, now_ms)
         gate = self.gates.of(errand)
         return gate, gate.enter(flow, now_ms, cost=cost)
 
-    async def _wait(self, gate: Gate, entry: Entry) -> None:
+    async def _wait(self, call: Call, gate: Gate, entry: Entry) -> None:
         """Until its turn has come. Raises Overloaded when it does not."""
         if entry.state is State.WAITING:
             turn = entry.about = asyncio.get_running_loop().create_future()
@@ -172,10 +178,22 @@ class Turns:
                     self._leave(gate, entry)
                 raise
         if entry.error is not None:
+            self._watch_door(call, entry.flow)
             raise entry.error
         if self.waits is not None:
             waited_ms = self.now_ms() - entry.since_ms
             self.waits.observe(waited_ms / _MS, entry.flow.request_class.label)
+
+    def _watch_door(self, call: Call, flow: Flow) -> None:
+        """Whoever was refused may be turned away at the door when he comes again too soon."""
+        connection = call.request.protocol
+        if flow.request_class not in _PEOPLE or not isinstance(connection, Connection):
+            return
+        # Another token may say that somebody else is asking; a certificate says it for good.
+        transport = call.request.transport
+        if transport is not None and transport.get_extra_info("peercert"):
+            of_all = classify(call.identity, Errand.READ)
+            connection.doorkeeper = (self._doorkeeper, of_all)
 
     def _leave(self, gate: Gate, entry: Entry) -> None:
         self._left.append((gate, entry))

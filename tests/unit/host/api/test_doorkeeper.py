@@ -1,0 +1,148 @@
+"""Who is turned away at the door, with what words, and who is let in."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commit.classes import Flow, RequestClass
+from holdfast.commit.fair_queues import QueueBounds
+from holdfast.commit.gate import Seats
+from holdfast.commit.gates import Gates, GateSettings
+from holdfast.commit.overload import Refused, overloaded
+from holdfast.host.api.connections import Connection, Server
+from holdfast.host.api.doorkeeper import DELAY_S, Doorkeeper, Pass, answer, is_whole
+from holdfast.host.patience import Patience
+
+ANN = Flow(RequestClass.TENANT, "acme", "ann")
+BOB = Flow(RequestClass.TENANT, "other", "bob")
+SEATS = Seats(1, 2, 2, QueueBounds(100, 100, 100), 1_000)
+TABLE = dict.fromkeys(RequestClass, SEATS)
+GET = b"GET /apis HTTP/1.1\r\nHost: a\r\n\r\n"
+POST = b"POST /apis HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def crowded(count: int = 10) -> Gates:
+    """Gates with two under way and the others of acme in line."""
+    gates = Gates(random.Random(1), GateSettings(writes=TABLE, reads=TABLE))
+    for _ in range(count):
+        gates.writes.enter(ANN, 0)
+    return gates
+
+
+@pytest.mark.parametrize(
+    "data, expected",
+    [
+        (GET, True),
+        (POST, True),
+        (GET[:-1], False),
+        (POST[:-1], False),
+        (GET + GET, False),
+        (POST + b"x", False),
+        (POST.replace(b"Content-Length: 2", b"content-length:  2 "), True),
+        (POST.replace(b"Content-Length: 2", b"Transfer-Encoding: chunked"), False),
+        (GET.replace(b"Host: a", b"Transfer-Encoding: chunked"), False),
+        (POST.replace(b": 2", b": -2"), False),
+        (b"", False),
+    ],
+)
+def test_only_one_whole_request_is_judged_by_its_bytes(data: bytes, expected: bool) -> None:
+    """Whatever else arrives is for the parser. [E6]"""
+    assert is_whole(data) is expected
+
+
+def test_a_refusal_in_bytes_says_what_any_other_does() -> None:
+    """A stock client reads the code, Retry-After and a Status. [E6]"""
+    head, _, body = answer(overloaded(ANN, Refused.QUEUE_FULL, 3)).partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0] == "HTTP/1.1 429 Too Many Requests"
+    assert "Retry-After: 3" in lines
+    assert f"Content-Length: {len(body)}" in lines
+    told = msgspec.json.decode(body)
+    assert (told["reason"], told["details"]["retryAfterSeconds"]) == ("TooManyRequests", 3)
+
+
+def test_whoever_waits_in_plenty_is_turned_away_and_others_are_let_in() -> None:
+    """Enough stand in line that no seat stays empty; a tenant that has none there may come. [G1]"""
+    keeper = Doorkeeper(crowded())
+    assert isinstance(keeper.refusal(ANN, POST), bytes)
+    assert isinstance(keeper.refusal(BOB, POST), Pass)
+    assert isinstance(keeper.refusal(ANN, GET), Pass), "reads have a gate of their own"
+    assert keeper.refusal(ANN, POST[:-1]) is None
+    assert keeper.refusal(ANN, b"BREW /pot HTTP/1.1\r\n\r\n") is None
+
+
+def test_without_a_line_everybody_is_let_in() -> None:
+    """The door is no limit of its own. [E6]"""
+    assert isinstance(Doorkeeper(crowded(2)).refusal(ANN, POST), Pass)
+
+
+def test_a_crowd_that_comes_at_once_is_counted_before_it_stands_in_line() -> None:
+    """Between the door and the line lies a turn of the event loop. [E6]"""
+    keeper = Doorkeeper(crowded(2))
+    words = [keeper.refusal(ANN, POST) for _ in range(10)]
+    passes = [it for it in words if isinstance(it, Pass)]
+    assert len(passes) == SEATS.most
+    for it in passes:
+        it.used()
+    assert isinstance(keeper.refusal(ANN, POST), Pass)
+
+
+def test_refusals_at_the_door_are_counted_like_others() -> None:
+    """Operators see them by class, tenant and reason. [M6]"""
+    gates = crowded()
+    Doorkeeper(gates).refusal(ANN, POST)
+    assert gates.writes.standing(0)[RequestClass.TENANT].refused == {Refused.QUEUE_FULL: 1}
+    assert gates.writes.tenants[RequestClass.TENANT, "acme"].refused == 1
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.arrived = asyncio.Event()
+
+    def write(self, data: Any) -> None:
+        self.sent += bytes(data)
+        self.arrived.set()
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        return
+
+
+async def _served(request: Any) -> Any:
+    raise AssertionError("what is turned away is never served")
+
+
+def test_a_connection_answers_a_little_later_and_in_order() -> None:
+    """Whoever has no answer does not ask again; whoever does has the first one at once. [E6]"""
+
+    async def story() -> None:
+        keeper = Doorkeeper(crowded())
+        server = Server(_served, patience=Patience())
+        connection, wire = Connection(server, Patience(), loop=asyncio.get_running_loop()), Wire()
+        connection.connection_made(wire)
+        await asyncio.sleep(0)
+        connection._stop_header_timer()
+        connection.doorkeeper = (keeper, ANN)
+        began = asyncio.get_running_loop().time()
+        connection.data_received(POST)
+        assert wire.sent == b""
+        await asyncio.wait_for(wire.arrived.wait(), 5)
+        assert asyncio.get_running_loop().time() - began >= 0.9 * DELAY_S
+        assert wire.sent.count(b"HTTP/1.1 429") == 1
+        connection.data_received(POST)
+        connection.data_received(POST)
+        assert wire.sent.count(b"HTTP/1.1 429") == 2
+        connection.connection_lost(None)
+
+    asyncio.run(story())
