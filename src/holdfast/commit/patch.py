@@ -42,6 +42,7 @@ _NEEDS = {
 _INDEX = re.compile(r"0|[1-9][0-9]{0,5}", re.ASCII)
 _BAD_ESCAPE = re.compile(r"~(?![01])")
 _SHOWN_MAX = 120
+_CONTAINERS = (dict, list)
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -90,9 +91,12 @@ def json_patch(target: Any, operations: Any) -> Any:
 def _copied(value: Any) -> Any:
     """A copy that shares no container with the value, whose depth was measured before."""
     if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
+        return {
+            key: _copied(item) if isinstance(item, _CONTAINERS) else item
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_copied(item) for item in value]
+        return [_copied(item) if isinstance(item, _CONTAINERS) else item for item in value]
     return value
 
 
