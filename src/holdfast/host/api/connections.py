@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -58,6 +59,7 @@ class Connection(web.RequestHandler):
         "_write_timer",
         "doorkeeper",
         "patience",
+        "when_lost",
     )
 
     def __init__(self, server: Server, patience: Patience, **more: Any) -> None:
@@ -72,6 +74,8 @@ class Connection(web.RequestHandler):
         self.doorkeeper: tuple[Doorkeeper, Flow] | None = None
         self._held = b""
         self._pass: Pass | None = None
+        # Whoever counts connections is told of the end of this one.
+        self.when_lost: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -81,6 +85,9 @@ class Connection(web.RequestHandler):
         self._stop_header_timer()
         self._stop_write_timer()
         self.use_pass()
+        if self.when_lost is not None:
+            self.when_lost()
+            self.when_lost = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

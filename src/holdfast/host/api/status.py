@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.overload import Overloaded
+from holdfast.commit.overload import Overloaded, Refused
 from holdfast.host.authentication import CertificateEnded
 from holdfast.model.errors import (
     Conflict,
@@ -99,7 +99,7 @@ def of(
     error = problem.error() if isinstance(problem, Refusal) else problem
     code, reason = _code(error)
     headers = {REASON_HEADER: error.code}
-    if isinstance(error, CertificateEnded):
+    if isinstance(error, CertificateEnded) or _is_one_too_many(error):
         # Nothing more can come of this connection, and a client would go on with it for ever.
         headers["Connection"] = "close"
     details: dict[str, Any] = {}
@@ -118,6 +118,10 @@ def of(
         headers["Retry-After"] = str(after_s)
     message = _message(problem, error, reason, causes, kind, name)
     return code, failure(code, reason, message, details), headers
+
+
+def _is_one_too_many(error: HoldfastError) -> bool:
+    return isinstance(error, Overloaded) and error.why is Refused.TOO_MANY_CONNECTIONS
 
 
 def failure(code: int, reason: str, message: str, details: dict[str, Any]) -> bytes:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -82,7 +83,7 @@ class Turns:
     def __init__(self, hub: Hub, gates: Gates | None = None) -> None:
         self._hub, self._rng = hub, random.Random()
         self.gates = gates if gates is not None else Gates(self._rng)
-        self.watches = Caps()
+        self.watches, self.connections = Caps(), Caps()
         self._doorkeeper = Doorkeeper(self.gates)
         self._rates = Rates()
         # Requests refused for the rate of their tenant.
@@ -155,13 +156,22 @@ class Turns:
             errand, cost = self._extent(call)
         flow = classify(call.identity, errand)
         now_ms = self.now_ms()
+        connection = call.request.protocol
+        if isinstance(connection, Connection):
+            connection.use_pass()
+            if connection.when_lost is None:
+                self._count_connection(connection, call)
         if flow.request_class in _PEOPLE:
-            connection = call.request.protocol
-            if isinstance(connection, Connection):
-                connection.use_pass()
             self._demand_rate(flow, now_ms)
         gate = self.gates.of(errand)
         return gate, gate.enter(flow, now_ms, cost=cost)
+
+    def _count_connection(self, connection: Connection, call: Call) -> None:
+        """The first request of a connection says whose it is. Raises Overloaded."""
+        flow = classify(call.identity, Errand.READ)
+        if not self.connections.take(flow):
+            raise overloaded(flow, Refused.TOO_MANY_CONNECTIONS, self._later_s())
+        connection.when_lost = partial(self.connections.give_back, flow)
 
     async def _wait(self, call: Call, gate: Gate, entry: Entry) -> None:
         """Until its turn has come. Raises Overloaded when it does not."""

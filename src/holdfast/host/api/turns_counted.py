@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from holdfast.commit.caps import Caps
 from holdfast.commit.gate import Standing
 from holdfast.commit.overload import Refused
 from holdfast.host.api.turns import Turns
@@ -42,12 +43,11 @@ def count(turns: Turns, metrics: Metrics) -> None:
         partial(_outcomes, turns),
         kind="counter",
     )
-    metrics.gauges(
-        "tenant_watches",
-        "Open watches of each tenant.",
-        ("tenant",),
-        lambda: (((it,), number) for it, number in turns.watches.tenants.items()),
-    )
+    for name, text, caps in (
+        ("tenant_watches", "Open watches of each tenant.", lambda: turns.watches),
+        ("tenant_connections", "Connections of each tenant.", lambda: turns.connections),
+    ):
+        metrics.gauges(name, text, ("tenant",), partial(_open, caps))
     turns.waits = metrics.histogram(
         "request_wait_seconds",
         "How long requests waited for their turn, of those that did.",
@@ -63,6 +63,11 @@ def _standings(turns: Turns, read: Callable[[Standing], float]) -> Iterator[tupl
             yield (gate.name, it.label), read(standing)
 
 
+def _open(caps: Callable[[], Caps]) -> Iterator[tuple[Labels, float]]:
+    for tenant, number in caps().tenants.items():
+        yield (tenant,), number
+
+
 def _refusals(turns: Turns) -> Iterator[tuple[Labels, float]]:
     for gate in turns.gates.all:
         for it, standing in gate.standing(turns.now_ms()).items():
@@ -70,6 +75,7 @@ def _refusals(turns: Turns) -> Iterator[tuple[Labels, float]]:
                 yield (gate.name, it.label, why.value), number
     yield ("rates", "all", Refused.RATE_EXCEEDED.value), turns.too_often
     yield ("watches", "all", Refused.TOO_MANY_WATCHES.value), turns.watches.refused
+    yield ("connections", "all", Refused.TOO_MANY_CONNECTIONS.value), turns.connections.refused
 
 
 def _outcomes(turns: Turns) -> Iterator[tuple[Labels, float]]:
