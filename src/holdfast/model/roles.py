@@ -59,7 +59,13 @@ _OPEN = (
     "endpoints",
 )
 _HIDDEN = ("secrets", "tokens")
-_PARTS = ("workloads/status", "workloads/scale", "replicas/status", "replicas/log")
+_PARTS = (
+    "workloads/status",
+    "workloads/scale",
+    "replicas/status",
+    "replicas/explanation",
+    "replicas/log",
+)
 _OWN = ("workloads", "secrets", "overrides", "commitments")
 _CLUSTER = (
     "nodes",
@@ -70,6 +76,21 @@ _CLUSTER = (
     "grants",
     "leases",
     "revocations",
+)
+# What a tenant's end leaves behind.
+_CONTENTS = (
+    "workloads",
+    "overrides",
+    "commitments",
+    "endpoints",
+    "workloadrevisions",
+    "reservations",
+    "secrets",
+    "tokens",
+    "rolebindings",
+    "roles",
+    "quotas",
+    "events",
 )
 # What operators keep: the plane itself, and what each tenant may have of it.
 _RUN = (
@@ -218,7 +239,6 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         Rule(("replicas/state",), ("update",)),
         Rule(("replicas/eviction",), ("create",)),
         Rule(("replicas/reservation", "reservations"), ("delete",)),
-        Rule(("reservations",), ("create",)),
         Rule(("replicas/status", "workloads/status"), CHANGE),
     ),
     "controller-status": (Rule(("workloads/status",), CHANGE),),
@@ -242,8 +262,10 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         Rule(("workloads/status",), CHANGE),
     ),
     "controller-garbage": (
-        # What has lost its owner, or waits for it; `commit/leaks` wants each proven.
-        Rule((*_OPEN, *_HIDDEN), ("update", "delete")),
+        # What has lost its owner, or waits for it; `commit/leaks` wants each proven. Replicas go
+        # with their workloads.
+        Rule(_CONTENTS, ("update", "delete")),
+        Rule(("replicas",), ("update",)),
         Rule(("tenants",), ("update",)),
         Rule(("tenants/status",), CHANGE),
         Rule(("operations",), ("delete",)),
