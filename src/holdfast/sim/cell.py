@@ -19,6 +19,9 @@ from holdfast.model.machine import Machine, Rng, Tokens
 from holdfast.sim.clock import HostClock
 from holdfast.sim.network import Path
 
+# How long a machine is busy with a stimulus and with what it does about it, in microseconds.
+Burden = Callable[[Any, Sequence[Any]], int]
+
 # More effects than any run performs: a fuse that never blows.
 NEVER = 1 << 62
 
@@ -89,6 +92,8 @@ class Cell:
     """One place for a machine."""
 
     __slots__ = (
+        "burden",
+        "busy",
         "calls",
         "delivered",
         "delivery_faults",
@@ -132,9 +137,13 @@ class Cell:
         self.durable: dict[str, bytes] = {}
         # How many pauses hold this machine at present.
         self.paused = 0
-        # Alive and not paused: the one flag that the hot path looks at.
+        # What its work costs, if it has a processor of its own that can be too slow; and whether it
+        # is busy now. Without a burden every step takes no time.
+        self.burden: Burden | None = None
+        self.busy = False
+        # Alive, not paused and not busy: the one flag that the hot path looks at.
         self.ready = False
-        # Stimuli that arrived during a pause, in order.
+        # Stimuli that arrived during a pause, or while it was busy, in order.
         self.inbox: list[Any] = []
         # name -> (event number, reading of the host's monotonic clock)
         self.timers: dict[str, tuple[int, int]] = {}

@@ -149,10 +149,15 @@ class Lives(Engine):
         else:
             # The loop of events sees to it that they are hashed.
             trace.lines.append(f"{now_us} {cell.name} {type(stimulus).__name__} {count}")
-        if not count:
+        if cell.burden is not None and self._occupied(cell, stimulus, effects):
             return
+        if count:
+            self._perform_all(cell, effects)
+
+    def _perform_all(self, cell: Cell, effects: Sequence[Any]) -> None:
+        count = len(effects)
         performed = cell.performed + count
-        if trace.full or performed >= cell.fuse:
+        if self.trace.full or performed >= cell.fuse:
             self._perform_one_by_one(cell, effects)
             return
         cell.performed = performed
@@ -176,6 +181,28 @@ class Lives(Engine):
                     cell.unfinished = effects[count:]
                     self.pause_for(cell, for_ms)
                 return
+
+    def _occupied(self, cell: Cell, stimulus: Any, effects: Sequence[Any]) -> bool:
+        """Let a machine with a burden be busy; what it does about a stimulus is done after that."""
+        burden_us = cell.burden(stimulus, effects) if cell.burden is not None else 0
+        if burden_us <= 0:
+            return False
+        cell.busy = True
+        self._see(cell)
+        self.post(self.now_us + burden_us, self._relieve, (cell, cell.life), effects)
+        return True
+
+    def _relieve(self, _number: int, of: tuple[Cell, int], effects: Sequence[Any]) -> None:
+        cell, life = of
+        if cell.life != life or cell.machine is None:
+            return
+        cell.busy = False
+        if cell.paused or cell.host.frozen:
+            # It was stopped in the midst of its work, and ends it when it goes on.
+            cell.unfinished = (*cell.unfinished, *effects)
+        elif effects:
+            self._perform_all(cell, effects)
+        self._see(cell)
 
     def _persist(self, cell: Cell, effect: Persist) -> None:
         if effect.value is None:
@@ -204,6 +231,7 @@ class Lives(Engine):
         if cell.machine is not None:
             self.note(f"{cell.name} crashes")
             cell.machine = None
+            cell.busy = False
             cell.paused = 0
             cell.inbox.clear()
             cell.timers.clear()
@@ -272,10 +300,14 @@ class Lives(Engine):
 
     def _see(self, cell: Cell) -> None:
         """Work out whether a machine can take stimuli, and hand it those that waited."""
-        cell.ready = cell.machine is not None and not cell.paused and not cell.host.frozen
+        runs = cell.machine is not None and not cell.paused and not cell.host.frozen
+        cell.ready = runs and not cell.busy
         if cell.ready and cell.unfinished:
             effects, cell.unfinished = cell.unfinished, ()
             self._perform_one_by_one(cell, effects)
+        while cell.burden is not None and cell.ready and cell.inbox:
+            # One after the other: each of them may keep it busy.
+            self.hand(cell, cell.inbox.pop(0))
         if cell.ready and cell.inbox:
             waiting, cell.inbox = cell.inbox, []
             for stimulus in waiting:

@@ -84,11 +84,25 @@ def test_an_answer_about_anything_but_this_trusted_life_gives_no_deadline(
     assert it.deadline_ms is None
 
 
+@pytest.mark.parametrize("body", [Unavailable("no server"), OutcomeUnknown("no answer")])
+def test_what_nobody_answers_is_repeated_once_and_then_only_as_earned(body: Any) -> None:
+    """However long nobody answers, a tenth more than usual is asked at most. [E5, E6, I1]"""
+    it = renewing()
+    now_ms, pauses = 0, []
+    for _ in range(34):
+        assert it.due(now_ms) == RENEW
+        assert it.answered(RENEW, body, now_ms, now_ms) is Echo.NOTHING
+        assert it.next_ms is not None
+        pauses.append(it.next_ms - now_ms)
+        now_ms = it.next_ms
+    every_ms = FenceTiming().renew_every_ms
+    assert [at for at, pause_ms in enumerate(pauses) if pause_ms != every_ms] == [0, 10, 20, 30]
+    assert {pause_ms for pause_ms in pauses if pause_ms != every_ms} == {187}
+
+
 @pytest.mark.parametrize(
     "body, echo",
     [
-        (Unavailable("no server"), Echo.NOTHING),
-        (OutcomeUnknown("no answer"), Echo.NOTHING),
         (Refusal(Reason.NOT_OWNER, "who are you"), Echo.NOTHING),
         (Refusal(Reason.NODE_MISSING, "no such node"), Echo.DOUBT),
     ],
