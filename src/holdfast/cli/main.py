@@ -26,6 +26,7 @@ COMMANDS = {
     "status": "holdfast.cli.status",
     "capacity": "holdfast.cli.capacity",
     "get": "holdfast.cli.objects",
+    "explain": "holdfast.cli.explaining",
     "apply": "holdfast.cli.objects",
     "scale": "holdfast.cli.objects",
     "delete": "holdfast.cli.objects",

@@ -12,20 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from holdfast.explain.acting import PICTURE_MS, SILENT_MS
 from holdfast.host.audit.standing import Standing
 from holdfast.model.heartbeat import Heard
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.pulse import Beat, Felt, Pulses
 
-# Three pulses in a row that did not come.
-SILENT_MS = 16_000
-# Who was not heard of yet by servers that have not listened for that long.
+# Who was not heard of yet by servers that have not listened for long enough.
 NOT_YET = "not yet"
 # A key that is due for longer is stuck: pauses after failures are half a minute at most.
 OVERDUE_MS = 60_000
-# Nothing is done on a picture that is older.
-PICTURE_MS = 30_000
 # An error that is older is no news.
 ERROR_MS = 60_000
 # A server that should write is replaced by another before that.
@@ -152,21 +149,21 @@ def _latest(pulses: Sequence[Pulses]) -> Mapping[tuple[str, str], Felt]:
 def _acting(part: str, name: str, felt: Felt, beat: Beat) -> Line:
     words = [f"epoch {beat.epoch}", f"{beat.waiting} waiting"]
     if beat.overdue_ms > 1_000:
-        words.append(f"oldest {_span(beat.overdue_ms)}")
+        words.append(f"oldest {span(beat.overdue_ms)}")
     if beat.looked_ago_ms is not None:
-        words.append(f"looked {_span(beat.looked_ago_ms + felt.age_ms)} ago")
+        words.append(f"looked {span(beat.looked_ago_ms + felt.age_ms)} ago")
     errors = sum(beat.refused.values()) + beat.down + beat.unknown
     if errors:
         words.append(f"{errors} of {beat.sent} requests failed")
     if beat.last_error_ago_ms is not None and beat.last_error_ago_ms <= ERROR_MS:
-        words.append(f"{_span(beat.last_error_ago_ms)} ago: {beat.last_error}")
+        words.append(f"{span(beat.last_error_ago_ms)} ago: {beat.last_error}")
     wrong = ""
     if beat.overdue_ms > OVERDUE_MS:
-        wrong = f"something has waited for {_span(beat.overdue_ms)}"
+        wrong = f"something has waited for {span(beat.overdue_ms)}"
     elif felt.pulse.picture_ms > PICTURE_MS:
-        age = _span(felt.pulse.picture_ms)
+        age = span(felt.pulse.picture_ms)
         wrong = f"what it knows is {age} old, so it does nothing"
-    where = f"{felt.pulse.process}, heard {_span(felt.age_ms)} ago"
+    where = f"{felt.pulse.process}, heard {span(felt.age_ms)} ago"
     return Line(part, name, "acts", f"{where}: {', '.join(words)}", wrong)
 
 
@@ -185,7 +182,7 @@ def _nodes(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
         known = [ages[name] for name in names if name in ages]
         more = _named(names)
         if known:
-            more += f"; the most silent was heard {_span(max(known))} ago"
+            more += f"; the most silent was heard {span(max(known))} ago"
         cordoned = [it.name for it in nodes if it.spec.cordoned and it.status.phase is phase]
         if cordoned:
             more += f"; cordoned: {_named(cordoned)}"
@@ -230,7 +227,7 @@ def _audit(told: Sequence[Standing]) -> Iterable[Line]:
         yield Line("audit", name, "written", more)
         return
     errors = [f"{it.server}: {it.error}" for it in told if it.error]
-    still = f"{_span(best.standstill_ms)} without a record, {best.lag} revisions wait"
+    still = f"{span(best.standstill_ms)} without a record, {best.lag} revisions wait"
     yield Line("audit", name, "stands still", _named(errors), still)
 
 
@@ -243,7 +240,8 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMES_MAX]) + more
 
 
-def _span(ms: int) -> str:
+def span(ms: int) -> str:
+    """A length of time as people say it."""
     if ms < 60_000:
         return f"{ms / 1_000:.0f} s"
     return f"{ms // 60_000} min" if ms < 7_200_000 else f"{ms // 3_600_000} h"

@@ -160,7 +160,7 @@ def siblings_range(replica: Replica) -> tuple[str, str]:
     return _prefix(f"{prefix}{replica.spec.workload}-")
 
 
-def siblings(found: Stored, replica: Replica) -> tuple[Replica, ...]:
+def siblings_of(found: Stored, replica: Replica) -> tuple[Replica, ...]:
     """The replicas of its very workload among these."""
     uid = replica.spec.workload_uid
     return tuple(it for it in found.all(Replica) if it.spec.workload_uid == uid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl
@@ -63,6 +64,8 @@ class Services(msgspec.Struct):
     switchboard: Switchboard = msgspec.field(default_factory=Switchboard)
     decisions: Decisions | None = None
     pulses: PulseBook | None = None
+    # An explanation reads a good part of the store: one at a time.
+    explaining: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class Route(msgspec.Struct, frozen=True):

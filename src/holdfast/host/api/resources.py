@@ -67,6 +67,7 @@ def _subresources(kind: Kind) -> tuple[Subresource, ...]:
     if kind.plural == "replicas":
         found.append(Subresource("binding", "Binding", ("create",)))
         found.append(Subresource("exec", "PodExecOptions", ("create", "get")))
+        found.append(Subresource("explanation", kind.name, ("get",)))
         found.append(Subresource("log", kind.name, ("get",)))
     return tuple(found)
 

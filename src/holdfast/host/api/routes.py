@@ -18,6 +18,7 @@ from holdfast.host.api import (
     commands,
     decisions,
     discovery,
+    explanations,
     facades,
     heartbeats,
     logs,
@@ -97,6 +98,8 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
             yield Route(path, "GET", "list", targets.list_, kind)
     if kind.plural == "replicas":
         yield Route(f"{item}/binding", "POST", "create", typed.binding, kind, "binding")
+        path = f"{item}/explanation"
+        yield Route(path, "GET", "get", explanations.get, kind, "explanation")
         yield from _looks_inside(item, kind)
 
 

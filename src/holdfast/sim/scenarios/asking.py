@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.correct.team import Team
 from holdfast.explain.answer import Explanation
-from holdfast.explain.facts import Facts, Stored, ranges, siblings, siblings_range, stored
+from holdfast.explain.facts import Facts, Stored, ranges, siblings_of, siblings_range, stored
 from holdfast.explain.replica import explain
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
@@ -70,7 +70,7 @@ def explained(
         replica,
         _read(keyspace, wanted),
         timing,
-        siblings=siblings(_read(keyspace, [siblings_range(replica)]), replica),
+        siblings=siblings_of(_read(keyspace, [siblings_range(replica)]), replica),
         heard=tuple(_heard(world)),
         pulses=tuple(_pulses(world)),
         decision=decisions.get(replica.metadata.uid),

@@ -1,0 +1,26 @@
+"""Explanations over HTTP: why a replica is not further, who moves next, and by when.
+
+`holdfast explain` asks for them. They are made for each request and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.api import reads
+from holdfast.host.api.call import Call, reply
+from holdfast.host.explaining import explained
+from holdfast.model.errors import Missing
+
+_ENCODER = msgspec.json.Encoder()
+
+
+async def get(call: Call) -> web.StreamResponse:
+    """Explain one replica."""
+    call.demand("get")
+    if await reads.current(call) is None:
+        raise Missing(f"{call.kind.plural} {call.name!r} not found")
+    async with call.services.explaining:
+        found = await explained(call.services, call.namespace, call.name)
+    return reply(200, _ENCODER.encode(found))

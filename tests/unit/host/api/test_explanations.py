@@ -1,0 +1,153 @@
+"""Explanations over HTTP: what a server gathers for them, and who may ask."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commit.records import encode
+from holdfast.explain.answer import Explanation, Leg, Why
+from holdfast.host.decisions import Decisions
+from holdfast.host.metrics import Metrics
+from holdfast.model import keys
+from holdfast.model.heartbeat import Doing, Note, Renew, Said
+from holdfast.model.kinds.replica import Pending
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import Object
+from holdfast.model.pulse import Beat, Pulse
+from holdfast.model.time import timestamp
+from holdfast.model.transaction import Put, Transaction
+from tests.unit.correct.pictures import node, replaced, replica
+from tests.unit.host.api.api_rig import GROUP, Answer, ApiRig, play, store_of
+from tests.unit.host.test_archive import case
+from tests.unit.host.test_archive import decided as decided_at
+
+WHERE = f"{GROUP}/namespaces/acme/replicas/web-0-0/explanation"
+AGENT = "system:node:node-a"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    async def played(story: Any) -> None:
+        rig = ApiRig(await store_of("memory", tmp_path))
+        decisions = Decisions(tmp_path, Metrics())
+        rig.api.services.decisions = decisions
+        async with rig:
+            await story(rig)
+        decisions.close()
+
+    return lambda story: play(played(story))
+
+
+async def put(rig: ApiRig, *objects: Object) -> None:
+    """Let the store hold these, as of now."""
+    bare = [replaced(it, metadata=replaced(it.metadata, resource_version="")) for it in objects]
+    puts = tuple(Put(keys.key_of(it), encode(it)) for it in bare)
+    await rig.store.txn(Transaction((), puts))
+
+
+def read(answer: Answer) -> Explanation:
+    assert answer.code == 200, answer.body
+    return msgspec.json.decode(answer.raw, type=Explanation)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_what_an_agent_said_tells_a_binding_that_was_not_seen_from_status_that_is_behind(
+    run: Any,
+) -> None:
+    """By the renewals that this server heard itself. [M2, M3, SC4]"""
+    bound = replica(State.BOUND)
+    binding = replaced(bound.status.binding, at=timestamp(now_ms() - 60_000))
+    bound = replaced(bound, status=replaced(bound.status, binding=binding))
+
+    async def story(rig: ApiRig) -> None:
+        await put(rig, bound, node())
+        answer = read(await rig.send("GET", WHERE))
+        assert (answer.finding.why, answer.finding.leg) == (Why.UNTOLD, Leg.BINDING)
+        renew = Renew("node-a", "uid-node-a", 1)
+        renewals = f"{GROUP}/nodes/node-a/renewals"
+        assert (await rig.send("POST", renewals, renew, user=AGENT)).code == 200
+        answer = read(await rig.send("GET", WHERE))
+        assert (answer.finding.why, answer.finding.owner) == (Why.UNSEEN, AGENT)
+        assert answer.signs[0].revision == answer.revision == await rig.store.revision()
+        said = Said((Note(bound.metadata.uid, Doing.RUNS),))
+        renew = replaced(renew, said=said)
+        assert (await rig.send("POST", renewals, renew, user=AGENT)).code == 200
+        answer = read(await rig.send("GET", WHERE))
+        assert (answer.finding.why, answer.finding.then) == (
+            Why.UNPROPAGATED,
+            "controller:repair",
+        )
+
+    run(story)
+
+
+def test_what_was_decided_and_who_acts_is_part_of_the_evidence(run: Any) -> None:
+    """From the archive and from pulses. [M1, M4]"""
+    pending = Pending({"NodeFull": 1}, "no room", "Waiting", next_wake=timestamp(now_ms()))
+    about = replica(State.PENDING, pending=pending)
+
+    async def story(rig: ApiRig) -> None:
+        await put(rig, about, node())
+        rounds = [decided_at(4, case("acme", "web-0-0"), at_ms=now_ms())]
+        await rig.send("POST", f"{GROUP}/records", {"rounds": rounds}, user="system:scheduler:one")
+        beat = Beat("scheduler:one", 2)
+        pulse = Pulse("scheduler one", (beat,))
+        await rig.send("POST", f"{GROUP}/pulses", pulse, user="system:scheduler:one")
+        answer = read(await rig.send("GET", WHERE))
+        assert answer.finding.why is Why.NO_PLACE
+        assert answer.finding.deadline is not None
+        names = [it.what for it in answer.signs]
+        assert any(it.startswith("decision d-") for it in names)
+        assert "scheduler:one in scheduler one" in names
+        assert answer.unknown == {}
+
+    run(story)
+
+
+def test_what_a_server_does_not_know_is_said(run: Any) -> None:
+    """[M2]"""
+
+    async def story(rig: ApiRig) -> None:
+        await put(rig, replica(State.PENDING), node())
+        rig.api.services.decisions = rig.api.services.renewals = rig.api.services.pulses = None
+        answer = read(await rig.send("GET", WHERE))
+        assert set(answer.unknown) == {"decisions", "heartbeats"}
+        assert answer.finding.no_deadline == "nobody acts for scheduler at present"
+
+    run(story)
+
+
+def test_work_that_serves_is_compared_with_what_is_counted_of_it(run: Any) -> None:
+    """[M2, A11]"""
+
+    async def story(rig: ApiRig) -> None:
+        await put(rig, replica(), replica(ordinal=1), node())
+        answer = read(await rig.send("GET", WHERE))
+        assert answer.finding.why is Why.NOTHING
+        other = f"{GROUP}/namespaces/acme/replicas/web-2-0/explanation"
+        missing = await rig.send("GET", other)
+        assert (missing.code, missing.body["reason"]) == (404, "NotFound")
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "user, code",
+    [("ada", 200), ("admin", 200), ("bob", 403), (AGENT, 403), ("system:scheduler:one", 403)],
+)
+def test_who_may_see_a_replica_may_ask_why_and_nobody_else(run: Any, user: str, code: int) -> None:
+    """[J2, B1]"""
+
+    async def story(rig: ApiRig) -> None:
+        await put(rig, replica(), node())
+        assert (await rig.send("GET", WHERE, user=user)).code == code
+
+    run(story)
