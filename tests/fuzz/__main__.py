@@ -14,11 +14,13 @@ import sys
 import time
 import traceback
 
+from tests.fuzz.mutating import change
 from tests.fuzz.running import Tally, explore
 from tests.fuzz.targets import Target, all_targets
 
 # A round of one target: small enough that all of them have their turns in a short run.
-INPUTS = 400
+INPUTS = 200
+MUTATED_S = 2.0
 
 
 def main() -> int:
@@ -53,6 +55,7 @@ def main() -> int:
 def _round(target: Target, seed: int, tally: Tally) -> bool:
     try:
         explore(target, INPUTS, seed, tally)
+        change(target, MUTATED_S, seed, tally)
     except Exception:  # noqa: BLE001 - whatever it is, it is shown and counted
         print(f"\n{target.name} failed, seed {seed}:")
         traceback.print_exc(limit=-6, file=sys.stdout)

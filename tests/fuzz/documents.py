@@ -14,6 +14,7 @@ from holdfast.model.registry import KINDS, Kind, kind_named
 from holdfast.model.validation import validate
 from holdfast.model.wire import decode, encode
 from tests import hostile
+from tests.documents import document
 from tests.fuzz.nasty import damaged
 from tests.fuzz.targets import Target, refused
 from tests.objects import objects
@@ -51,6 +52,15 @@ REVIEWS = (
     b'{"spec":{"namespace":"t"}}',
 )
 _WORKLOAD = kind_named("Workload")
+RICH = (
+    b'{"kind":"Workload","apiVersion":"holdfast.dev/v1","metadata":{"name":"web","namespace":"t",'
+    b'"labels":{"a/b":"c"},"finalizers":["a.b/c"],"ownerReferences":[{"kind":"Workload","name":"a",'
+    b'"uid":"u"}]},"spec":{"type":"CronJob","replicas":3,"cron":{"schedule":"*/5 * * * *"},'
+    b'"template":{"command":["a","$(B)"],"env":[{"name":"B","value":"x"}],"ports":[{"name":"http",'
+    b'"port":80}],"resources":{"cpu":"500m","memory":"1.5Gi"},"placement":{"regions":["eu-west"],'
+    b'"nodeSelector":{"a":"b"}}}},"status":{}}'
+)
+GOOD = (RICH, *(json.dumps(document(kind.name)).encode() for kind in KINDS))
 
 
 def _json(data: bytes) -> str:
@@ -105,10 +115,23 @@ def _typed(data: bytes) -> str:
     return "many" if isinstance(found, list) else "one"
 
 
+def _kind(data: bytes) -> Kind:
+    """The kind that an encoding is of, or any."""
+    return next((kind for kind in KINDS if b'"kind":"%b"' % kind.name.encode() in data), _WORKLOAD)
+
+
+_BATCHES = (b"[" + SMALL[0] + b"]", b'{"kind":"List","items":[{},{"a":[1]}]}', b"[{},[],0]", *SMALL)
+
 TARGETS = (
-    Target("json", damaged(SMALL), _json),
-    Target("yaml", damaged(YAML), _yaml),
-    Target("objects", _objects(), _object),
-    Target("batches", damaged((b"[" + SMALL[0] + b"]", *SMALL)), _batch),
-    Target("typed requests", damaged(TYPED), _typed),
+    Target("json", damaged(SMALL), _json, seeds=SMALL),
+    Target("yaml", damaged(YAML), _yaml, seeds=YAML),
+    Target(
+        "objects",
+        _objects(),
+        _object,
+        seeds=GOOD,
+        of=lambda data, rng: (rng.choice(KINDS) if not rng.randrange(9) else _kind(data), data),
+    ),
+    Target("batches", damaged(_BATCHES), _batch, seeds=_BATCHES),
+    Target("typed requests", damaged(TYPED), _typed, seeds=TYPED),
 )

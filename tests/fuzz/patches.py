@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -203,8 +204,81 @@ def _fits(kind: PatchType, body: Any) -> bool:
     return isinstance(body, list if kind is PatchType.JSON else dict)
 
 
+def _tree(data: bytes, otherwise: Any) -> Any:
+    """What the server makes of these bytes before anybody looks at a patch."""
+    try:
+        return decode_tree(data)
+    except Invalid:
+        return otherwise
+
+
+def _case(data: bytes, rng: random.Random) -> tuple[Any, ...]:
+    body = _tree(data, {})
+    kind = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
+    if isinstance(body, dict) and rng.randrange(3):
+        kind = PatchType.APPLY
+    if not _fits(kind, body):
+        kind, body = PatchType.MERGE, {}
+    return (
+        rng.choice((ADMIN, ADMIN, ADA, WORKLOADS)),
+        kind,
+        body,
+        rng.choice(("web", "web", "new")),
+        rng.choice(("", "", "", "status")),
+        rng.choice(("m", "n")),
+        bool(rng.randrange(2)),
+        bool(rng.randrange(2)),
+    )
+
+
+_PATCHES = (
+    (
+        b'[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"test","path":"/spec/replicas",'
+        b'"value":3},{"op":"copy","from":"/spec/template/env/0","path":"/spec/template/env/-"}]'
+    ),
+    (
+        b'[{"op":"move","from":"/metadata/labels/a","path":"/metadata/labels/c"},{"op":"remove",'
+        b'"path":"/spec/template/env"},{"op":"replace","path":"/spec/replicas","value":2}]'
+    ),
+)
+_CHANGES = (
+    (
+        b'{"metadata":{"labels":{"a":null,"b":"c"}},"spec":{"replicas":2,"template":{"env":[{"name":"A",'
+        b'"value":"x"}],"ports":[{"name":"http","port":80}],"resources":{"cpu":"250m"}}}}'
+    ),
+    (
+        b'{"metadata":{"name":"web","annotations":{"k":"v"},"managedFields":[{"manager":"m",'
+        b'"operation":"Apply","apiVersion":"holdfast.dev/v1","fieldsType":"FieldsV1","fieldsV1":'
+        b'{"f:spec":{"f:template":{"f:env":{"k:{\\"name\\":\\"A\\"}":{".":{},"f:name":{}}}}}}}]},'
+        b'"spec":{"template":{"command":["sleep","1"],"env":[{"name":"A"},{"name":"B"}]}}}'
+    ),
+    (
+        b'{"metadata":{"finalizers":["a/b"],"ownerReferences":[{"kind":"Workload","name":"o","uid":"u"}],'
+        b'"resourceVersion":"4","uid":"x"},"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
+    ),
+    (
+        b'{"spec":{"type":"Job","replicas":1,"template":{"command":["a"],"restart":"Never",'
+        b'"files":[{"path":"a/b","content":"x"}],"tolerations":[{"key":"k","operator":"Exists"}]}}}'
+    ),
+)
+
 TARGETS = (
-    Target("JSON patches", _operations, _json_patch),
-    Target("merge patches", _trees, _merge_patch),
-    Target("decided patches", _CASES, _decided, cpu_ms=100.0),
+    Target(
+        "JSON patches",
+        _operations,
+        _json_patch,
+        seeds=_PATCHES,
+        of=lambda data, _: _tree(data, []) or [],
+    ),
+    Target(
+        "merge patches", _trees, _merge_patch, seeds=_CHANGES, of=lambda data, _: _tree(data, {})
+    ),
+    Target(
+        "decided patches",
+        _CASES,
+        _decided,
+        cpu_ms=100.0,
+        seeds=(*_PATCHES, *_CHANGES),
+        of=_case,
+    ),
 )

@@ -135,7 +135,23 @@ TARGETS = (
         words("/apis/holdfast.dev/v1", "/namespaces/", "t", "/workloads", "/", "web", "%41", "/log")
         | texts.map(lambda text: f"/apis/holdfast.dev/v1/namespaces/t/workloads/{text}"),
         _route,
+        seeds=(
+            "/apis/holdfast.dev/v1/namespaces/t/workloads/web/scale",
+            "/apis/holdfast.dev/v1/nodes/n1/visits/x",
+            "/api/v1/namespaces/t/pods/web-0-0/log",
+        ),
     ),
-    Target("files", _PATHS, _file),
-    Target("log records", _LINES, _record),
+    Target(
+        "files",
+        _PATHS,
+        _file,
+        seeds=("a/log", "up/secret", "log", "a/../log", "self/etc/passwd", "a/b/../../../secret"),
+        of=lambda text, _: text.encode("utf-8", "replace").decode(),
+    ),
+    Target(
+        "log records",
+        _LINES,
+        _record,
+        seeds=(_AFTER + b" stdout F a line", _AFTER + b" stderr P a piece", b"no record"),
+    ),
 )

@@ -230,14 +230,44 @@ def _reviews(case: tuple[bytes, str, str]) -> bytes:
     return head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
+_KINDS = ("application/vnd.kubernetes.protobuf", "application/json")
+_WHICH = ("access", "rules")
+_END = b"\r\n\r\n"
+_HEADS = tuple(
+    b"%b HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n" % parts
+    for parts in (
+        (
+            b"GET /apis/holdfast.dev/v1/namespaces/acme/workloads?limit=1&labelSelector=a",
+            b"Accept: */*",
+        ),
+        (b"GET /apis/holdfast.dev/v1/nodes?continue=e30=", b"Authorization: Bearer a.b.c"),
+        (b"DELETE /apis/holdfast.dev/v1/namespaces/acme/workloads/x", b"Content-Length: 0"),
+        (
+            b"GET /api/v1/namespaces/acme/pods/x/log?tailLines=1&sinceTime=2026",
+            b"Connection: close",
+        ),
+        (
+            b"PATCH /apis/holdfast.dev/v1/namespaces/acme/workloads/web",
+            b"Transfer-Encoding: chunked",
+        ),
+    )
+)
 _REVIEWS = st.tuples(
     damaged(REVIEWS),
-    st.sampled_from(("application/vnd.kubernetes.protobuf", "application/json")),
-    st.sampled_from(("access", "rules")),
+    st.sampled_from(_KINDS),
+    st.sampled_from(_WHICH),
 ).map(_reviews)
 
 TARGETS = (
     Target("requests", _requests(), _answered, cpu_ms=200.0),
-    Target("access reviews", _REVIEWS, _answered, cpu_ms=200.0),
+    Target(
+        "access reviews",
+        _REVIEWS,
+        _answered,
+        cpu_ms=200.0,
+        seeds=REVIEWS,
+        of=lambda data, rng: _reviews((data, rng.choice(_KINDS), rng.choice(_WHICH))),
+    ),
     Target("noise", _NOISE, _heard, cpu_ms=200.0),
+    Target("heads", _NOISE, _heard, cpu_ms=200.0, seeds=_HEADS, of=lambda data, _: data + _END),
 )

@@ -37,8 +37,8 @@ def _cost_ms(target: Target, example: Any) -> tuple[str, float]:
     return outcome, (time.process_time() - began) * 1e3
 
 
-def tried(target: Target, example: Any, tally: Tally) -> None:
-    """One input. Fails when something but a declared refusal comes out, or when it is dear."""
+def tried(target: Target, example: Any, tally: Tally) -> str:
+    """What became of one input. Fails when that is no declared refusal, or when it is dear."""
     outcome, cost_ms = _cost_ms(target, example)
     tally.inputs += 1
     tally.cpu_s += cost_ms / 1e3
@@ -47,6 +47,7 @@ def tried(target: Target, example: Any, tally: Tally) -> None:
         cost_ms = min(_cost_ms(target, example)[1] for _ in range(AGAIN))
     tally.slowest_ms = max(tally.slowest_ms, cost_ms)
     assert cost_ms <= target.cpu_ms, f"{cost_ms:.0f} ms of CPU for one input"
+    return outcome
 
 
 def explore(target: Target, inputs: int, seed: int, tally: Tally) -> None:

@@ -7,6 +7,7 @@ moment, `make fuzz` for minutes.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,18 +16,28 @@ from hypothesis import strategies as st
 from holdfast.model.errors import HoldfastError
 
 
+def _as_it_is(data: Any, rng: random.Random) -> Any:
+    return data
+
+
 class Target(NamedTuple):
-    """One reader. `cpu_ms` is what one input may cost."""
+    """One reader.
+
+    inputs: what hypothesis feeds it. cpu_ms: what one of them may cost.
+    seeds: texts or bytes that it reads, to be changed at random; `of` makes an input of one.
+    """
 
     name: str
     inputs: st.SearchStrategy[Any]
     check: Callable[[Any], str]
     cpu_ms: float = 50.0
+    seeds: tuple[Any, ...] = ()
+    of: Callable[[Any, random.Random], Any] = _as_it_is
 
 
 def refused(error: HoldfastError, hides: str = "") -> str:
     """The word for a declared refusal, which must be short, safe to print, and hide a secret."""
-    assert len(hides) < 9 or hides not in error.message
+    assert len(hides) < 40 or hides not in error.message
     assert error.message.isprintable()
     assert 0 < len(error.message) < 20_000
     return "refused"

@@ -121,9 +121,14 @@ _MEDIA = words("application/json", ";as=Table", ";v=v1", ";g=meta.k8s.io", ",", 
 _FIELD = words("*", "0", "5", "1-5", "*/5", ",", "mon", "feb", "29", "31", "?", "-", "/")
 _FIVE = st.lists(_FIELD, min_size=5, max_size=5).map(" ".join)
 
+_RESOURCES = ("cpu", "memory", "gpu", "replicas")
+
 TARGETS = (
     Target(
-        "label selectors", words("a", "app", "=", "!", " in ", "(", ",", ")", "notin", " "), _labels
+        "label selectors",
+        words("a", "app", "=", "!", " in ", "(", ",", ")", "notin", " "),
+        _labels,
+        seeds=("app=web,tier!=db", "a in (b,c),!d,e", "x notin (y),n>3,m<-4", "holdfast.dev/a==b"),
     ),
     Target(
         "field selectors",
@@ -132,22 +137,51 @@ TARGETS = (
             st.sampled_from(KINDS),
         ),
         _fields,
+        seeds=("metadata.name=web-0", "metadata.name!=a,metadata.namespace==b", "metadata.uid=\\,"),
+        of=lambda text, rng: (text, rng.choice(KINDS)),
     ),
     Target(
         "quantities",
         st.tuples(
-            st.sampled_from(("cpu", "memory", "gpu", "replicas")),
+            st.sampled_from(_RESOURCES),
             words("1", "0.5", ".", "m", "Gi", "e3", "E", "-", "+", "n") | numbers,
         ),
         _quantity,
+        seeds=("500m", "1.5Gi", "2e3", "0.0001", "+.5", "3E", "12345678901234567890n", "1e-18"),
+        of=lambda text, rng: (rng.choice(_RESOURCES), text),
     ),
-    Target("cron schedules", _FIVE | words("*", " ", "0 ", "*/5 ", "mon", "@daily", "? "), _cron),
-    Target("resource versions", words("0", "1", "12", "-", "+", " ", "e", "."), _version),
+    Target(
+        "cron schedules",
+        _FIVE | words("*", " ", "0 ", "*/5 ", "mon", "@daily", "? "),
+        _cron,
+        seeds=("*/5 * * * *", "0 0 29 2 *", "1-5,7 3/4 1 jan-mar fri-sun", "@weekly", "0 12 ? * 7"),
+    ),
+    Target(
+        "resource versions",
+        words("0", "1", "12", "-", "+", " ", "e", "."),
+        _version,
+        seeds=("0", "17", "18446744073709551615"),
+    ),
     Target(
         "times",
         words("2026-11-16", "T", "12:00:00", "Z", "+01:00", ".5", "90", "s", "h", "d"),
         _time,
+        seeds=("2026-11-16T12:00:00Z", "2026-W47-1T12:00:00,5+01:30", "90s", "2d", "1.5", "1e2"),
     ),
-    Target("accepted types", st.tuples(_MEDIA, texts), _accept),
-    Target("queries", words("a=b", "&", "=", "%41", "+", ";", "watch=1"), _query),
+    Target(
+        "accepted types",
+        st.tuples(_MEDIA, texts),
+        _accept,
+        seeds=(
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            "text/html, */*;q=1",
+        ),
+        of=lambda text, rng: (text, rng.choice(("", "None", "Object", "x"))),
+    ),
+    Target(
+        "queries",
+        words("a=b", "&", "=", "%41", "+", ";", "watch=1"),
+        _query,
+        seeds=("limit=500&labelSelector=a%3Db", "command=a&command=b+c", "a=%C3%A9&&b"),
+    ),
 )

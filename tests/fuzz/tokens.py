@@ -100,7 +100,14 @@ TARGETS = (
         ).map("".join)
         | words("Bearer ", "t.ci.", SECRET, "."),
         _bearer,
+        seeds=(f"Bearer t.ci.{SECRET}",),
     ),
-    Target("join tokens", _JOINS, _join),
-    Target("continue tokens", _TOKENS, _continue),
+    Target("join tokens", _JOINS, _join, seeds=(f"join-1a2b.{'S' * 43}.{'0' * 64}", "a.b.c")),
+    Target(
+        "continue tokens",
+        _TOKENS,
+        _continue,
+        seeds=(b'{"revision":17,"start":"objects/workloads/t/web"}', b"[17,3]"),
+        of=lambda data, rng: urlsafe_b64encode(data).decode() if rng.randrange(9) else str(data),
+    ),
 )
