@@ -11,7 +11,7 @@ from holdfast.commit.authority import FATE_TRIES_MAX, Limits
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.machine import FateOf, Txn
+from holdfast.model.machine import Answered, Asked, FateOf, Txn, Withdrawn
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Create, Update
@@ -172,3 +172,21 @@ def test_under_contention_groups_shrink_until_something_gets_through() -> None:
 def labelled(obj: Any) -> Update:
     metadata = msgspec.structs.replace(obj.metadata, labels={"x": "y"}, resource_version="")
     return Update(msgspec.structs.replace(obj, metadata=metadata))
+
+
+def test_what_nobody_waits_for_any_more_is_not_decided() -> None:
+    """After a stall nobody works off what was given up long ago; what was sent is settled. [E6]"""
+    plane = Plane()
+    authority, now = plane.authority, plane.now
+    calls = [Asked(n, *pair) for n, pair in enumerate(tenants(4), start=100)]
+    effects = [effect for asked in calls for effect in authority.step(asked, now)]
+    (first,) = [effect for effect in effects if isinstance(effect, Txn)]
+    # The first is on its way, so that giving it up comes too late.
+    assert not authority.step(Withdrawn((100, 102, 103)), now)
+    work: list[Any] = [Answered(first.call, plane.store.txn(first.transaction, token=first.token))]
+    answers: dict[int, Any] = {}
+    while work:
+        plane._perform(authority.step(work.pop(0), now), work, answers)
+    assert sorted(answers) == [100, 101]
+    assert all(isinstance(answer, Accepted) for answer in answers.values())
+    assert authority.idle

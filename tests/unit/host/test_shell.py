@@ -24,6 +24,7 @@ from holdfast.model.machine import (
     Persist,
     Started,
     Txn,
+    Withdrawn,
 )
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Committed
@@ -257,5 +258,23 @@ def test_a_bug_of_a_performer_stops_the_machine() -> None:
         one.fail(InvariantBroken("a performer lost count"))
         with pytest.raises(InvariantBroken, match="lost count"):
             await one.wait()
+
+    play(story())
+
+
+def test_a_machine_is_told_of_what_nobody_waits_for_any_more() -> None:
+    """Whoever has gone, or waited too long, is not worked for if that was not begun. [E6]"""
+
+    async def story() -> None:
+        puppet = Puppet(lambda stimulus, now: ())
+        async with shell(puppet) as one:
+            gone = asyncio.create_task(one.ask(PERSON, "gone", 30.0))
+            (asked,) = await puppet.told(Asked)
+            gone.cancel()
+            assert await puppet.told(Withdrawn) == [Withdrawn((asked.call,))]
+            with pytest.raises(OutcomeUnknown):
+                await one.ask(PERSON, "late", 0.02)
+            late = (await puppet.told(Asked, 2))[1]
+            assert (await puppet.told(Withdrawn, 2))[1] == Withdrawn((late.call,))
 
     play(story())

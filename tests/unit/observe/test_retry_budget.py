@@ -1,0 +1,133 @@
+"""What one client may send again when servers fail, however many requests it has."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import Counter
+
+from holdfast.model.errors import Conflict, HoldfastError, Unavailable
+from holdfast.model.time import Instant
+from holdfast.observe.retry import (
+    Attempts,
+    Begun,
+    Budget,
+    Effect,
+    Failed,
+    Finish,
+    GiveUp,
+    Nature,
+    Pause,
+    Paused,
+    Replied,
+    RetryPolicy,
+    Send,
+)
+
+DOWN = Unavailable("too much to do")
+PATIENT = RetryPolicy(tries_max=60, deadline_ms=60_000)
+
+
+class Client:
+    """Many requests at once under one budget and one clock; servers answer at once."""
+
+    def __init__(self, budget: Budget | None, seed: int = 1) -> None:
+        self.budget, self.rng = budget, random.Random(seed)
+        self.sends: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self._due: list[tuple[int, int, Attempts]] = []
+        self._number = 0
+
+    def begin(self, now_ms: int, error: HoldfastError | None) -> None:
+        attempts = Attempts(PATIENT, Nature.READ, self.rng, self.budget)
+        self._take(attempts, attempts.step(Begun(), _at(now_ms)), now_ms, error, "first")
+
+    def run(self, until_ms: int, error: HoldfastError | None) -> None:
+        """Let time pass; every try gets this error, or a yes."""
+        while self._due and self._due[0][0] <= until_ms:
+            at_ms, _, attempts = heapq.heappop(self._due)
+            self._take(attempts, attempts.step(Paused(), _at(at_ms)), at_ms, error, "again")
+
+    def _take(
+        self,
+        attempts: Attempts,
+        effect: Effect,
+        now_ms: int,
+        error: HoldfastError | None,
+        which: str,
+    ) -> None:
+        while isinstance(effect, Send):
+            self.sends[which] += 1
+            heard = Failed(error) if error is not None else Replied("yes")
+            effect = attempts.step(heard, _at(now_ms))
+        if isinstance(effect, Pause):
+            self._number += 1
+            heapq.heappush(self._due, (now_ms + effect.duration_ms, self._number, attempts))
+        else:
+            assert isinstance(effect, Finish | GiveUp)
+            self.ended[type(effect).__name__] += 1
+
+
+def _at(ms: int) -> Instant:
+    return Instant(ms, ms)
+
+
+def test_retries_stay_a_tenth_of_what_is_sent_while_servers_fail() -> None:
+    """A hundred requests a second bring few more beyond the reserve. [E5, I1, N3]"""
+    client, free = Client(Budget()), Client(None)
+    for second in range(10):
+        for one in (client, free):
+            for number in range(100):
+                one.begin(1_000 * second + 10 * number, DOWN)
+            one.run(1_000 * (second + 1), DOWN)
+    assert client.sends["first"] == free.sends["first"] == 1_000
+    # A tenth, the reserve, and a probe in a while.
+    assert client.sends["again"] <= 100 + Budget.RESERVE + 10
+    assert free.sends["again"] > 20 * client.sends["again"]
+
+
+def test_all_who_waited_are_served_soon_after_servers_are_back() -> None:
+    """No budget keeps a client down: each answer lets the next one try. [E5, C7.5]"""
+    client = Client(Budget())
+    for number in range(300):
+        client.begin(number, DOWN)
+    client.run(20_000, DOWN)
+    assert client.sends["again"] < 40
+    client.run(32_000, None)
+    assert client.ended == {"Finish": 300}
+    assert client.sends["again"] < 340
+
+
+def test_a_single_request_is_tried_again_as_ever() -> None:
+    """A command on a terminal has the reserve to itself. [E5]"""
+    client = Client(Budget())
+    client.begin(0, DOWN)
+    client.run(10_000, DOWN)
+    assert client.sends["again"] >= 5
+
+
+def test_conflicts_cost_nothing_of_the_budget() -> None:
+    """They were answered; that many change the same object is no fault of a server. [F9]"""
+    budget = Budget(reserve=0)
+    attempts = Attempts(RetryPolicy(), Nature.CHANGE, random.Random(1), budget)
+    assert isinstance(attempts.step(Begun(), _at(0)), Send)
+    assert isinstance(attempts.step(Failed(Conflict("stale")), _at(1)), Pause)
+    assert isinstance(attempts.step(Paused(), _at(2)), Send)
+    assert (budget.spent, budget.held_back) == (0, 0)
+
+
+def test_probes_become_rarer_and_begin_anew_after_a_success() -> None:
+    """Somebody has to find out when servers are back. [E5, C7.5]"""
+    budget = Budget(reserve=0)
+    probes = [now_ms for now_ms in range(0, 60_000, 50) if budget.spend(now_ms)]
+    gaps = [b - a for a, b in itertools.pairwise(probes)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] <= 500
+    assert gaps[-1] == Budget.PROBE_MAX_MS
+    budget.succeeded()
+    budget = Budget(reserve=1)
+    assert budget.spend(0)
+    assert not budget.spend(1)
+    budget.succeeded()
+    assert budget.spend(2)
