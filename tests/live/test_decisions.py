@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 from holdfast.host.client import paths
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.registry import kind_of_struct
+from tests.live.plane_process import ROOT
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 
 pytestmark = pytest.mark.timeout(300)
@@ -26,7 +28,7 @@ async def decisions(plane: SlicePlane, result: str) -> list[Decision]:
 
 def test_decisions_are_kept_and_can_be_made_again(tmp_path: Path) -> None:
     """By kubectl, after a kill of scheduler and server, and from the store's own history.
-    [M1, M4, F8]"""
+    Whoever asks why the other one waits is told by them. [M1, M2, M4, F8]"""
 
     async def story() -> None:
         async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
@@ -43,8 +45,28 @@ def test_decisions_are_kept_and_can_be_made_again(tmp_path: Path) -> None:
                 assert answer["differences"] == []
             shown = await asyncio.to_thread(kubectl, tmp_path / "server-1" / "kubeconfig")
             assert kept[0].name in shown
+            waiting = await plane.until(lambda: waits(plane))
+            said = await asyncio.to_thread(explain, tmp_path / "server-1" / "kubeconfig", waiting)
+            assert "stopped at      scheduling" in said
+            assert "because         NoPlace: none of 1 nodes can take it" in said
+            assert "next move       scheduler" in said
+            assert f"replica {waiting} (revision " in said
+            assert "decision d-" in said
 
     asyncio.run(story())
+
+
+async def waits(plane: SlicePlane) -> str:
+    """Whoever says that there is no room."""
+    found = [it for it in await plane.replicas() if it.status.pending is not None]
+    return found[0].name if found else ""
+
+
+def explain(config: Path, name: str) -> str:
+    command = [sys.executable, "-m", "holdfast.cli", "explain", "replica", name]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "KUBECONFIG": str(config)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return done.stdout
 
 
 async def works_again(plane: SlicePlane) -> bool:
