@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
+from tests.inner_plane import GROUP
 from tests.lines import APPLY, JSON_PATCH, MERGE, Wish
 
-GROUP = "/apis/holdfast.dev/v1"
 NAMES = ("web", "db", "cron", "none")
 PLURALS = (
     *("workloads", "replicas", "secrets", "events", "quotas", "overrides", "commitments"),

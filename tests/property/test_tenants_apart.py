@@ -15,8 +15,6 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +22,10 @@ import msgspec
 import pytest
 
 from holdfast.commit import decide
-from holdfast.host.certificates import Authority
-from holdfast.host.plane import Plane
 from holdfast.host.rights import Rights
-from holdfast.host.settings import Listen, Settings
-from holdfast.model.identity import ADMINS
-from tests.lines import Answer, Line, Wish
-from tests.two_tenants import GROUP, PLURALS, Tenant
+from tests.inner_plane import GROUP, InnerPlane, inner_plane
+from tests.lines import Answer, Wish
+from tests.two_tenants import PLURALS, Tenant
 
 LONG = os.environ.get("HOLDFAST_HYPOTHESIS") == "long"
 PROGRAMS = 20_000 if LONG else 1_000
@@ -46,6 +41,7 @@ EXCEPTED = {
     "continue": "holds a revision; where it goes on must be the same",
     "allowedTenants, protectedFor": "an operator says in public for whom a class or a pool is",
     "capacity": "a bind that does not fit any more says how much is free, never who has the rest",
+    "rounds": "a scheduler decides for all tenants at once; how many, its decisions' names tell",
     "cohort": "a bind beyond what a cohort has together says what it has, never who took it",
     "preemption": "who is stopped learns the priority of what it makes way for",
 }
@@ -108,110 +104,44 @@ def difference(one: Any, other: Any, at: str = "") -> str:
     return next((it for key, *both in pairs if (it := difference(*both, f"{at}/{key}"))), "")
 
 
-class World:
-    """One server with lines to it, and the uids in it by namespace and name."""
+TEMPLATE = {"command": ["sleep", "60"], "resources": {"cpu": "100m"}}
 
-    def __init__(self, plane: Plane, pki: Path) -> None:
-        self._plane, self._authority = plane, Authority.open(pki)
-        self._lines: dict[str, Line] = {}
-        self.uids: dict[str, str] = {}
 
-    def line(self, name: str, *groups: str) -> Line:
-        if name not in self._lines:
-            issued = self._authority.issue(name, groups=groups)
-            self._lines[name] = Line(self._plane.url, self._authority.pem, issued)
-        return self._lines[name]
+async def as_tenant(plane: InnerPlane, tenant: str, wish: Wish) -> Answer:
+    """A wish of the tenant's, with the uids of this plane."""
+    return await plane.line(f"user-{tenant}").send(_filled(wish, plane.uids))
 
-    def close(self) -> None:
-        for line in self._lines.values():
-            line.hang_up()
 
-    async def as_tenant(self, tenant: str, wish: Wish) -> Answer:
-        """A wish of the tenant's, with the uids of this plane."""
-        line = self.line(f"user-{tenant}", f"tenant:{tenant}")
-        return await line.send(_filled(wish, self.uids))
+async def furnish(plane: InnerPlane, friends: tuple[str, ...]) -> None:
+    """A node, a region with a pool that is kept, and a class that is for few."""
+    pools = [{"name": "kept", "protectedFor": {"tenants": list(friends)}}]
+    region = {"metadata": {"name": "eu"}, "spec": {"pools": pools}}
+    await plane.make("admin", f"{GROUP}/regions", region)
+    few = {"value": 9, "allowedTenants": list(friends)}
+    vip = {"metadata": {"name": "vip"}, "spec": few}
+    await plane.make("admin", f"{GROUP}/priorityclasses", vip)
+    await plane.place("n1")
 
-    async def make(self, who: str, path: str, body: Any) -> Any:
-        groups = (ADMINS,) if who == "admin" else (f"tenant:{who.removeprefix('user-')}",)
-        answer = await self.line(who, *groups).ask("POST", path, body)
-        assert answer.code in (200, 201), (who, path, answer.body)
-        made = answer.body
-        if "metadata" in made:
-            place = f"{made['metadata'].get('namespace', '')}/{made['metadata']['name']}"
-            self.uids[place] = made["metadata"]["uid"]
-        return made
 
-    async def furnish(self, friends: tuple[str, ...]) -> None:
-        """A node, a region with a pool that is kept, and a class that is for few."""
-        pools = [{"name": "kept", "protectedFor": {"tenants": list(friends)}}]
-        for plural, body in (
-            ("regions", {"kind": "Region", "metadata": {"name": "eu"}, "spec": {"pools": pools}}),
-            (
-                "priorityclasses",
-                {
-                    "kind": "PriorityClass",
-                    "metadata": {"name": "vip"},
-                    "spec": {"value": 9, "allowedTenants": list(friends)},
-                },
-            ),
-        ):
-            await self.make("admin", f"{GROUP}/{plural}", body)
-        node = {"metadata": {"name": "n1"}, "kind": "Node", "apiVersion": "holdfast.dev/v1"}
-        node["spec"] = {"region": "eu", "capacity": {"cpu": "900", "memory": "900Gi"}}
-        await self.make(
-            "system:node:n1", f"{GROUP}/requests", {"type": "RegisterNode", "node": node}
-        )
-        lease = {"type": "AcquireLease", "scope": "scheduler:one", "duration_ms": 600_000}
-        await self.make("system:scheduler:one", f"{GROUP}/requests", lease)
+async def settle(plane: InnerPlane, tenant: str) -> None:
+    """A tenant with a secret, and work of which some runs."""
+    await plane.tenant(tenant)
+    secret = {"metadata": {"name": "db"}, "stringData": {"k": f"secret-of-{tenant}"}}
+    await plane.make(f"user-{tenant}", f"{GROUP}/namespaces/{tenant}/secrets", secret)
+    for name in ("web", "db"):
+        await plane.workload(tenant, name, TEMPLATE, replicas=3)
+        replica = await plane.replica(tenant, name, 0, TEMPLATE)
+        await plane.bound(replica, "n1")
+        await plane.replica(tenant, name, 1, TEMPLATE)
 
-    async def settle(self, tenant: str) -> None:
-        """A tenant with a quota, a secret, and work of which some runs."""
-        await self.make("admin", f"{GROUP}/tenants", {"metadata": {"name": tenant}})
-        base = f"{GROUP}/namespaces/{tenant}"
-        spec = {"hard": {"cpu": "64"}, "cohort": "all"}
-        await self.make("admin", f"{base}/quotas", {"metadata": {"name": "default"}, "spec": spec})
-        user = f"user-{tenant}"
-        secret = {"metadata": {"name": "db"}, "stringData": {"k": f"secret-of-{tenant}"}}
-        await self.make(user, f"{base}/secrets", secret)
-        template = {"command": ["sleep", "60"], "resources": {"cpu": "100m"}}
-        for name in ("web", "db"):
-            body = {"metadata": {"name": name}, "spec": {"template": template, "replicas": 3}}
-            await self.make(user, f"{base}/workloads", body)
-            for ordinal in range(2):
-                await self._replica(tenant, name, ordinal, template)
 
-    async def _replica(self, tenant: str, workload: str, ordinal: int, template: Any) -> None:
-        name = f"{workload}-{ordinal}-0"
-        spec = {"workload": workload, "workloadUid": self.uids[f"{tenant}/{workload}"]}
-        spec |= {"ordinal": ordinal, "template": template}
-        path = f"{GROUP}/namespaces/{tenant}/replicas"
-        made = await self.make(
-            "system:controller:workload", path, {"metadata": {"name": name}, "spec": spec}
-        )
-        if ordinal:
-            return
-        node = await self.line("admin", ADMINS).ask("GET", f"{GROUP}/nodes/n1")
-        target = {"namespace": tenant, "name": name, "uid": made["metadata"]["uid"]}
-        await self.make(
-            "system:scheduler:one",
-            f"{GROUP}/requests",
-            {
-                "type": "Bind",
-                "target": {**target, "number": made.get("status", {}).get("transitionNumber", 0)},
-                "node": "n1",
-                "node_uid": node.body["metadata"]["uid"],
-                "term": {"scope": "scheduler:one", "epoch": 1},
-            },
-        )
-
-    async def held(self, tenant: str) -> Any:
-        """All that is in a namespace, as an administrator sees it."""
-        found = []
-        for plural in PLURALS:
-            path = f"{GROUP}/namespaces/{tenant}/{plural}"
-            answer = await self.line("admin", ADMINS).ask("GET", path)
-            found.append((plural, told(answer)))
-        return found
+async def held(plane: InnerPlane, tenant: str) -> Any:
+    """All that is in a namespace, as an administrator sees it."""
+    found = []
+    for plural in PLURALS:
+        path = f"{GROUP}/namespaces/{tenant}/{plural}"
+        found.append((plural, told(await plane.line("admin").ask("GET", path))))
+    return found
 
 
 def _filled(wish: Wish, uids: dict[str, str]) -> Wish:
@@ -223,39 +153,26 @@ def _filled(wish: Wish, uids: dict[str, str]) -> Wish:
     return msgspec.structs.replace(wish, body=text.encode())
 
 
-@asynccontextmanager
-async def world(folder: Path, friends: tuple[str, ...]) -> AsyncIterator[World]:
-    plane = Plane(Settings(data=folder, listen=Listen("127.0.0.1", 0), store="memory:", name="one"))
-    await plane.start()
-    made = World(plane, folder / "pki")
-    try:
-        await made.furnish(friends)
-        yield made
-    finally:
-        made.close()
-        await plane.stop()
-
-
-async def play(crowded: World, alone: World, programs: int, pairs: int) -> Counter[int]:
+async def play(crowded: InnerPlane, alone: InnerPlane, programs: int, pairs: int) -> Counter[int]:
     """Run all programs; how often each code was answered to the tenant."""
     codes: Counter[int] = Counter()
     for pair in range(pairs):
-        await crowded.settle(f"a{pair}")
+        await settle(crowded, f"a{pair}")
         for one in (crowded, alone):
-            await one.settle(f"b{pair}")
+            await settle(one, f"b{pair}")
     for seed in range(programs):
         rng = random.Random(seed)
         a, b = f"a{seed % pairs}", f"b{seed % pairs}"
         neighbour = Tenant(a, b, rng).program(STEPS // 2)
         for number, wish in enumerate(Tenant(b, a, rng).program(STEPS)):
             if number % 2:
-                await crowded.as_tenant(a, next(neighbour))
-            one, other = await crowded.as_tenant(b, wish), await alone.as_tenant(b, wish)
+                await as_tenant(crowded, a, next(neighbour))
+            one, other = await as_tenant(crowded, b, wish), await as_tenant(alone, b, wish)
             found = difference(told(one), told(other))
             assert not found, (found, seed, number, wish)
             codes[one.code] += 1
     for pair in range(pairs):
-        assert not difference(await crowded.held(f"b{pair}"), await alone.held(f"b{pair}"))
+        assert not difference(await held(crowded, f"b{pair}"), await held(alone, f"b{pair}"))
     return codes
 
 
@@ -265,9 +182,11 @@ def campaign(folder: Path, programs: int, pairs: int) -> Counter[int]:
     async def story() -> Counter[int]:
         friends = tuple(f"a{pair}" for pair in range(pairs))
         async with (
-            world(folder / "crowded", friends) as crowded,
-            world(folder / "alone", ("nobody",)) as alone,
+            inner_plane(folder / "crowded") as crowded,
+            inner_plane(folder / "alone") as alone,
         ):
+            await furnish(crowded, friends)
+            await furnish(alone, ("nobody",))
             return await play(crowded, alone, programs, pairs)
 
     return asyncio.run(story())
