@@ -170,6 +170,26 @@ def test_a_client_that_takes_nothing_of_its_answer_ends(
     others_are_served(wires)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"GET /livez HT", raw("POST", WORKLOADS, "Content-Length: 9", body=b"{")],
+    ids=["nothing", "half a head", "half a body"],
+)
+def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(
+    said: bytes, wires: Wires, process: PlaneProcess
+) -> None:
+    """Its connection is half open: it has ended its side, and waits for ours. [B6]"""
+    meter = Meter(process.pid)
+    had = meter.descriptors()
+    with wires.secure() as wire:
+        wire.sendall(said)
+        wire.shutdown(socket.SHUT_WR)
+        until = time.monotonic() + max(TIMES.values()) + LATE_S
+        while meter.descriptors() > had:
+            assert time.monotonic() < until, "it is still kept"
+            time.sleep(0.05)
+
+
 def test_a_crowd_of_slow_clients_costs_bounded_memory_and_nobody_notices(
     wires: Wires, process: PlaneProcess
 ) -> None:
@@ -196,3 +216,4 @@ def test_a_crowd_of_slow_clients_costs_bounded_memory_and_nobody_notices(
             assert time.monotonic() < until, "some are still borne"
             time.sleep(0.05)
     others_are_served(wires)
+    assert "Traceback" not in process.log
