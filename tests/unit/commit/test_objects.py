@@ -62,7 +62,7 @@ def test_what_only_the_server_sets_is_not_taken_from_the_client() -> None:
     assert (stored.metadata.generation, stored.metadata.creation_timestamp) == (1, it.plane.at())
     assert stored.metadata.deletion_timestamp is None
     assert stored.metadata.deletion_grace_period_seconds is None
-    assert (stored.metadata.labels, stored.metadata.annotations) == ({"app": "api"}, {"note": "x"})
+    assert (stored.metadata.labels, stored.metadata.annotations["note"]) == ({"app": "api"}, "x")
     assert stored.status == WorkloadStatus()
     assert stored.metadata.managed_fields[0].manager == "ann"
 

@@ -102,6 +102,8 @@ def of(
     if isinstance(error, CertificateEnded) or _is_one_too_many(error):
         # Nothing more can come of this connection, and a client would go on with it for ever.
         headers["Connection"] = "close"
+    if code == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     details: dict[str, Any] = {}
     if name:
         # It is whatever a client called something, and so as long as a client likes.
