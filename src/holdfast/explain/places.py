@@ -22,7 +22,35 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.ledger import NodeLedger, QuotaLedger
 from holdfast.model.placing import labels_of, place_refusal, selector_refusal
-from holdfast.model.refusal import Refusal
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.propose.report import NO_NODES
+
+# What is asked again here: of a node that was ruled out for one of these it can be told whether it
+# still would be.
+ASKED = frozenset(
+    {
+        NO_NODES,
+        Reason.TENANT_SUSPENDED.value,
+        Reason.QUOTA_EXCEEDED.value,
+        Reason.COHORT_EXHAUSTED.value,
+        Reason.NODE_NOT_READY.value,
+        Reason.NODE_DRAINING.value,
+        Reason.NODE_CORDONED.value,
+        Reason.TAINTED.value,
+        Reason.REGION_MISMATCH.value,
+        Reason.ZONE_MISMATCH.value,
+        Reason.POOL_MISMATCH.value,
+        Reason.SELECTOR_MISMATCH.value,
+        Reason.RESIDENCY_FORBIDDEN.value,
+        Reason.RESIDENCY_UNKNOWN.value,
+        Reason.TENANCY_FORBIDDEN.value,
+        Reason.PROTECTED_CAPACITY.value,
+        Reason.NODE_FULL.value,
+        Reason.DEVICE_TAKEN.value,
+        Reason.DEVICE_MISSING.value,
+        Reason.PORT_TAKEN.value,
+    }
+)
 
 
 class Places(msgspec.Struct, frozen=True):

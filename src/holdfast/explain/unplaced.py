@@ -10,7 +10,7 @@ from datetime import datetime
 
 from holdfast.explain.answer import Finding, Leg, Sign, Why
 from holdfast.explain.facts import Facts, revision_of
-from holdfast.explain.places import Places, places
+from holdfast.explain.places import ASKED, Places, places
 from holdfast.explain.times import CONTROLLER_LOOKS_MS, SCHEDULER_LOOKS_MS, after, next_of
 from holdfast.model.kinds.decision import DecisionSpec
 from holdfast.model.kinds.replica import Pending
@@ -20,10 +20,11 @@ from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.propose.report import SCHEDULING_RETRYING, SERVERS_UNAVAILABLE
 
-_OF_QUOTA = (
-    Reason.QUOTA_EXCEEDED.value,
-    Reason.COHORT_EXHAUSTED.value,
+_OF_QUOTA = (Reason.QUOTA_EXCEEDED.value, Reason.COHORT_EXHAUSTED.value)
+_OF_GRANTS = (
     Reason.GRANT_EXPIRED.value,
+    Reason.GRANT_EXCEEDED.value,
+    Reason.QUOTA_UNKNOWN.value,
 )
 _OF_BINDS = (SCHEDULING_RETRYING, SERVERS_UNAVAILABLE)
 # What a decision says of a bind whose answer is not known.
@@ -50,9 +51,12 @@ def pending(facts: Facts, now: Instant) -> Finding:
         return _untried(facts, found, now)
     if any(reason in _OF_BINDS for reason in said.reasons):
         return _waits(facts, said, found, Why.BIND_OPEN, Leg.BINDING, now)
-    if found.quota is not None and any(reason in _OF_QUOTA for reason in said.reasons):
+    counted = _OF_GRANTS if found.quota is None else (*_OF_GRANTS, *_OF_QUOTA)
+    if any(reason in counted for reason in said.reasons):
         return _waits(facts, said, found, Why.QUOTA, Leg.SCHEDULING, now)
+    # Of rules that are not asked here, nothing is known but what the scheduler says.
     is_free = bool(found.node) and found.quota is None
+    is_free = is_free and all(reason in ASKED for reason in said.reasons)
     if is_free or Reason.TOO_OLD.value in said.reasons:
         return _stale(facts, said, found, now)
     return _waits(facts, said, found, Why.NO_PLACE, Leg.SCHEDULING, now)

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.explain.answer import Explanation, Leg, Why
 from holdfast.explain.facts import Facts, Stored
+from holdfast.explain.places import ASKED
 from holdfast.explain.replica import explain
 from holdfast.explain.times import AGENT_LOOKS_MS, CONTROLLER_LOOKS_MS, SCHEDULER_LOOKS_MS
 from holdfast.model import keys
@@ -33,6 +34,7 @@ from holdfast.model.ledger import QuotaLedger, TenantLimits, TenantUse, mirrored
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import Object, ObjectMeta, Operation
 from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
+from holdfast.propose.filters import FILTERS
 from tests.unit.correct.pictures import (
     AGENT,
     TEMPLATE,
@@ -206,6 +208,31 @@ def test_no_place_is_what_the_scheduler_says_where_the_ledgers_agree(shut: dict[
     answer = asked(waiting(template=asks), ACME, there, more=ledgers(there))
     says(answer, Why.NO_PLACE, Leg.SCHEDULING, "scheduler")
     assert answer.finding.message == FULL.message
+
+
+@pytest.mark.parametrize(
+    "reason, why",
+    [
+        ("NodeFull", Why.STALE_PICTURE),
+        # Where its companions are is not asked here, nor what filters of users say.
+        ("AntiAffinityViolated", Why.NO_PLACE),
+        ("OfAPlugin", Why.NO_PLACE),
+        ("GrantExpired", Why.QUOTA),
+    ],
+)
+def test_of_rules_that_are_not_asked_again_the_schedulers_word_counts(
+    reason: str, why: Why
+) -> None:
+    """[M2]"""
+    said = replaced(FULL, reasons={reason: 1})
+    answer = asked(waiting(said), ACME, BIG, more=ledgers(BIG))
+    says(answer, why, Leg.SCHEDULING, "scheduler")
+
+
+def test_every_filter_that_ships_is_asked_again() -> None:
+    """Or a reason of it is told as if nothing were known. [M2]"""
+    reasons = {str(reason) for each in FILTERS for reason in each.reasons if reason}
+    assert reasons <= ASKED
 
 
 @pytest.mark.parametrize(
