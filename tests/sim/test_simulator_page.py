@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.sim.fault_kinds import KINDS
+from holdfast.sim.names import NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs/simulator.md").read_text(encoding="utf-8")
 
@@ -23,3 +24,9 @@ def test_the_page_names_every_kind_of_fault() -> None:
     """A vocabulary that is not written down is not used. [N6]"""
     table = PAGE.partition("## Faults")[2].partition("## Checkers")[0]
     assert set(re.findall(r"`([a-z]+(?:_[a-z]+)*)`", table)) >= set(KINDS)
+
+
+def test_the_page_names_every_worked_example() -> None:
+    """[N4, N6]"""
+    table = PAGE.partition("## The worked examples")[2].partition("\n## ")[0]
+    assert all(f"`{it.name}`" in table for it in NAMES if it.is_example)
