@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from holdfast.model.registry import SYSTEM_NAMESPACE
 
 LOOPBACK = ("https://127.", "https://localhost", "https://[::1]")
 JOIN_TTL, BEARER_TTL = "1h", "30d"
+NAMESPACE = ("-n", "--namespace")
 
 
 @click.group()
@@ -40,6 +40,11 @@ def token() -> None:
 @click.option("--user", default="", help="Who its bearer is: a person or a service.")
 @click.option("--group", multiple=True, help="With --user: a group that the bearer is in.")
 @click.option("--tenant", multiple=True, help="With --user: a tenant that the bearer works in.")
+@click.option(
+    *NAMESPACE,
+    default=SYSTEM_NAMESPACE,
+    help="With --user: the tenant whose own user it is, in full tenant:TENANT:NAME.",
+)
 @click.option("--ttl", default="", help=f"How long it is good: 90s, 2d. [{JOIN_TTL}; {BEARER_TTL}]")
 @click.option(
     "--write",
@@ -54,6 +59,7 @@ def create(
     user: str,
     group: tuple[str, ...],
     tenant: tuple[str, ...],
+    namespace: str,
     ttl: str,
     write: Path | None,
     quiet: bool,
@@ -64,15 +70,18 @@ def create(
     async def command() -> int:
         if [bool(node), anyone, bool(user)].count(True) != 1:
             raise Misused("--node: must be given, or --any, or --user, and only one of them")
-        if not user and (group or tenant or write is not None):
-            raise Misused("--group, --tenant and --write: are for --user")
+        is_own = namespace != SYSTEM_NAMESPACE
+        if not user and (group or tenant or is_own or write is not None):
+            raise Misused("--group, --tenant, --namespace and --write: are for --user")
+        if tenant and is_own:
+            raise Misused("--tenant: a tenant's own users get their rights from its role bindings")
         given = ttl or (BEARER_TTL if user else JOIN_TTL)
         with judged_as_usage():
             lasts = duration("--ttl", given)
         async with client(kubeconfig) as to:
             if user:
-                groups = groups_for(group, tenant)
-                return await _bearer(to, user, groups, lasts, given, write, quiet)
+                text = await create_bearer(to, user, groups_for(group, tenant), lasts, namespace)
+                return _bearer(to, text, user, given, write, quiet)
             return await _join(to, node, lasts, given, quiet)
 
     return run(command())
@@ -93,17 +102,8 @@ async def _join(to: Client, node: str, lasts: timedelta, given: str, quiet: bool
     return Code.DONE
 
 
-async def _bearer(
-    to: Client,
-    user: str,
-    groups: Sequence[str],
-    lasts: timedelta,
-    given: str,
-    write: Path | None,
-    quiet: bool,
-) -> int:
+def _bearer(to: Client, text: str, user: str, given: str, write: Path | None, quiet: bool) -> int:
     """Show the token, or write the file with which its bearer reaches the plane."""
-    text = await create_bearer(to, user, groups, lasts)
     if write is None:
         print(text)
     else:
@@ -117,13 +117,14 @@ async def _bearer(
 
 
 @token.command(name="list")
+@click.option(*NAMESPACE, default="", help="Those of one tenant.")
 @kubeconfig_option
-def list_tokens(kubeconfig: Path | None) -> int:
+def list_tokens(namespace: str, kubeconfig: Path | None) -> int:
     """Show all tokens and what became of them. Their secrets are not kept anywhere."""
 
     async def command() -> int:
         async with client(kubeconfig) as to:
-            found = (await to.list(Token)).objects
+            found = (await to.list(Token, namespace)).objects
         now = datetime.now(UTC)
         if not found:
             warn("There are no tokens.")
@@ -144,7 +145,8 @@ def list_tokens(kubeconfig: Path | None) -> int:
 def revoke(name: str, kubeconfig: Path | None) -> int:
     """Take a token back: its bearer is nobody from now on, also where he is connected.
 
-    A node that has joined with one stays what it is; see `holdfast node revoke`.
+    A node that has joined with one stays what it is; see `holdfast node revoke`. A tenant's own
+    token is named TENANT/NAME.
     """
 
     async def command() -> int:

@@ -2,6 +2,9 @@
 
 `NAMESPACE.NAME.SECRET`, of which the Token object keeps a hash of the secret alone. The text is
 shown once, to whoever made it; `host/authentication` takes it in.
+
+A token of the system's namespace speaks for anybody, one of a tenant's namespace for users and
+groups of that tenant's own making: their names begin with the tenant's.
 """
 
 from __future__ import annotations
@@ -16,13 +19,18 @@ from holdfast.model.errors import Invalid
 from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.validation.access import tenant_prefix
 
 TTL_MAX = timedelta(days=366)
 SECRET_BYTES = 32
 
 
 def new_bearer(
-    user: str, groups: Sequence[str], ttl: timedelta, now: datetime | None = None
+    user: str,
+    groups: Sequence[str],
+    ttl: timedelta,
+    now: datetime | None = None,
+    namespace: str = SYSTEM_NAMESPACE,
 ) -> tuple[Token, str]:
     """A token for this user in these groups; and its text, for once."""
     if not timedelta(0) < ttl <= TTL_MAX:
@@ -31,13 +39,19 @@ def new_bearer(
     name, secret = f"bearer-{secrets.token_hex(6)}", secrets.token_urlsafe(SECRET_BYTES)
     spec = TokenSpec(
         purpose=TokenPurpose.BEARER,
-        user=user,
-        groups=tuple(dict.fromkeys(groups)),
+        user=_own(user, namespace),
+        groups=tuple(dict.fromkeys(_own(group, namespace) for group in groups)),
         hash=hashed(secret),
         expires=(moment + ttl).replace(microsecond=0) + timedelta(seconds=1),
     )
-    made = Token(ObjectMeta(name=name, namespace=SYSTEM_NAMESPACE), spec=spec)
-    return made, f"{SYSTEM_NAMESPACE}.{name}.{secret}"
+    made = Token(ObjectMeta(name=name, namespace=namespace), spec=spec)
+    return made, f"{namespace}.{name}.{secret}"
+
+
+def _own(name: str, namespace: str) -> str:
+    """A user or a group as a token of this namespace may name it."""
+    prefix = "" if namespace == SYSTEM_NAMESPACE else tenant_prefix(namespace)
+    return name if name.startswith(prefix) else prefix + name
 
 
 def groups_for(groups: Sequence[str], tenants: Sequence[str]) -> tuple[str, ...]:
@@ -45,8 +59,14 @@ def groups_for(groups: Sequence[str], tenants: Sequence[str]) -> tuple[str, ...]
     return (*groups, *(TENANT_GROUP + tenant for tenant in tenants))
 
 
-async def create_bearer(client: Client, user: str, groups: Sequence[str], ttl: timedelta) -> str:
-    """Make a token at the plane of this client, who must be an administrator; its text."""
-    token, text = new_bearer(user, groups, ttl)
+async def create_bearer(
+    client: Client,
+    user: str,
+    groups: Sequence[str],
+    ttl: timedelta,
+    namespace: str = SYSTEM_NAMESPACE,
+) -> str:
+    """Make a token at the plane of this client, who must be allowed to; its text."""
+    token, text = new_bearer(user, groups, ttl, namespace=namespace)
     await client.create(token)
     return text

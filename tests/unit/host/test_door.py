@@ -26,6 +26,7 @@ from holdfast.model.kinds.revocation import Revocation, RevocationSpec
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.revocations import revocation_name
 from holdfast.model.transaction import Delete, Put, Transaction
+from holdfast.model.validation import validate
 from holdfast.observe.hub import Hub, Reach
 from holdfast.store.memory import MemoryStore
 
@@ -173,6 +174,15 @@ def test_whoever_shows_nothing_is_nobody_in_particular() -> None:
         assert rig.door.shown(None) is None
 
     play(story)
+
+
+def test_a_tenants_own_token_speaks_for_names_of_that_tenant() -> None:
+    """Whoever may make tokens in one namespace must not speak for others. [C6.8]"""
+    made, text = new_bearer("ci", ("deployers",), HOUR, NOW, "risk")
+    assert (made.spec.user, made.spec.groups) == ("tenant:risk:ci", ("tenant:risk:deployers",))
+    assert text.startswith(f"risk.{made.name}.")
+    assert not validate(made)
+    assert new_bearer("tenant:risk:ci", (), HOUR, NOW, "risk")[0].spec.user == "tenant:risk:ci"
 
 
 @pytest.mark.parametrize("ttl", [timedelta(0), timedelta(days=367)])
