@@ -26,6 +26,7 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 ANSWER_S = 30.0
+BUSY_TRIES_MAX, BUSY_S = 20, 0.5
 
 
 class TurnedAway(Exception):
@@ -111,6 +112,15 @@ class Line:
             except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError) as error:
                 self.hang_up()
                 raise TurnedAway(str(error)) from error
+
+    async def send_patiently(self, wish: Wish) -> Answer:
+        """The same, again for a while if the server is too busy to say yes or no."""
+        for _ in range(BUSY_TRIES_MAX):
+            answer = await self.send(wish)
+            if answer.code not in (429, 503):
+                break
+            await asyncio.sleep(BUSY_S)
+        return answer
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._reader is None or self._writer is None or self._reader.at_eof():

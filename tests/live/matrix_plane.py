@@ -89,7 +89,7 @@ class MatrixPlane:
         await self._server.stop()
 
     async def ask(self, identity: str, wish: Wish) -> Answer:
-        return await self.lines[identity].send(wish)
+        return await self.lines[identity].send_patiently(wish)
 
     # What there is -------------------------------------------------------------------------------
 

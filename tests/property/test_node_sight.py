@@ -21,7 +21,7 @@ import pytest
 
 from holdfast.host.api import reads, scope
 from tests.inner_plane import GROUP, InnerPlane, inner_plane
-from tests.lines import Answer
+from tests.lines import Answer, Wish
 
 LONG = os.environ.get("HOLDFAST_HYPOTHESIS") == "long"
 READS = 40_000 if LONG else 2_000
@@ -105,10 +105,12 @@ class Reader:
         }
 
     async def _admin(self, path: str, form: str = FORMS[0]) -> Answer:
-        return await self._plane.line("admin").ask("GET", path, headers={"Accept": form})
+        wish = Wish("GET", path, headers={"Accept": form})
+        return await self._plane.line("admin").send_patiently(wish)
 
     async def _mine(self, path: str, form: str = FORMS[0]) -> Answer:
-        return await self._plane.line(ME).ask("GET", path, headers={"Accept": form})
+        wish = Wish("GET", path, headers={"Accept": form})
+        return await self._plane.line(ME).send_patiently(wish)
 
     async def read(self) -> None:
         await self._rng.choice((self._list, self._list, self._get, self._secret, self._other))()

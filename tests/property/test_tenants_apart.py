@@ -109,7 +109,7 @@ TEMPLATE = {"command": ["sleep", "60"], "resources": {"cpu": "100m"}}
 
 async def as_tenant(plane: InnerPlane, tenant: str, wish: Wish) -> Answer:
     """A wish of the tenant's, with the uids of this plane."""
-    return await plane.line(f"user-{tenant}").send(_filled(wish, plane.uids))
+    return await plane.line(f"user-{tenant}").send_patiently(_filled(wish, plane.uids))
 
 
 async def furnish(plane: InnerPlane, friends: tuple[str, ...]) -> None:
