@@ -34,6 +34,7 @@ from holdfast.model.requests import (
     RegisterNode,
     Remove,
     RenewLease,
+    RetireLease,
     Term,
     Update,
 )
@@ -324,8 +325,8 @@ def test_many_requests_of_one_step_are_few_http_requests(tmp_path: Path) -> None
 
     async def story() -> None:
         async with running(tmp_path) as plane, living(Puppet(obey), plane) as one:
-            renewals = [RenewLease(Term(f"scheduler:s{n}", 1)) for n in range(1_000)]
-            answers = await one.ask_all(renewals, SCHEDULER.name)
+            wishes = [RetireLease(f"scheduler:s{n}", 1, 1) for n in range(1_000)]
+            answers = await one.ask_all(wishes, SCHEDULER.name)
             assert {type(it) for it in answers} == {Refusal}
             _, metrics = await plane.fetch("/metrics")
             counted = [
