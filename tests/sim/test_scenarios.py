@@ -22,7 +22,7 @@ from tests.sim.scenarios.incident_bugs import INCIDENT_BUGS, SC4, SC6, SC13
 BUGS = (*FIRST_BUGS, *INCIDENT_BUGS)
 SEEDS = 20
 # Those with a dozen nodes, or many rounds, take longer: `holdfast sim run` plays more of them.
-SEEDS_OF = {SC4: 3, SC6: 3, SC13: 3}
+SEEDS_OF = {SC4: 2, SC6: 2, SC13: 2}
 # The bug hits the sentence on one of so many seeds; which one, the seed decides.
 BUG_SEEDS = 6
 
