@@ -22,6 +22,7 @@ from holdfast.host.api.freshness import Freshness
 from holdfast.model.errors import HoldfastError
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.role import Role, RoleBinding
+from holdfast.model.meta import Object
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
 from holdfast.model.rights import (
     NOTHING,
@@ -47,7 +48,6 @@ CONFIRM_S = 1.0
 CALLERS_MAX = 4_096
 
 _ROLE, _BINDING = kind_of_struct(Role), kind_of_struct(RoleBinding)
-KINDS = (_ROLE, _BINDING)
 
 # The roles and the bindings of one namespace, as the hub has them.
 _Shown = tuple[tuple[Entry, ...], tuple[Entry, ...]]
@@ -124,7 +124,7 @@ class Rights:
             return
         self._seen = seen
         shown: dict[str, tuple[list[Entry], list[Entry]]] = {}
-        for at, kind in enumerate(KINDS):
+        for at, kind in enumerate((_ROLE, _BINDING)):
             for entry in self._hub.select(Selection(kind)):
                 shown.setdefault(entry.namespace, ([], []))[at].append(entry)
         before, self._shown = self._shown, {}
@@ -152,6 +152,11 @@ class Rights:
     async def reached(self, revision: int) -> None:
         """Wait until a change of roles or bindings that was just accepted counts here."""
         await self._freshness.reached(revision, TRUST_S)
+
+
+def concerns_rights(objects: tuple[Object, ...]) -> bool:
+    """Whether a change of these may change what somebody may do."""
+    return any(isinstance(obj, Role | RoleBinding) for obj in objects)
 
 
 def _ledger(namespace: str, shown: _Shown) -> AccessLedger:

@@ -10,6 +10,7 @@ roles are data of their own (`roles`). A rule never says who owns a field or a t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -189,6 +190,7 @@ def _sentence(part: Rule) -> str:
 # What a namespace's roles and bindings give to whom -----------------------------------------------
 
 
+@lru_cache(maxsize=8192)
 def subjects_of(identity: Identity) -> tuple[str, ...]:
     """As whom bindings may mean this identity.
 

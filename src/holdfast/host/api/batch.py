@@ -85,7 +85,6 @@ async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse
 
     results = []
     for name, verdict in zip(names, await slices.decided(call, len(bodies), make), strict=True):
-        await call.settled(verdict)
         results.append(result(verdict, call.kind, name, brief=brief))
     return reply(200, results_body(results))
 

@@ -16,8 +16,7 @@ from holdfast.host.api.connections import received
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.decisions import Decisions
 from holdfast.host.pulses import PulseBook
-from holdfast.host.rights import KINDS as RIGHTS_KINDS
-from holdfast.host.rights import Rights
+from holdfast.host.rights import Rights, concerns_rights
 from holdfast.host.shell import Shell
 from holdfast.host.streams import Stream
 from holdfast.host.switchboard import Switchboard
@@ -236,10 +235,11 @@ class Call:
         if self.turns is not None:
             await self.turns.more(self, cost)
 
-    async def settled(self, verdict: Any) -> None:
-        """Until an accepted change of roles and bindings counts at this server."""
-        if self.route.kind in RIGHTS_KINDS and isinstance(verdict, Accepted):
-            await self.services.rights.reached(verdict.revision)
+    async def settled(self, *verdicts: Any) -> None:
+        """Until accepted changes of roles and bindings count at this server."""
+        for verdict in verdicts:
+            if isinstance(verdict, Accepted) and concerns_rights(verdict.objects):
+                await self.services.rights.reached(verdict.revision)
 
     def refused(self, refusal: Refusal) -> web.Response:
         """The answer to a request that the authority refused."""

@@ -39,4 +39,5 @@ async def decided(call: Call, count: int, make: Callable[[int], Any]) -> list[An
             for it in wanted
         ]
         verdicts += [it if isinstance(it, HoldfastError) else await it for it in asked]
+    await call.settled(*verdicts)
     return verdicts

@@ -1,0 +1,338 @@
+"""What callers may do as a server knows it: at once where it was changed, never on an old view."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.host import rights as module
+from holdfast.host.creates import CreateForm
+from holdfast.host.rights import TRUST_S, Rights
+from holdfast.model.errors import Unavailable
+from holdfast.model.identity import ADMINS, Identity, controller
+from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.machine import Changed
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import Remove
+from holdfast.model.rights import Deed
+from holdfast.model.time import Instant
+from tests.plane import ADMIN, Plane, accepted
+from tests.rights_rig import Freshly, listed
+from tests.unit.host.api.api_rig import (
+    GROUP,
+    MERGE,
+    ApiRig,
+    events,
+    named,
+    play,
+    store_of,
+    workloads,
+)
+
+BOB = Identity("bob")
+GET = Deed("get", "workloads", namespace="acme", name="web")
+
+
+def role(name: str, *rules: Rule, namespace: str = "acme") -> Role:
+    return Role(ObjectMeta(name=name, namespace=namespace), rules=rules)
+
+
+def binding(name: str, user: str = "bob", namespace: str = "acme") -> RoleBinding:
+    meta = ObjectMeta(name=name, namespace=namespace)
+    return RoleBinding(meta, subjects=(Subject("User", user),), role_ref=RoleRef(name))
+
+
+READERS = Rule(("workloads",), ("get", "list", "watch"))
+
+
+class Known:
+    """A plane, a hub that follows it, and what its server knows of rights."""
+
+    def __init__(self) -> None:
+        self.plane = Plane()
+        self.plane.tenant("acme")
+        self.plane.create(role("readers", READERS))
+        self.plane.create(binding("readers"))
+        self.hub = listed(self.plane.store)
+        self.freshness, self.now_s = Freshly(), 0.0
+        self.rights = Rights(self.hub, self.freshness, lambda: self.now_s)  # type: ignore[arg-type]
+        self._watch = 0
+
+    def follow(self) -> None:
+        """Let the hub hear what has happened."""
+        batch = self.plane.store.changes("", after=self.hub.revision)
+        self.hub.step(Changed(1, batch), Instant(0, 0))
+
+
+def test_what_the_hub_hears_counts() -> None:
+    """[B5]"""
+    it = Known()
+    assert it.rights.may(BOB, GET)
+    accepted(it.plane.ask(ADMIN, Remove("rolebindings", "acme", "readers")))
+    assert it.rights.may(BOB, GET)
+    it.follow()
+    assert not it.rights.may(BOB, GET)
+    it.plane.create(binding("readers", "amy"))
+    it.follow()
+    assert not it.rights.may(BOB, GET)
+    assert it.rights.may(Identity("amy"), GET)
+
+
+def test_only_where_something_changed_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Known()
+    it.plane.tenant("globex")
+    it.follow()
+    assert it.rights.may(BOB, GET)
+    read: list[str] = []
+    ledger_of = module.ledger_of
+
+    def counted(namespace: str, *more: Any) -> Any:
+        read.append(namespace)
+        return ledger_of(namespace, *more)
+
+    monkeypatch.setattr(module, "ledger_of", counted)
+    it.plane.create(role("readers", READERS, namespace="globex"))
+    it.follow()
+    assert it.rights.may(BOB, GET)
+    it.plane.workload("other")
+    it.follow()
+    assert it.rights.may(BOB, GET)
+    assert read == ["globex"]
+
+
+def test_a_view_that_may_be_too_old_gives_nobody_anything() -> None:
+    """What is built in goes on: components, administrators, and people where they belong. [B5]"""
+    it = Known()
+    ann = Identity("ann", tenants=("acme",))
+    root = Identity("root", (ADMINS,))
+    it.now_s = TRUST_S
+    assert it.rights.may(BOB, GET)
+    it.now_s = TRUST_S + 0.1
+    assert not it.rights.may(BOB, GET)
+    for identity in (ann, root, controller("workload")):
+        assert it.rights.may(identity, GET)
+    for answer in (False, Unavailable("the store does not answer")):
+        it.freshness.is_fresh = answer
+        asyncio.run(it.rights.confirm())
+        assert not it.rights.may(BOB, GET)
+    it.freshness.is_fresh = True
+    asyncio.run(it.rights.confirm())
+    assert it.rights.may(BOB, GET)
+
+
+def test_an_answer_counts_from_when_the_question_was_sent() -> None:
+    """The store may have changed while its answer was on its way. [B5]"""
+    it = Known()
+
+    class Slow(Freshly):
+        async def is_hub_fresh(self, **_: Any) -> bool:
+            it.now_s += 4.0
+            return True
+
+    it.rights = Rights(it.hub, Slow(), lambda: it.now_s)  # type: ignore[arg-type]
+    asyncio.run(it.rights.confirm())
+    assert it.rights.age_s == 4.0
+
+
+# Through the server -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    async def played(story: Any) -> None:
+        async with ApiRig(await store_of("memory", tmp_path)) as rig:
+            await rig.tenant()
+            await rig.tenant("globex")
+            await story(rig)
+
+    return lambda story: play(played(story))
+
+
+def body(obj: Role | RoleBinding) -> bytes:
+    return msgspec.json.encode(obj)
+
+
+async def give(rig: ApiRig, *rules: Rule, namespace: str = "acme") -> None:
+    """Let bob do this."""
+    at = f"{GROUP}/namespaces/{namespace}"
+    for plural, obj in (
+        ("roles", role("some", *rules, namespace=namespace)),
+        ("rolebindings", binding("some", namespace=namespace)),
+    ):
+        answer = await rig.send("POST", f"{at}/{plural}", body(obj))
+        assert answer.code == 201, answer.body
+
+
+def test_what_was_given_or_taken_counts_from_the_answer_on(run: Any) -> None:
+    """[B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        await rig.create(named("web"))
+        at = f"{GROUP}/namespaces/acme"
+        assert (await rig.send("GET", workloads(name="web"), user="bob")).code == 403
+        for _ in range(20):
+            await give(rig, READERS)
+            assert (await rig.send("GET", workloads(name="web"), user="bob")).code == 200
+            assert (await rig.send("GET", workloads(), user="bob")).code == 200
+            assert (await rig.send("GET", workloads("globex"), user="bob")).code == 403
+            assert (await rig.send("POST", workloads(), named("x"), user="bob")).code == 403
+            less = {"rules": [{"resources": ["workloads"], "verbs": ["list"]}]}
+            patched = {"Content-Type": MERGE}
+            answer = await rig.send("PATCH", f"{at}/roles/some", less, headers=patched)
+            assert answer.code == 200
+            assert (await rig.send("GET", workloads(name="web"), user="bob")).code == 403
+            assert (await rig.send("GET", workloads(), user="bob")).code == 200
+            assert (await rig.send("DELETE", f"{at}/rolebindings")).code == 200
+            assert (await rig.send("GET", workloads(), user="bob")).code == 403
+            await rig.send("DELETE", f"{at}/roles/some")
+
+    run(story)
+
+
+def test_an_open_watch_ends_when_the_right_to_it_does(run: Any) -> None:
+    """[B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        await give(rig, READERS)
+        async with rig.watch(workloads(), user="bob") as response:
+            assert response.status == 200
+            await rig.create(named("web"))
+            assert [it[0] for it in await events(response, 1)] == ["ADDED"]
+            await rig.api.guests.sweep()
+            await rig.create(named("two"))
+            assert [it[0] for it in await events(response, 1)] == ["ADDED"]
+            await rig.send("DELETE", f"{GROUP}/namespaces/acme/rolebindings/some")
+            await rig.api.guests.sweep()
+            await rig.create(named("three"))
+            assert await asyncio.wait_for(response.content.read(), 5.0) == b""
+
+    run(story)
+
+
+def test_another_server_hears_of_it_with_the_next_event(tmp_path: Path) -> None:
+    """Within the bound, and in practice at once. [B5]"""
+
+    async def story() -> None:
+        store = await store_of("memory", tmp_path)
+        async with ApiRig(store) as one:
+            two = ApiRig(store)
+            async with two:
+                await one.tenant()
+                for _ in range(5):
+                    await give(one, READERS)
+                    began_s = time.monotonic()
+                    while (await two.send("GET", workloads(), user="bob")).code != 200:
+                        assert time.monotonic() - began_s < TRUST_S
+                    await one.send("DELETE", f"{GROUP}/namespaces/acme/rolebindings/some")
+                    began_s = time.monotonic()
+                    while (await two.send("GET", workloads(), user="bob")).code != 403:
+                        assert time.monotonic() - began_s < TRUST_S
+                    await one.send("DELETE", f"{GROUP}/namespaces/acme/roles/some")
+
+    play(story())
+
+
+def test_names_limit_lists_and_watches_to_one_of_them(run: Any) -> None:
+    """As `kubectl get NAME --watch` asks. [B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        await give(rig, Rule(("workloads",), ("get", "list", "watch"), (), ("web",)))
+        await rig.create(named("web"))
+        await rig.create(named("other"))
+
+        async def code(fields: str = "", path: str = workloads()) -> int:
+            query = {"fieldSelector": fields} if fields else {}
+            return int((await rig.send("GET", path, user="bob", **query)).code)
+
+        assert await code(path=workloads(name="web")) == 200
+        assert await code(path=workloads(name="other")) == 403
+        assert await code("metadata.name=web") == 200
+        assert await code() == 403
+        assert await code("metadata.name=other") == 403
+        assert await code("metadata.name!=web") == 403
+        assert await code("metadata.namespace=acme,metadata.name=web") == 200
+        one = await rig.send(
+            "GET", workloads(), user="bob", fieldSelector="metadata.name=web,metadata.name=other"
+        )
+        assert one.body["items"] == []
+
+    run(story)
+
+
+def test_every_leaf_of_a_batch_needs_the_right(run: Any) -> None:
+    """Each has the answer that it would have had by itself. [B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        await give(rig, Rule(("workloads",), ("create", "deletecollection")))
+        forms = []
+        for number, namespace in enumerate(("acme", "globex", "acme")):
+            made = msgspec.json.encode(named(f"w{number}", namespace))
+            forms.append(CreateForm(msgspec.Raw(made)))
+        tag = {"type": "RetireLease", "scope": "authority", "seen_epoch": 1, "seen_renewals": 1}
+        many = [msgspec.json.encode(form) for form in forms] + [msgspec.json.encode(tag)]
+        sent = await rig.send("POST", f"{GROUP}/requests", b"[%b]" % b",".join(many), user="bob")
+        assert [it["code"] for it in sent.body["items"]] == [201, 403, 201, 403]
+        items = {"kind": "List", "items": [named("a"), named("b")]}
+        assert [
+            it["code"]
+            for it in (await rig.send("POST", workloads(), items, user="bob")).body["items"]
+        ] == [201, 201]
+        one = {"kind": "List", "items": [named("a", "globex")]}
+        assert (await rig.send("POST", workloads("globex"), one, user="bob")).code == 403
+        # To delete many is a right of its own, and no right to delete just one.
+        assert (await rig.send("DELETE", workloads(name="a"), user="bob")).code == 403
+        assert (await rig.send("DELETE", workloads("globex"), user="bob")).code == 403
+        assert (await rig.send("DELETE", workloads(), user="bob")).code == 200
+
+    run(story)
+
+
+def test_the_right_to_scale_is_enough_to_scale(run: Any) -> None:
+    """[B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        await rig.create(named("web"))
+        await give(rig, Rule(("workloads/scale",), ("get", "patch")))
+        path = f"{workloads(name='web')}/scale"
+        change = {"spec": {"replicas": 3}}
+        answer = await rig.send("PATCH", path, change, user="bob", headers={"Content-Type": MERGE})
+        assert (answer.code, answer.body["spec"]["replicas"]) == (200, 3)
+        assert (await rig.send("GET", path, user="bob")).code == 200
+        assert (await rig.send("PUT", path, change, user="bob")).code == 403
+        direct = await rig.send(
+            "PATCH", workloads(name="web"), change, user="bob", headers={"Content-Type": MERGE}
+        )
+        assert direct.code == 403
+
+    run(story)
+
+
+@pytest.mark.parametrize("header", ["Impersonate-User", "impersonate-group", "Impersonate-Extra-X"])
+def test_nobody_speaks_for_another(run: Any, header: str) -> None:
+    """Not even an administrator, and not unnoticed. [B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        for path in (workloads(), "/api", f"{GROUP}/nodes"):
+            answer = await rig.send("GET", path, headers={header: "bob"})
+            assert answer.code == 403
+            assert "nobody may speak for another" in answer.body["message"]
+
+    run(story)
+
+
+def test_somebody_elses_rights_are_told_to_those_who_may_ask(run: Any) -> None:
+    async def story(rig: ApiRig) -> None:
+        await give(rig, READERS)
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        about = {"verb": "list", "resource": "workloads", "group": "holdfast.dev"}
+        spec = {"user": "bob", "resourceAttributes": {**about, "namespace": "acme"}}
+        answer = await rig.send("POST", path, {"spec": spec})
+        assert (answer.code, answer.body["status"]["allowed"]) == (201, True)
+        assert (await rig.send("POST", path, {"spec": spec}, user="bob")).code == 403
+
+    run(story)
