@@ -74,6 +74,9 @@ run-long: $(VENV)/.installed $(VENV)/.system ## Cut nodes off, take servers away
 fuzz: $(VENV)/.installed ## Feed every reader of what others write what nobody sends by accident, for MINUTES=10; says what was covered
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
+storm-long: $(VENV)/.installed $(VENV)/.system ## Retry storms: 5,000 simulated agents and all planted bugs, 200 real agents whose etcd stands still (some minutes)
+	HOLDFAST_STORM_LONG=1 $(BIN)/pytest tests/sim/test_retry_storm.py tests/live/test_retry_storm.py -s $(ARGS)
+
 sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS of them (1,000 take about ten minutes of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO \
 		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)

@@ -26,7 +26,7 @@ SEEDS_OF = {SC4: 2, SC6: 2, SC13: 2}
 # The bug hits the sentence on one of so many seeds; which one, the seed decides.
 BUG_SEEDS = 6
 
-EXAMPLES = [name for name in NAMES if name.is_example]
+EXAMPLES = [name for name in NAMES if name.is_example and not name.is_long]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda name: name.name)

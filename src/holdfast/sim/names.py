@@ -16,13 +16,15 @@ _WORLDS = "holdfast.sim.worlds."
 class Name(msgspec.Struct, frozen=True):
     """A name, what it is in a line, and where it is defined.
 
-    An example has sentences that are judged one by one; a world has laws only.
+    An example has sentences that are judged one by one; a world has laws only. One that takes more
+    than a moment is not played for every seed by whoever plays them all.
     """
 
     name: str
     title: str
     scenario: str
     is_example: bool = True
+    is_long: bool = False
 
 
 def _example(name: str, module: str, title: str) -> Name:
@@ -73,6 +75,18 @@ NAMES = (
         "sc13-repair-in-an-incident",
         "sc13_repair_in_an_incident",
         "two zones are lost; leaks, and useful progress that looks like one",
+    ),
+    Name(
+        "sc14-retry-storm",
+        "the store slows tenfold and then refuses for a minute, below 5,000 agents (takes minutes)",
+        _EXAMPLES + "sc14_retry_storm:SCENARIO",
+        is_long=True,
+    ),
+    Name(
+        "sc14-retry-storm-small",
+        "the same with 100 agents on slower machines",
+        _EXAMPLES + "sc14_retry_storm:SMALL",
+        is_long=True,
     ),
     _example(
         "sc15-lost-wakeup",

@@ -1,0 +1,162 @@
+"""The tenants of the retry storm: programs that want something all the time, whatever happens.
+
+Each intent goes through the retry machine that ships (`observe/retry`), as in `host/client`; only
+the sockets are simulated. They fall due by the clock, not when earlier ones have ended: a plane
+that is in trouble is not wished for less.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import Any
+
+from holdfast.commit.overload import Overloaded
+from holdfast.model.errors import HoldfastError
+from holdfast.model.machine import Answered, Ask, Started, Wake, Woken
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Patch, PatchType
+from holdfast.model.time import Instant
+from holdfast.observe.news import SERVERS, Found, Get
+from holdfast.observe.retry import (
+    DEFAULT_POLICY,
+    Attempts,
+    Begun,
+    Budget,
+    Failed,
+    Finish,
+    Look,
+    Looked,
+    LookFailed,
+    Nature,
+    Pause,
+    Paused,
+    Replied,
+    Send,
+    Stimulus,
+)
+from holdfast.sim.cell import Seat
+from holdfast.sim.scenarios.sc14_meter import Meter
+
+# One intent in so many writes; the others read.
+WRITES_ONE_IN = 3
+_WAKE = "client"
+
+
+class _Intent:
+    """One wish, from its first request to its end."""
+
+    __slots__ = ("attempts", "began_us", "is_looking", "request")
+
+    def __init__(self, attempts: Attempts, request: Patch | Get, began_us: int) -> None:
+        self.attempts, self.request, self.began_us = attempts, request, began_us
+        self.is_looking = False
+
+
+class TenantClient:
+    """A program of one tenant that reads and writes its workloads, so many times a second."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        tenant: str,
+        names: tuple[str, ...],
+        rate: float,
+        meter: Meter,
+        budget: Budget,
+    ) -> None:
+        self._rng, self._tenant, self._names = seat.rng, tenant, names
+        self._life, self._rate, self._meter = f"{seat.name}.{seat.life}", rate, meter
+        self._budget = budget
+        self._next_ms = 0.0
+        self._count = self._calls = 0
+        self._open: dict[int, _Intent] = {}
+        # Those that pause: (until when, number, intent).
+        self._pausing: list[tuple[int, int, _Intent]] = []
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        out: list[Any] = []
+        match stimulus:
+            case Started():
+                self._next_ms = now.monotonic_ms + self._gap_ms()
+            case Answered(call=call, body=body):
+                intent = self._open.pop(call)
+                self._go_on(intent, _heard(intent, body), now, out)
+            case Woken():
+                self._due(now, out)
+        return [*out, self._tick(now)]
+
+    def _gap_ms(self) -> float:
+        return -math.log(1.0 - self._rng.random()) * 1_000 / self._rate
+
+    def _tick(self, now: Instant) -> Wake:
+        at_ms = int(self._next_ms)
+        if self._pausing:
+            at_ms = min(at_ms, self._pausing[0][0])
+        return Wake(_WAKE, max(now.monotonic_ms + 1, at_ms))
+
+    def _due(self, now: Instant, out: list[Any]) -> None:
+        while self._pausing and self._pausing[0][0] <= now.monotonic_ms:
+            _, _, intent = heapq.heappop(self._pausing)
+            self._go_on(intent, Paused(), now, out)
+        while self._next_ms <= now.monotonic_ms:
+            self._next_ms += self._gap_ms()
+            self._begin(now, out)
+
+    def _begin(self, now: Instant, out: list[Any]) -> None:
+        self._count += 1
+        name = self._names[self._count % len(self._names)]
+        request: Patch | Get = Get("workloads", name, self._tenant)
+        nature = Nature.READ
+        if self._rng.random() * WRITES_ONE_IN < 1:
+            nature = Nature.WRITE
+            body = {"metadata": {"annotations": {"wish": f"{self._count}"}}}
+            operation = f"{self._life}/{self._count}"
+            request = Patch(
+                "workloads", self._tenant, name, PatchType.MERGE, body, operation=operation
+            )
+        attempts = Attempts(DEFAULT_POLICY, nature, self._rng, self._budget)
+        self._meter.wished()
+        self._go_on(_Intent(attempts, request, self._meter.now_us), Begun(), now, out)
+
+    def _go_on(self, intent: _Intent, stimulus: Stimulus, now: Instant, out: list[Any]) -> None:
+        effect = intent.attempts.step(stimulus, now)
+        match effect:
+            case Send(timeout_ms=timeout_ms) | Look(timeout_ms=timeout_ms):
+                intent.is_looking = isinstance(effect, Look)
+                self._calls += 1
+                self._open[self._calls] = intent
+                out.append(Ask(self._calls, SERVERS, _request(intent), timeout_ms))
+            case Pause(duration_ms=duration_ms):
+                until_ms = now.monotonic_ms + duration_ms
+                self._calls += 1
+                heapq.heappush(self._pausing, (until_ms, self._calls, intent))
+            case Finish():
+                self._meter.fulfilled(intent.began_us)
+            case _:
+                self._meter.disappointed(intent.began_us)
+
+
+def _request(intent: _Intent) -> Patch | Get:
+    request = intent.request
+    if intent.is_looking and isinstance(request, Patch):
+        return Get(request.plural, request.name, request.namespace)
+    return request
+
+
+def _heard(intent: _Intent, body: Any) -> Stimulus:
+    """What an answer means to the retry machine, as `host/client/performing` says it."""
+    after_ms = 1_000 * body.retry_after_s if isinstance(body, Overloaded) else 0
+    if intent.is_looking:
+        if isinstance(body, HoldfastError):
+            return LookFailed(body, after_ms)
+        return Looked(body if _remembers(intent.request, body) else None)
+    if isinstance(body, Refusal):
+        body = body.error()
+    return Failed(body, after_ms) if isinstance(body, HoldfastError) else Replied(body)
+
+
+def _remembers(request: Patch | Get, found: Any) -> bool:
+    if not isinstance(found, Found) or found.object is None or not isinstance(request, Patch):
+        return False
+    return any(it.id == request.operation for it in found.object.metadata.operations)

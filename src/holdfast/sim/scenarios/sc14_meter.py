@@ -1,0 +1,209 @@
+"""What the retry storm is judged by: everything that was asked, when, and what came of it.
+
+Components and tenants are listened to at their own door (`Counted`), so that what they send counts
+when they send it, whether or not a server ever gets to it. They are the product's own machines and
+do not know.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.commit.overload import Overloaded
+from holdfast.model.errors import HoldfastError, OutcomeUnknown
+from holdfast.model.heartbeat import HeardOf, Renew, Renewed
+from holdfast.model.machine import Answered, Ask, Machine, Open
+from holdfast.model.requests import AcquireLease, RenewLease
+from holdfast.model.time import Instant
+from holdfast.observe.news import Get
+from holdfast.sim.cell import Seat
+from holdfast.sim.check import Checker
+from holdfast.sim.world import World
+from holdfast.sim.worlds.slice.processes import ProcessEnded, ProcessStarted
+
+RENEWAL, LEASE, SYSTEM, TENANT = "renewal", "lease", "system", "tenant"
+# Streams that are opened to be told what changes, and the lists of the resync beside them.
+STREAM, AUDIT = "stream", "audit"
+SERVED, REFUSED, FAILED, UNKNOWN = "served", "refused", "failed", "unknown"
+SECOND_US = 1_000_000
+
+
+class Meter(Checker):
+    """Counts by second and by class. As a checker it is told of processes as well."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.offered: Counter[tuple[str, int]] = Counter()
+        # When each stream was opened.
+        self.opened_us: list[int] = []
+        self.outcomes: Counter[tuple[str, str, int]] = Counter()
+        # By the second in which it was asked: how long the answer took, in milliseconds.
+        self.took_ms: dict[tuple[str, int], list[int]] = {}
+        self.wishes: Counter[tuple[str, int]] = Counter()
+        self.wish_ms: dict[int, list[int]] = {}
+        # When each agent last heard that it may run on, and was last told no.
+        self.acknowledged_us: dict[str, int] = {}
+        self.running: set[tuple[str, int]] = set()
+        # Of each second from some moment on: why not all is well.
+        self.unwell: dict[int, str] = {}
+
+    @property
+    def now_us(self) -> int:
+        return self._world.now_us
+
+    @property
+    def second(self) -> int:
+        return self._world.now_us // SECOND_US
+
+    # Requests ------------------------------------------------------------------------------------
+
+    def asked(self, kind: str) -> None:
+        self.offered[kind, self.second] += 1
+
+    def opened(self, *, is_list: bool) -> None:
+        self.asked(AUDIT if is_list else STREAM)
+        if not is_list:
+            self.opened_us.append(self.now_us)
+
+    def answered(self, kind: str, who: str, ask: Ask, body: Any, sent_us: int) -> None:
+        """What came back, and whether an agent may run on."""
+        second = sent_us // SECOND_US
+        self.outcomes[kind, _outcome(body), second] += 1
+        self.took_ms.setdefault((kind, second), []).append((self.now_us - sent_us) // 1_000)
+        if kind == RENEWAL and isinstance(body, Renewed) and body.acknowledges(ask.body):
+            self.acknowledged_us[who] = self.now_us
+
+    # What tenants want ---------------------------------------------------------------------------
+
+    def wished(self) -> None:
+        self.wishes["begun", self.second] += 1
+
+    def fulfilled(self, began_us: int) -> None:
+        second = began_us // SECOND_US
+        self.wishes["fulfilled", second] += 1
+        self.wish_ms.setdefault(second, []).append((self.now_us - began_us) // 1_000)
+
+    def disappointed(self, began_us: int) -> None:
+        self.wishes["disappointed", began_us // SECOND_US] += 1
+
+    # Processes -----------------------------------------------------------------------------------
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        if isinstance(fact, ProcessStarted):
+            self.running.add((fact.uid, fact.number))
+        elif isinstance(fact, ProcessEnded):
+            self.running.discard((fact.uid, fact.number))
+
+    # Looking back --------------------------------------------------------------------------------
+
+    def offered_per_s(self, begin_s: int, end_s: int, *kinds: str) -> float:
+        """Requests a second in this time, of these classes or of all but streams and lists."""
+        wanted = kinds or (RENEWAL, LEASE, SYSTEM, TENANT)
+        count = sum(
+            number
+            for (kind, second), number in self.offered.items()
+            if begin_s <= second < end_s and kind in wanted
+        )
+        return count / (end_s - begin_s)
+
+    def share(self, kind: str, outcome: str, begin_s: int, end_s: int) -> float:
+        """Of what was asked in this time and answered, the part with this outcome."""
+        counts: Counter[str] = Counter()
+        for (of, came, second), number in self.outcomes.items():
+            if of == kind and begin_s <= second < end_s:
+                counts[came] += number
+        whole = sum(counts.values())
+        return counts[outcome] / whole if whole else 0.0
+
+    def latency_ms(self, kind: str, share: float, begin_s: int, end_s: int) -> int:
+        """What this share of the answers to what was asked in this time did not exceed."""
+        every = sorted(
+            took
+            for (of, second), all_of in self.took_ms.items()
+            if of == kind and begin_s <= second < end_s
+            for took in all_of
+        )
+        return every[min(len(every) - 1, int(share * len(every)))] if every else 0
+
+    def opened_at_once(self, from_s: int, within_us: int) -> int:
+        """The most streams that were opened within so short a time, from a moment on."""
+        times = [at for at in self.opened_us if at >= from_s * SECOND_US]
+        most, first = 0, 0
+        for last, at in enumerate(times):
+            while at - times[first] >= within_us:
+                first += 1
+            most = max(most, last - first + 1)
+        return most
+
+    def wishes_per_s(self, begin_s: int, end_s: int) -> float:
+        """What tenants wanted a second, whatever it took."""
+        count = sum(
+            n for (what, at), n in self.wishes.items() if what == "begun" and begin_s <= at < end_s
+        )
+        return count / (end_s - begin_s)
+
+    def wish_share(self, begin_s: int, end_s: int) -> float:
+        """Of all wishes of this time, the part that was fulfilled."""
+        begun, done = (
+            sum(n for (what, at), n in self.wishes.items() if what == it and begin_s <= at < end_s)
+            for it in ("begun", "fulfilled")
+        )
+        return done / begun if begun else 0.0
+
+    def wish_latency_ms(self, share: float, begin_s: int, end_s: int) -> int:
+        every = sorted(
+            it for at, all_of in self.wish_ms.items() if begin_s <= at < end_s for it in all_of
+        )
+        return every[min(len(every) - 1, int(share * len(every)))] if every else 0
+
+
+class Counted:
+    """A machine that steps another and counts what it asks."""
+
+    __slots__ = ("_asked", "_is_tenant", "_meter", "_who", "machine")
+
+    def __init__(self, who: str, machine: Machine, meter: Meter, *, is_tenant: bool) -> None:
+        self.machine = machine
+        self._who, self._meter, self._is_tenant = who, meter, is_tenant
+        self._asked: dict[int, tuple[str, Ask, int]] = {}
+
+    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        if type(stimulus) is Answered:
+            asked = self._asked.pop(stimulus.call, None)
+            if asked is not None:
+                kind, ask, sent_us = asked
+                self._meter.answered(kind, self._who, ask, stimulus.body, sent_us)
+        effects: Sequence[Any] = self.machine.step(stimulus, now)
+        for effect in effects:
+            if type(effect) is Ask:
+                kind = TENANT if self._is_tenant else _kind(effect.body)
+                self._asked[effect.call] = (kind, effect, self._meter.now_us)
+                self._meter.asked(kind)
+            elif type(effect) is Open:
+                self._meter.opened(is_list=effect.body.is_list)
+        return effects
+
+
+def counted(
+    make: Callable[[Seat], Machine], meter: Meter, *, is_tenant: bool = False
+) -> Callable[[Seat], Counted]:
+    """A factory of machines whose requests are counted."""
+    return lambda seat: Counted(seat.name, make(seat), meter, is_tenant=is_tenant)
+
+
+def _kind(body: Any) -> str:
+    if isinstance(body, Renew):
+        return RENEWAL
+    is_lease = isinstance(body, RenewLease | AcquireLease | HeardOf)
+    is_look = isinstance(body, Get) and body.plural == "leases"
+    return LEASE if is_lease or is_look else SYSTEM
+
+
+def _outcome(body: Any) -> str:
+    if isinstance(body, Overloaded):
+        return REFUSED
+    if isinstance(body, OutcomeUnknown):
+        return UNKNOWN
+    return FAILED if isinstance(body, HoldfastError) else SERVED

@@ -1,0 +1,85 @@
+"""For each sentence of the retry storm a bug of which that very sentence becomes untrue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.commit.classes import Flow, RequestClass
+from holdfast.model.identity import Identity
+from holdfast.model.requests import NodeWord
+from holdfast.sim.mutants import Plant, rewrite, swap
+from tests.sim.scenarios.bugs import Bug, bug
+
+SMALL = "sc14-retry-storm-small"
+AGENT, COMMIT = "holdfast.agent.", "holdfast.commit."
+CORRECT, OBSERVE = "holdfast.correct.", "holdfast.observe."
+
+
+def _all_alike(identity: Identity, errand: Any) -> Flow:
+    """Everybody is somebody's program."""
+    tenant = identity.tenants[0] if identity.tenants else identity.name.split(":")[1]
+    return Flow(RequestClass.TENANT, tenant, identity.name)
+
+
+LEASES_NOT_FIRST = swap(COMMIT + "classes:classify", _all_alike)
+NO_RETRY_BUDGET: tuple[Plant, ...] = (
+    swap(AGENT + "renewing:Renewing._may_repeat", lambda _renewing: True),
+    swap(OBSERVE + "retry:Budget.spend", lambda _budget, _now_ms: True),
+)
+# Whoever failed together comes back together.
+NO_JITTER: tuple[Plant, ...] = (
+    rewrite(OBSERVE + "cache:Cache._again", "(0.5 + self._rng.random() / 2)", "1"),
+    rewrite(OBSERVE + "retry:RetryPolicy.pause", "int(rng.random() * full / 2)", "0"),
+    rewrite(AGENT + "renewing:Renewing._sooner", "(0.5 + self._rng.random() / 2)", "1"),
+    rewrite(COMMIT + "gate:Gate._retry_after_s", "int(self._rng.random() * spread_s)", "0"),
+)
+
+# These three are what the storm is about; the default run plays them.
+FIRST = (
+    bug(SMALL, "sc14.leases", "renewals and leases wait in line with all others", LEASES_NOT_FIRST),
+    bug(SMALL, "sc14.retries", "whoever fails tries again, without a budget", *NO_RETRY_BUDGET),
+    bug(SMALL, "sc14.spread", "pauses are not left to chance", *NO_JITTER),
+)
+OTHERS: tuple[Bug, ...] = (
+    bug(
+        SMALL,
+        "sc14.recovered",
+        "what waits for servers is not told when they are back, and waits for minutes",
+        swap(AGENT + "crew:Crew.servers_heard", lambda _crew, _now_ms: None),
+        swap(AGENT + "work:RETRY_MAX_MS", 400_000),
+    ),
+    bug(
+        SMALL,
+        "sc14.normal",
+        "seats are not given back until somebody waits in vain",
+        rewrite(COMMIT + "gate:Gate.leave", "lane.executing -= 1\n", "pass\n"),
+    ),
+    bug(
+        SMALL,
+        "sc14.first-round",
+        "a renewal that fails is repeated at once",
+        swap(AGENT + "renewing:Renewing._may_repeat", lambda _renewing: True),
+        rewrite(AGENT + "renewing:Renewing._sooner", "RETRY_MIN_MS <<", "100 <<"),
+    ),
+    bug(
+        SMALL,
+        "sc14.unfenced",
+        "nodes that are late are given up at once, however many are",
+        swap(CORRECT + "brakes:Brakes.weigh", lambda *_: ""),
+        swap(CORRECT + "brakes:Brakes.admits", lambda *_: True),
+        swap(CORRECT + "nodes:MARK_AFTER_HALF_PERIODS", 1),
+        swap(CORRECT + "nodes:NodesController._fence", lambda *_: (NodeWord.FENCE, 0)),
+    ),
+    bug(
+        SMALL,
+        "sc14.stable",
+        "an agent that has failed once renews more often from then on",
+        rewrite(
+            AGENT + "renewing:Renewing.due",
+            "now_ms + self._every_ms",
+            "now_ms + (2_000 if self._failures else self._every_ms)",
+        ),
+        rewrite(AGENT + "renewing:Renewing.answered", "self._failures = 0", "pass"),
+    ),
+)
+BUGS = (*FIRST, *OTHERS)

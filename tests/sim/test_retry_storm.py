@@ -1,0 +1,92 @@
+"""The retry storm: its sentences are true, and each becomes untrue of a plane with a bug.
+
+It takes seconds for each seed, so that the default run plays one, and the three bugs that it is
+about. HOLDFAST_STORM_LONG=1, as `make storm-long` sets it, plays more seeds, the other bugs, and
+5,000 agents.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast.sim.check import CRASHED, LIVELOCK
+from holdfast.sim.names import named
+from holdfast.sim.run import find, run
+from holdfast.sim.scenarios.expecting import Expectations, perform
+from holdfast.sim.world import World
+from tests.sim.scenarios.bugs import Bug
+from tests.sim.scenarios.storm_bugs import BUGS, FIRST, OTHERS, SMALL
+
+LARGE = "sc14-retry-storm"
+SEEDS = 12
+only_long = pytest.mark.skipif(
+    not os.environ.get("HOLDFAST_STORM_LONG"), reason="takes minutes: make storm-long plays it"
+)
+
+
+def play(name: str, seed: int) -> None:
+    played = perform(find(named(name).scenario), seed)
+    assert played.broken is None, f"{name} seed {seed}: {played.broken}"
+    assert all(outcome.evidence and not outcome.wrong for outcome in played.outcomes)
+    for outcome in played.outcomes:
+        print(outcome.told())
+
+
+def is_found(bug: Bug) -> None:
+    with bug.mutant.planted():
+        played = perform(find(bug.mutant.scenario), 0)
+    (outcome,) = (it for it in played.outcomes if it.name == bug.sentence)
+    assert outcome.wrong, f"{bug.sentence} stayed true: {outcome.evidence}"
+    assert played.broken is not None
+    assert played.broken.invariant not in (CRASHED, LIVELOCK)
+
+
+def test_a_plane_lives_through_a_retry_storm() -> None:
+    """Leases first, few retries, no metastable state, well within 60 s. [E4, E6, I1, N3, SC14]"""
+    play(SMALL, 0)
+
+
+@pytest.mark.parametrize("bug", FIRST, ids=lambda bug: bug.sentence)
+def test_a_storm_shows_what_it_is_about(bug: Bug) -> None:
+    """No budget for retries, no jitter, leases not first: each breaks its sentence. [N6, SC14]"""
+    is_found(bug)
+
+
+@only_long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", OTHERS, ids=lambda bug: bug.sentence)
+def test_every_other_sentence_of_the_storm_can_become_untrue(bug: Bug) -> None:
+    """A check that cannot fail is a defect. [N6, SC14]"""
+    is_found(bug)
+
+
+def test_every_sentence_of_the_storm_has_a_bug() -> None:
+    """A check that cannot fail is a defect. [N6]"""
+    world = World(0)
+    find(named(SMALL).scenario).build(world)
+    assert {bug.sentence for bug in BUGS} == set(world.checker(Expectations).invariants)
+
+
+@only_long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(1, SEEDS))
+def test_a_plane_lives_through_other_storms(seed: int) -> None:
+    """[E6, I1, SC14]"""
+    play(SMALL, seed)
+
+
+@only_long
+@pytest.mark.timeout(600)
+def test_a_seed_of_the_storm_means_the_same_run() -> None:
+    """[N6]"""
+    scenario = find(named(SMALL).scenario)
+    assert run(scenario, 7).digest == run(scenario, 7).digest
+
+
+@only_long
+@pytest.mark.timeout(3_600)
+def test_five_thousand_agents_live_through_a_retry_storm() -> None:
+    """[E4, E6, I1, SC14]"""
+    play(LARGE, 0)
