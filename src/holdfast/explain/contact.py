@@ -52,7 +52,7 @@ def out_of_contact(facts: Facts, now: Instant) -> Finding | None:
         case NodePhase.SUSPECT:
             return _silent(facts, node, now)
         case NodePhase.UNKNOWN:
-            return _marked(facts, node, now)
+            return _marked(facts, node)
     return _fenced(facts, node)
 
 
@@ -102,10 +102,11 @@ def _silent(facts: Facts, node: Node, now: Instant) -> Finding:
     every_ms = facts.timing.renew_every_ms
     mark_ms = every_ms * MARK_AFTER_HALF_PERIODS // 2
     age_ms = facts.heard_ago_ms(node.name)
-    # It was judged when it had been silent for so long.
-    deadline = after(judged_at(node), mark_ms - every_ms * SUSPECT_AFTER_PERIODS)
-    if age_ms is not None:
-        deadline = timestamp(now.wall_ms - age_ms + mark_ms)
+    # It was judged when nobody had heard it for so long; whoever was asked may have heard it since,
+    # or may never have been the one who hears it.
+    judged = after(judged_at(node), mark_ms - every_ms * SUSPECT_AFTER_PERIODS)
+    heard = timestamp(now.wall_ms - age_ms + mark_ms) if age_ms is not None else None
+    deadline = max((it for it in (judged, heard) if it is not None), default=None)
     message = f"node {node.name} has missed {SUSPECT_AFTER_PERIODS} renewals"
     held = _brake(facts, node)
     return Finding(
@@ -121,7 +122,7 @@ def _silent(facts: Facts, node: Node, now: Instant) -> Finding:
     )
 
 
-def _marked(facts: Facts, node: Node, now: Instant) -> Finding:
+def _marked(facts: Facts, node: Node) -> Finding:
     """Given up: what may run there has to stop itself before anybody acts on it."""
     replica = facts.replica
     if _keeps(replica) and replica.status.state is not State.BOUND:
@@ -163,10 +164,10 @@ def _brake(facts: Facts, node: Node) -> str:
 
 
 def _is_silent(facts: Facts, node: Node, silent_ms: int) -> bool:
+    """A node that is Ready is heard by somebody, if not by those who were asked."""
     age_ms = facts.heard_ago_ms(node.name)
-    if age_ms is not None:
-        return age_ms >= silent_ms
-    return node.status.phase is not NodePhase.READY
+    is_unheard = age_ms is None or age_ms >= silent_ms
+    return node.status.phase is not NodePhase.READY and is_unheard
 
 
 def _held_up(held: str) -> str:

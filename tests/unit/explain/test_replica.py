@@ -414,6 +414,8 @@ def test_when_nobody_knows_when_it_was_heard_its_judgement_tells() -> None:
     there = node(phase=NodePhase.SUSPECT)
     there = replaced(there, metadata=replaced(there.metadata, operations=(judged,)))
     assert due_in_ms(asked(replica(), there)) == -1_000 + 15_000
+    # Another server hears it, as a rule; this one did so long ago.
+    assert due_in_ms(asked(replica(), there, heard=(heard(age_ms=90_000),))) == -1_000 + 15_000
     answer = asked(replica(), node(phase=NodePhase.SUSPECT))
     assert "it is not known when it was last heard" in answer.finding.no_deadline
 
@@ -423,7 +425,8 @@ def test_nobody_is_given_up_where_most_of_a_zone_is_silent(phase: NodePhase) -> 
     """The same brake as controller:nodes has. [M2, SC6]"""
     mark = int(phase is NodePhase.UNKNOWN)
     silent = [node(f"node-{it}", phase, mark=mark) for it in "abc"]
-    answer = asked(unknown(), *silent, node("node-d"))
+    elsewhere = Heard("one", 60_000, {"node-d": 900_000}, TIMING)
+    answer = asked(unknown(), *silent, node("node-d"), heard=(elsewhere,))
     says(answer, Why.BRAKE, Leg.SERVING, "controller:nodes")
     assert answer.finding.deadline is None
     assert "3 of 4 nodes of zone eu/a are silent" in answer.finding.no_deadline
