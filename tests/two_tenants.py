@@ -187,6 +187,8 @@ class Tenant:
     def _read(self) -> Wish:
         plural = self._rng.choice(PLURALS)
         part = self._rng.choice(("", "", "/status", "/scale"))
+        if self._rng.random() < 0.1:
+            plural, part = "replicas", "/explanation"
         if self._rng.random() < 0.2:
             name = self._rng.choice((self._other, self._mine, "n1", "vip", "eu"))
             return Wish("GET", f"{GROUP}/{self._rng.choice(CLUSTER)}/{name}")

@@ -106,6 +106,7 @@ replicas/status | get | tenants readers server
 replicas/status | update patch | scheduler node-1 controller-endpoints controller-repair | node-2
 replicas/binding | create | scheduler | nodes
 replicas/log | get | tenants readers server
+replicas/explanation | get | tenants readers server
 replicas/exec | create | editors admin
 v1/pods | get | tenants readers components node-1 | node-2
 v1/pods | list watch | tenants readers components nodes
@@ -207,7 +208,7 @@ requests/Bind | request | scheduler | nodes
 requests/BindTogether | request | scheduler
 requests/Reserve | request | scheduler | nodes
 requests/Unreserve | request | scheduler controller-repair | nodes
-requests/HoldCapacity | request | scheduler controller-repair controller-reserves
+requests/HoldCapacity | request | scheduler controller-reserves
 requests/CommitGang | request | scheduler
 requests/DropReservation | request | scheduler admin droppers
 requests/Evict | request | editors operator admin | nodes

@@ -36,7 +36,7 @@ PAIRS = 8
 EXCEPTED = {
     "resourceVersion": "counts the commits of the whole plane; so do revision and token",
     "uid": "is random, and so is the digest of a request that names one",
-    "timestamps": "two planes are not asked at the same moment",
+    "timestamps": "two planes are not asked at the same moment; ages differ as well",
     "generated names": "are random",
     "continue": "holds a revision; where it goes on must be the same",
     "allowedTenants, protectedFor": "an operator says in public for whom a class or a pool is",
@@ -50,7 +50,7 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)|\d+ s ago")
 _MADE = re.compile(r"(made-\d+-)[a-z0-9]{5}")
 _VERSION = re.compile(r"(resourceVersion in the precondition is |the object's is |revision |@)\d+")
-_VERSIONS = ("resourceVersion", "revision", "token", "digest")
+_VERSIONS = ("resourceVersion", "revision", "token", "digest", "ageMs")
 _PUBLISHED = ("allowedTenants", "protectedFor")
 
 
