@@ -7,6 +7,7 @@ may change or delete them. During an upgrade the last server to start has painte
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -58,14 +59,13 @@ def _wanted(hub: Hub, obj: Role | RoleBinding) -> Create | Update | None:
 
 async def show_built_in(hub: Hub, ask: Ask) -> str:
     """Bring the picture up to date. Returns a sentence if that did not work, which is no harm."""
-    for obj in built_in():
-        request = _wanted(hub, obj)
-        if request is None:
-            continue
-        try:
-            verdict = await ask(request)
-        except HoldfastError as error:
-            return f"The built-in roles are not shown as they are: {error.message}"
-        if isinstance(verdict, Refusal) and verdict.reason is not Reason.EXISTS:
+    requests = [request for obj in built_in() if (request := _wanted(hub, obj)) is not None]
+    # All at once, so that a first start waits for one commit and not for one each.
+    verdicts = await asyncio.gather(*map(ask, requests), return_exceptions=True)
+    for verdict in verdicts:
+        if isinstance(verdict, BaseException) and not isinstance(verdict, HoldfastError):
+            raise verdict
+        is_refused = isinstance(verdict, Refusal) and verdict.reason is not Reason.EXISTS
+        if is_refused or isinstance(verdict, HoldfastError):
             return f"The built-in roles are not shown as they are: {verdict.message}"
     return ""

@@ -1,0 +1,81 @@
+"""The picture of what is built in: painted at the first start, repaired at any other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.audit import recount
+from holdfast.host.first_roles import built_in, show_built_in
+from holdfast.model.errors import Unavailable
+from holdfast.model.identity import server
+from holdfast.model.kinds.role import Role
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason
+from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.requests import Create, Update
+from holdfast.model.roles import HELD_BY, ROLES
+from tests.plane import Plane, accepted
+from tests.rights_rig import listed
+
+ALL = len(ROLES) + len(HELD_BY)
+
+
+def start(plane: Plane) -> list[Any]:
+    """What a server that starts now asks for, and is given."""
+    asked: list[Any] = []
+
+    async def ask(request: Any) -> Any:
+        asked.append(request)
+        return plane.ask(server("one"), request)
+
+    assert asyncio.run(show_built_in(listed(plane.store), ask)) == ""
+    return asked
+
+
+def test_the_first_start_shows_all_and_the_next_has_nothing_to_do() -> None:
+    """[B5]"""
+    plane = Plane()
+    assert [type(it) for it in start(plane)] == [Create] * ALL
+    assert start(plane) == []
+    for obj in built_in():
+        shown = plane.get(obj)
+        assert shown is not None
+        if isinstance(obj, Role):
+            assert shown.rules == ROLES[obj.name]
+    assert recount(plane.store.range("", "~").records) == []
+
+
+def test_another_version_paints_it_over() -> None:
+    """[B5]"""
+    plane = Plane()
+    start(plane)
+    meta = ObjectMeta(name="auditor", namespace=SYSTEM_NAMESPACE)
+    old = plane.get(Role(meta))
+    accepted(plane.ask(server("old"), Update(msgspec.structs.replace(old, rules=()))))
+    assert [(type(it), it.object.name) for it in start(plane)] == [(Update, "auditor")]
+    assert plane.get(Role(meta)).rules == ROLES["auditor"]
+
+
+def test_a_server_starts_also_when_it_cannot_paint() -> None:
+    async def down(request: Any) -> Any:
+        raise Unavailable("the store does not answer")
+
+    trouble = asyncio.run(show_built_in(listed(Plane().store), down))
+    assert "the store does not answer" in trouble
+
+
+def test_two_servers_that_start_together_paint_the_same_picture() -> None:
+    plane = Plane()
+    hub = listed(plane.store)
+
+    async def ask(request: Any) -> Any:
+        return plane.ask(server("one"), request)
+
+    for _ in range(2):
+        # Both have seen nothing there.
+        assert asyncio.run(show_built_in(hub, ask)) == ""
+    answer = plane.ask(server("one"), Create(next(built_in())))
+    assert answer.reason is Reason.EXISTS
