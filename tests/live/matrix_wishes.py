@@ -17,7 +17,8 @@ from holdfast.host.forwarding import PATH as FORWARDS
 from holdfast.host.join_words import JOIN_PATH
 from holdfast.model.refusal import Reason
 from tests.lines import MERGE, Answer, Wish
-from tests.live.matrix_plane import BUSY, GROUP, IDLE, WAITING, target
+from tests.live.matrix_plane import BUSY, GROUP, IDLE, WAITING
+from tests.live.matrix_requests import fresh, requests
 from tools.matrix_page import REQUESTS, resource_of
 
 LISTED = "watch=1&sendInitialEvents=true&endsWithInitialEvents=true&allowWatchBookmarks=true"
@@ -105,7 +106,7 @@ class Wishes:
 
     def __init__(self, objects: dict[str, Any]) -> None:
         self._objects = objects
-        self._typed = self._requests()
+        self._typed = requests(objects)
 
     def of_route(self, route: Route) -> dict[str, Probe]:
         """The probes of a route by the resource of their row."""
@@ -168,7 +169,7 @@ class Wishes:
             wish = Wish(route.method, f"{path}?{DRY}", scale, _media_type(route))
             return Probe(lambda who: wish)
         if route.verb == "create":
-            wish = Wish("POST", f"{path}?{DRY}", self._fresh(plural, found))
+            wish = Wish("POST", f"{path}?{DRY}", fresh(plural, found))
             # A tenant has one quota.
             return Probe(lambda who: wish, (409,) if plural == "quotas" else YES)
         body = LABEL if route.method == "PATCH" else _labelled(found)
@@ -209,17 +210,6 @@ class Wishes:
         body["status"] = {**body.get("status", {}), **said}
         return Wish("PUT", path, body)
 
-    def _fresh(self, plural: str, found: Any) -> Any:
-        """The same object again, under a name that is free."""
-        kept = {k: v for k, v in found.items() if k not in ("metadata", "status")}
-        name = {"replicas": "web-1-0", "quotas": "default", "revocations": "user.bob"}.get(plural)
-        made = copy.deepcopy(kept) | {"metadata": {"name": name or "fresh"}}
-        if plural == "replicas":
-            made["spec"]["ordinal"] = 1
-        if plural == "revocations":
-            made["spec"] = {"user": "bob"}
-        return made
-
     # What is no object ---------------------------------------------------------------------------
 
     def _other(self, route: Route) -> Probe:
@@ -250,55 +240,6 @@ class Wishes:
         # A replica is made for a workload that is not there.
         codes = (404,) if name == "Create" else (200, 409)
         return Probe(lambda who: wish, codes, is_leaf=True, name=about)
-
-    def _requests(self) -> dict[str, Any]:
-        """Each on what is there, in a state where it is right, and under an epoch that never was.
-
-        Agents, who have no epoch, speak as a life that never was.
-        """
-        running, waiting, reserved = (
-            {"target": target(self._objects[it])} for it in ("replicas", "waiting", "reserved")
-        )
-        term = {"term": {"scope": "scheduler:one", "epoch": 99}}
-        at = {"deadline": "2099-01-01T00:00:00Z", **term}
-        node = self._objects["nodes"]
-        place = {**waiting, "node": "n1", "node_uid": node["metadata"]["uid"]}
-        bind = {**place, **term}
-        owner = {"kind": "Workload", "name": "web", "uid": "none"}
-        held = self._objects["reservations"]["metadata"]
-        hold = {"namespace": "team-a", "reservation": held["name"], "uid": held["uid"], **term}
-        made = self._fresh("replicas", self._objects["replicas"])
-        made["metadata"]["namespace"], made["spec"]["workloadUid"] = "team-a", "none"
-        lease = {"scope": "scheduler:one", "seen_epoch": 99}
-        bodies: dict[str, Any] = {
-            "Bind": bind,
-            "BindTogether": {"binds": [{"type": "Bind", **bind}]},
-            "Reserve": {**place, **at},
-            "Unreserve": {**reserved, "reason": "late", **term},
-            "HoldCapacity": {"namespace": "team-a", "owner": owner, "claims": [], **at}
-            | {"intent": "recovery"},
-            "CommitGang": hold,
-            "DropReservation": {**hold, "reason": "late"},
-            "Evict": {**waiting, "cause": "UserDelete"},
-            "StopAndReserve": {**place, "victims": [running["target"]], **at},
-            "SettleDisruption": {"namespace": "team-a", "workload": "web", "replicas": [], **term},
-            "Move:Failed": {**running, "to": "Failed", "incarnation": 99},
-            "Move:Unknown": {**running, "to": "Unknown", "mark": 99, **term},
-            "Move:Released": {**waiting, "to": "Released", **term},
-            "ReportStage:Ready": {**running, "stage": "Ready", "incarnation": 99},
-            "ReportStage:Queued": {**running, "stage": "Queued"},
-            "ReportStage:Serving": {**running, "stage": "Serving"},
-            "ReportPending": {**waiting, "pending": {}},
-            "RegisterNode": {"node": node},
-            "JudgeNode": {"node": "n1", "uid": node["metadata"]["uid"], "word": "Suspect", **term},
-            "AcquireLease": {**lease, "duration_ms": 1_000},
-            "RenewLease": term,
-            "ReleaseLease": term,
-            "RetireLease": {**lease, "seen_renewals": 0},
-            "ForgetOperations": {"operations": [], **term},
-            "Create": {"object": made},
-        }
-        return {name: {"type": name.partition(":")[0], **it} for name, it in bodies.items()}
 
 
 def _labelled(found: Any) -> Any:
