@@ -17,6 +17,7 @@ from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Heard, Note, Said
 from holdfast.model.kinds.decision import Decision
+from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.priorityclass import PriorityClass
@@ -36,6 +37,8 @@ from holdfast.model.versions import object_revision
 # Replicas of one workload that are counted to see whether its status is right. Of more than these
 # nobody can tell by looking at one.
 SIBLINGS_MAX = 1_000
+# Of what was told about a replica so much is shown.
+EVENTS_MAX = 5
 
 Found = TypeVar("Found", bound=Object)
 
@@ -106,6 +109,15 @@ class Facts(msgspec.Struct, frozen=True):
         return self.stored.object(Node, "", binding.node) if binding is not None else None
 
     @property
+    def events(self) -> list[Event]:
+        """What was told of it, the newest first."""
+        uid = self.replica.metadata.uid
+        mine = [it for it in self.stored.all(Event) if it.involved_object.uid == uid]
+        dated = [(it.last_timestamp, it) for it in mine if it.last_timestamp is not None]
+        dated.sort(key=lambda pair: pair[0], reverse=True)
+        return [it for _, it in dated[:EVENTS_MAX]]
+
+    @property
     def since(self) -> datetime | None:
         """When it came into its present state."""
         steps = self.replica.status.transitions
@@ -135,6 +147,8 @@ def ranges(replica: Replica, node: Node | None) -> list[tuple[str, str]]:
     wanted = [
         _one(Workload, namespace, replica.spec.workload),
         _prefix(keys.kind_prefix(kind_of_struct(Lease))),
+        # An event bears the name of what it is about, and more.
+        _prefix(f"{keys.kind_prefix(kind_of_struct(Event), namespace)}{replica.name}."),
     ]
     if status.reservation:
         wanted.append(_one(Reservation, namespace, status.reservation))

@@ -36,7 +36,8 @@ def explain(facts: Facts, now: Instant) -> Explanation:
     invariant(is_over or found.owner, f"{facts.replica.name} waits for nobody: {found}")
     replica = facts.replica
     late_ms = now.wall_ms - wall_ms(found.deadline) if found.deadline is not None else 0
-    signs = (_own(facts, now), *found.signs, *(owner.signs if owner is not None else ()))
+    acting = owner.signs if owner is not None else ()
+    signs = (_own(facts, now), *found.signs, *acting, *_told(facts, now))
     return Explanation(
         namespace=replica.namespace,
         name=replica.name,
@@ -82,6 +83,18 @@ def _ended(facts: Facts) -> str:
     last = facts.replica.status.transitions[-1:]
     how = f" by {last[0].by}: {last[0].reason}" if last else ""
     return f"its life is over{how}. What takes its place has another name"
+
+
+def _told(facts: Facts, now: Instant) -> list[Sign]:
+    """What was told of it as events."""
+    found = []
+    for event in facts.events:
+        at = event.last_timestamp
+        often = f" ({event.count} times)" if event.count > 1 else ""
+        age_ms = max(0, now.wall_ms - wall_ms(at)) if at is not None else None
+        said = f"{event.message}{often}"
+        found.append(Sign(f"event {event.reason}", said, revision_of(event), age_ms))
+    return found
 
 
 def _own(facts: Facts, now: Instant) -> Sign:

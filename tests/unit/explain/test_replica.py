@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.correct.tellings import event_of
 from holdfast.explain.answer import Explanation, Leg, Why
-from holdfast.explain.facts import Facts, Stored
+from holdfast.explain.facts import EVENTS_MAX, Facts, Stored
 from holdfast.explain.places import ASKED
 from holdfast.explain.replica import explain
 from holdfast.explain.times import AGENT_LOOKS_MS, CONTROLLER_LOOKS_MS, SCHEDULER_LOOKS_MS
@@ -546,6 +547,18 @@ def test_a_deadline_that_has_passed_says_for_how_long() -> None:
     assert answer.late_ms == 100_000
     assert answer.signs[0].age_ms is None
     assert answer.revision == 40
+
+
+def test_what_was_told_of_it_is_part_of_the_evidence() -> None:
+    """The newest first, and of this very replica alone. [M1]"""
+    about = replica(State.BOUND)
+    told = [event_of(about, "x", f"R{it}", "said", at(-it), warns=False) for it in range(9)]
+    other = event_of(replica(State.BOUND, 1), "x", "Other", "said", at(), warns=False)
+    twice = replaced(told[0], count=2)
+    answer = asked(about, node(), other, *told[1:], twice)
+    events = [it for it in answer.signs if it.what.startswith("event ")]
+    assert [it.what for it in events] == [f"event R{it}" for it in range(EVENTS_MAX)]
+    assert (events[0].says, events[0].age_ms) == ("said (2 times)", LOOK_MS)
 
 
 def test_an_answer_reads_the_same_on_the_other_side_of_the_wire() -> None:
