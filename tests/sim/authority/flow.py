@@ -123,6 +123,8 @@ IDENTITIES = (
         "other-nodes-agent",
         "any agent speaks for any node's work",
         rewrite(COMMIT + "moves:agent_refusal", "context.identity.node != binding.node", "False"),
+        # Nor is what is another's hidden from it: each of the two would be enough by itself.
+        rewrite(COMMIT + "sight:known", "binding is not None and binding.node == node", "True"),
     ),
     bug(
         "other-life-of-the-agent",
