@@ -94,6 +94,7 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     revision: all mutations up to this one are written down.
     by: the server that writes.
     floor: the first record that is still kept; older ones were removed when their time was over.
+    ended: of servers that wrote before, the last record of each that counts.
     gap: what the next record has to say, once the store has forgotten something too early.
     """
 
@@ -102,6 +103,7 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     revision: int = 0
     by: str = ""
     floor: int = 1
+    ended: dict[str, int] = {}
     gap: Gap | None = None
 
 

@@ -33,7 +33,7 @@ from holdfast.model.audit import (
     stamp_of,
     written,
 )
-from holdfast.model.errors import Expired, HoldfastError, invariant
+from holdfast.model.errors import Expired, HoldfastError, Unavailable, invariant
 from holdfast.model.machine import (
     Answered,
     Changed,
@@ -47,7 +47,7 @@ from holdfast.model.machine import (
 )
 from holdfast.model.time import Instant
 from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Transaction
-from holdfast.observe.scribe_words import Append, Appended, Prune, Ready, Resume
+from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
 
 # A record is on disk and in the head so long after its mutation; nothing is lost until then.
 FLUSH_MS = 1_000
@@ -61,6 +61,8 @@ RETRY_MS = 3_000
 STANDSTILL_MS = 15_000
 # With nothing to write, the head still moves now and then, so that history can be forgotten.
 IDLE_REVISIONS = 1_000
+# Of so many servers that wrote before it is known where they ended.
+ENDED_MAX = 64
 # So many halvings find one revision among all that there can be.
 PROBES_MAX = 64
 _LOOK, _FLUSH = "look", "flush"
@@ -104,6 +106,7 @@ class Scribe:
         # How many of those are being written, and where the chain is then.
         self._flight: tuple[int, Head] | None = None
         self._pruned = 1
+        self._cut: int | None = None
 
     # How it goes ---------------------------------------------------------------------------------
 
@@ -162,7 +165,8 @@ class Scribe:
         if self.head.by == self.name:
             return effects + self._resume()
         if is_new or now.monotonic_ms - self._since_ms >= STANDSTILL_MS:
-            return effects + self._move(msgspec.structs.replace(self.head, by=self.name))
+            return effects + self._move(_taken_over(self.head, self.name))
+        effects += self._cut_off()
         return [*effects, Wake(_LOOK, now.monotonic_ms + LOOK_MS)]
 
     def _learn(self, page: Any) -> bool:
@@ -193,6 +197,14 @@ class Scribe:
         self._pruned = self.head.floor
         return [Prune(self._pruned)]
 
+    def _cut_off(self) -> list[Any]:
+        """What was on its way when another one took over may not have become part of the chain."""
+        last = self.head.ended.get(self.name)
+        if last is None or last == self._cut:
+            return []
+        self._cut = last
+        return [Cut(last)]
+
     # Moving the head -----------------------------------------------------------------------------
 
     def _move(self, head: Head) -> list[Any]:
@@ -219,7 +231,9 @@ class Scribe:
             return effects + self._resume()
         self.wrote += count
         del self._waiting[:count]
-        self._next = msgspec.structs.replace(self._next, floor=self.head.floor)
+        self._next = msgspec.structs.replace(
+            self._next, floor=self.head.floor, ended=self.head.ended
+        )
         if not self._is_following:
             effects += self._follow()
         return effects + self._go_on(now)
@@ -227,7 +241,11 @@ class Scribe:
     # Writing -------------------------------------------------------------------------------------
 
     def _resume(self) -> list[Any]:
-        return [Resume(self._call(self._resumed), self.head)]
+        # Where nobody has written since its own end, what comes after that is simply gone on with.
+        last = self.head.ended.get(self.name, self.head.number)
+        cut = last if last < self.head.number else None
+        self._cut = None
+        return [Resume(self._call(self._resumed), self.head, cut)]
 
     def _resumed(self, body: Any, now: Instant) -> list[Any]:
         if not isinstance(body, Ready):
@@ -256,8 +274,14 @@ class Scribe:
     def _changed(self, batch: Any, now: Instant) -> list[Any]:
         if isinstance(batch, HoldfastError):
             self._is_following = False
-            is_lost = isinstance(batch, Expired) and not self._waiting and self._awaits is None
-            return self._lost_place() if is_lost else self._failed(batch, now)
+            if not isinstance(batch, Expired):
+                return self._failed(batch, now)
+            # What waits is written first; the place is asked for again after that.
+            busy = self._waiting or self._awaits is not None
+            return self._go_on(now) if busy else self._lost_place()
+        if batch.revision < self._next.revision:
+            # A watch never does that. Whatever came in its wrong place must not be written.
+            return self._failed(Unavailable("a watch of the store went back in time"), now)
         for change in batch.changes:
             # A watch may repeat itself after a reconnection; revisions tell.
             if change.value is None or change.revision <= self._next.revision:
@@ -302,7 +326,8 @@ class Scribe:
             return self._failed(body, now)
         head = flight[1]
         floor = min(max(head.floor, body.floor), head.number)
-        return self._move(msgspec.structs.replace(head, floor=floor))
+        ended = {server: last for server, last in head.ended.items() if server != self.name}
+        return self._move(msgspec.structs.replace(head, floor=floor, ended=ended))
 
     # When the store has forgotten too early ------------------------------------------------------
 
@@ -323,7 +348,15 @@ class Scribe:
             # Nobody did anything; what is forgotten were leases that were renewed.
             return self._move(msgspec.structs.replace(self.head, revision=body.revision))
         probe.there = body.revision
-        return self._halve(now)
+        if not probe.after:
+            return self._halve(now)
+        # Whoever says that a place is gone may be wrong; it is if that revision can be read.
+        return [_stamp_at(self._call(self._asked_again), probe.after)]
+
+    def _asked_again(self, body: Any, now: Instant) -> list[Any]:
+        if isinstance(body, Expired):
+            return self._halve(now)
+        return self._failed(body, now)
 
     def _halve(self, now: Instant) -> list[Any]:
         probe = self._probe
@@ -335,9 +368,8 @@ class Scribe:
             return self._move(msgspec.structs.replace(self.head, revision=probe.there, gap=gap))
         probe.tries += 1
         invariant(probe.tries <= PROBES_MAX, "the oldest revision was never found")
-        key = keys.audit_stamp()
         middle = (probe.gone + probe.there) // 2
-        return [Range(self._call(self._probed), key, f"{key}\0", 1, middle)]
+        return [_stamp_at(self._call(self._probed), middle)]
 
     def _probed(self, body: Any, now: Instant) -> list[Any]:
         probe = self._probe
@@ -354,6 +386,25 @@ class Scribe:
 _Take = Callable[[Any, Instant], list[Any]]
 
 
+def _taken_over(head: Head, name: str) -> Head:
+    """The head when this server is to write from here on.
+
+    Where it ended before stays known until it writes: only then has it surely set aside what came
+    after that. Likewise of one that was to write and never did.
+    """
+    ended = {head.by: head.number, **head.ended} if head.by else head.ended
+    while len(ended) > ENDED_MAX:
+        oldest = min(ended, key=lambda server: ended[server])
+        ended = {server: last for server, last in ended.items() if server != oldest}
+    return msgspec.structs.replace(head, by=name, ended=ended)
+
+
 def _everything(call: int) -> Range:
     """The stamp and the head, as of one revision."""
     return Range(call, keys.AUDIT, keys.after_prefix(keys.AUDIT), 10)
+
+
+def _stamp_at(call: int, revision: int) -> Range:
+    """The stamp as of a past revision, or Expired."""
+    key = keys.audit_stamp()
+    return Range(call, key, f"{key}\0", 1, revision)

@@ -11,10 +11,14 @@ from holdfast.model.audit import Head
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """Make the journal ready to go on after this head. Answered by Ready, or an error."""
+    """Make the journal ready to go on after this head. Answered by Ready, or an error.
+
+    `cut`, if it is given, is to be done first, as by Cut.
+    """
 
     call: int
     head: Head
+    cut: int | None = None
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -41,3 +45,11 @@ class Prune(msgspec.Struct, frozen=True):
     """Remove what lies wholly before this record. Nobody answers."""
 
     floor: int
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Set aside what was written after this record: another one wrote on from there. Nobody
+    answers.
+    """
+
+    last: int

@@ -32,7 +32,7 @@ from holdfast.observe.scribe import (
     STANDSTILL_MS,
     Scribe,
 )
-from holdfast.observe.scribe_words import Append, Appended, Prune, Ready, Resume
+from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.store.memory import Keyspace
 
 
@@ -98,6 +98,8 @@ class Desk:
                 self.watch = None
             case Prune(floor=floor):
                 self.pruned = floor
+            case Cut(last=last):
+                self.lines = [line for line in self.lines if record_of(line).number <= last]
             case Resume(head=head):
                 self.resume(head)
                 return Ready()
@@ -267,7 +269,8 @@ def test_two_who_both_believe_to_be_the_one_make_no_fork() -> None:
     assert office.head.by == "two"
     office.say(2)
     office.run(FLUSH_MS * 4)
-    assert len(one.lines) == 5
+    # What it had appended in vain is set aside: the other one has it.
+    assert len(one.lines) == 2
     office.check()
 
 

@@ -56,10 +56,12 @@ class Journal:
             self._file = None
         self._tail.clear()
 
-    def resume(self, head: Head) -> None:
-        """Be ready to go on after this head."""
+    def resume(self, head: Head, cut: int | None = None) -> None:
+        """Be ready to go on after this head; before that, `cut` if it says where."""
         self.close()
         private_directory(self._folder)
+        if cut is not None:
+            self.cut(cut, head)
         last = self._last()
         place = _place_after(last, head) if last is not None else None
         if last is not None and place is not None:
@@ -82,6 +84,24 @@ class Journal:
         for segment, following in pairwise(found):
             if following.first <= floor:
                 segment.path.unlink(missing_ok=True)
+
+    def cut(self, last: int, head: Head | None = None) -> None:
+        """Set aside all that comes after this record: another server wrote on from there.
+
+        What was begun after the head is left: it is of the present turn.
+        """
+        self.close()
+        for segment in reversed(_before(segments(self._folder), head)):
+            lines = list(lines_of(segment.path))
+            kept = [line for line in lines if (it := _read(line)) is None or it.number <= last]
+            if len(kept) == len(lines):
+                return
+            self._keep_aside(lines[len(kept) :])
+            if kept:
+                os.truncate(segment.path, sum(len(line) + 1 for line in kept))
+            else:
+                segment.path.unlink()
+            sync_directory(self._folder)
 
     # Writing -------------------------------------------------------------------------------------
 
@@ -108,20 +128,22 @@ class Journal:
 
     def _set_aside(self) -> None:
         """Keep what the store knows nothing of beside the chain, and go on without it."""
-        first = record_of(self._tail[0]).number
-        number = 0
+        self._keep_aside(list(self._tail))
+        self._tail.clear()
+        if self._file is not None:
+            os.ftruncate(self._file, self._size)
+
+    def _keep_aside(self, lines: Sequence[bytes]) -> None:
+        first, number = record_of(lines[0]).number, 0
         while (aside := self._folder / f"aside-{first:016d}-{number}.jsonl").exists():
             number += 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         descriptor = os.open(aside, flags, PRIVATE_FILE)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(b"".join(line + b"\n" for line in self._tail))
+            file.write(b"".join(line + b"\n" for line in lines))
             file.flush()
             os.fsync(file.fileno())
         sync_directory(self._folder)
-        self._tail.clear()
-        if self._file is not None:
-            os.ftruncate(self._file, self._size)
 
     def _rotate(self, number: int) -> None:
         """Begin a new file where there is none, or where the last one is large or old enough."""
@@ -193,6 +215,17 @@ def _place_after(path: Path, head: Head) -> tuple[int, list[bytes]] | None:
         if record.number == head.number:
             return (place, list(lines)) if record.hash == head.hash else None
     return None
+
+
+def _before(found: list[Segment], head: Head | None) -> list[Segment]:
+    """The files before the one that goes on after the head, if there is one."""
+    for place, segment in enumerate(found):
+        if head is not None and segment.first == head.number + 1:
+            line = next(iter(lines_of(segment.path)), b"")
+            record = _read(line)
+            if record is not None and record.previous == head.hash:
+                return found[:place]
+    return found
 
 
 def _read(line: bytes) -> AuditRecord | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -29,9 +30,10 @@ from holdfast.model.audit import head_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered
 from holdfast.observe.scribe import Scribe
-from holdfast.observe.scribe_words import Append, Appended, Prune, Ready, Resume
+from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.store.contract import Store
 
+_log = logging.getLogger(__name__)
 # So many revisions of history may wait for the scribe; each costs the store some kilobytes.
 LAG_MAX = 1_000_000
 
@@ -54,7 +56,12 @@ class Keeping:
 
     def performers(self) -> dict[type[Any], Performer]:
         """What the shell does for the scribe."""
-        return {Resume: self._resume, Append: self._append, Prune: self._prune}
+        return {
+            Resume: self._resume,
+            Append: self._append,
+            Prune: lambda effect: self._in_passing(lambda: self._journal.prune(effect.floor)),
+            Cut: lambda effect: self._in_passing(lambda: self._journal.cut(effect.last)),
+        }
 
     def close(self) -> None:
         """Let go of the files, once what waits for them is done. A disk that hangs is left."""
@@ -114,13 +121,22 @@ class Keeping:
     # Performing ----------------------------------------------------------------------------------
 
     def _resume(self, effect: Resume) -> None:
-        self._do(effect.call, lambda: self._journal.resume(effect.head), lambda _: Ready())
+        head, cut = effect.head, effect.cut
+        self._do(effect.call, lambda: self._journal.resume(head, cut), lambda _: Ready())
 
     def _append(self, effect: Append) -> None:
         self._do(effect.call, lambda: self._journal.append(effect.lines), Appended)
 
-    def _prune(self, effect: Prune) -> None:
-        self._thread.submit(self._journal.prune, effect.floor)
+    def _in_passing(self, work: Callable[[], None]) -> None:
+        """What nobody waits for. A disk that cannot do it now is asked again by the next life."""
+
+        def tried() -> None:
+            try:
+                work()
+            except OSError as error:
+                _log.warning("the audit's files were not tidied: %s", error)
+
+        self._thread.submit(tried)
 
     def _do(self, call: int, work: Callable[[], Any], answer: Callable[[Any], Any]) -> None:
         """In the thread; its answer comes back on the loop."""

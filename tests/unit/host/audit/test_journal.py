@@ -159,3 +159,21 @@ def test_files_are_let_go_of_when_they_are_too_old(tmp_path: Path) -> None:
         journal.append([line])
     os.utime(segments(tmp_path)[0].path, (0, 0))
     assert journal.append(LINES[3:4]) == 2
+
+
+@pytest.mark.parametrize("last, kept", [(20, [1, 5, 9, 13, 17]), (14, [1, 5, 9, 13]), (3, [1])])
+def test_what_came_after_the_end_of_its_turn_is_set_aside(
+    tmp_path: Path, last: int, kept: list[int]
+) -> None:
+    """[K2, L1]"""
+    journal = begun(tmp_path)
+    for place in range(0, 20, 4):
+        journal.append(LINES[place : place + 4])
+    journal.cut(last)
+    assert [it.first for it in segments(tmp_path)] == kept
+    assert whole(tmp_path, last)
+    aside = b"".join(it.read_bytes() for it in sorted(tmp_path.glob("aside-*")))
+    assert aside.splitlines() == LINES[last:]
+    journal.resume(head_at(CHAIN[last - 1]))
+    journal.append(LINES[last:])
+    assert whole(tmp_path, 20)

@@ -1,0 +1,246 @@
+"""Three scribes on computers of their own, clerks whose transactions say who did what, and faults.
+
+python -m holdfast.sim run holdfast.sim.worlds.audit.scenario:SCENARIO --seeds 0-99
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.commit.records import decode
+from holdfast.model import keys
+from holdfast.model.audit import Head, Mutation, Stamp, encoded, head_of, mutation_of, record_of
+from holdfast.model.audit_chain import Judge
+from holdfast.model.errors import Unavailable
+from holdfast.model.machine import Answered, Started, Txn, Wake, Woken
+from holdfast.model.time import Instant
+from holdfast.model.transaction import Put, Transaction
+from holdfast.observe.scribe import Scribe
+from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
+from holdfast.sim.cell import Cell, Seat
+from holdfast.sim.check import Checker, Commit, Settles
+from holdfast.sim.plan import Hazard
+from holdfast.sim.randomness import between
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+
+SCRIBES = ("server-1", "server-2", "server-3")
+CLERKS = ("clerk-1", "clerk-2")
+FAULTS_MS = 240_000
+SETTLE_MS = 60_000
+CAUGHT_UP_MS = 45_000
+# One in so many times a disk is full, and then stays so for a while.
+FULL_ONCE_IN = 40
+FULL_US = 20_000_000
+
+HAZARDS = (
+    Hazard("crash", 200, for_ms=(0, 30_000), amount=(0, 8), only="server"),
+    Hazard("pause", 200, for_ms=(500, 40_000), amount=(0, 8), only="server"),
+    Hazard("clock_rate", 20, amount=(-200, 200)),
+    Hazard("partition", 60, for_ms=(500, 30_000)),
+    Hazard("cut", 60, for_ms=(500, 30_000)),
+    Hazard("store_slow", 40, for_ms=(1_000, 20_000), amount=(10, 2_000)),
+    Hazard("store_fail", 60, for_ms=(1_000, 20_000), amount=(100, 900)),
+    Hazard("store_mute", 90, for_ms=(1_000, 30_000), amount=(100, 900)),
+    Hazard("store_late", 90, for_ms=(1_000, 30_000), amount=(50, 600)),
+    Hazard("store_stall", 30, for_ms=(100, 10_000)),
+    Hazard("store_compact", 30, amount=(0, 30)),
+    Hazard("watch_hold", 60, for_ms=(100, 30_000), only="server"),
+    Hazard("watch_expire", 60, only="server"),
+)
+
+
+class Clerk:
+    """Stands for the authority: writes now and then, and says so in the same transaction."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._name, self._life, self._rng = seat.name, seat.life, seat.rng
+        self._calls = 0
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        if not isinstance(stimulus, Started | Woken):
+            return []
+        self._calls += 1
+        writes = [Put(f"objects/leases/{self._name}", b"%d" % now.monotonic_ms)]
+        if self._rng.random() < 0.6:
+            # The others are renewals, of which nothing is said.
+            said = tuple(
+                Mutation(who=self._name, verb="Patch", name=f"{self._life}-{self._calls}-{part}")
+                for part in range(1 + int(self._rng.random() * 3))
+            )
+            writes.append(Put(keys.audit_stamp(), encoded(Stamp(now.wall_ms, said))))
+        pause_ms = 100 + int(self._rng.random() * 2_900)
+        wake = Wake("write", now.monotonic_ms + pause_ms)
+        return [Txn(self._calls, Transaction((), tuple(writes))), wake]
+
+
+class Journals:
+    """What lies on the disks: it outlasts every crash, and what is answered for is synced.
+
+    As `host/audit/journal.py` does, it leaves what the head does not name where it is, and compares
+    it with what is to be written there.
+    """
+
+    def __init__(self, world: World) -> None:
+        # The files of each server, in the order of their making.
+        self.files: dict[str, list[list[bytes]]] = {name: [] for name in SCRIBES}
+        self.is_calm = False
+        # How many lines of the last file count.
+        self._counted = dict.fromkeys(SCRIBES, 0)
+        self._world = world
+        self._rng = world.rng("disks")
+        self._full_until_us = dict.fromkeys(SCRIBES, 0)
+        world.perform(Resume, self._resume)
+        world.perform(Append, self._append)
+        world.perform(Cut, self._cut)
+        world.perform(Prune, lambda _cell, _effect: None)
+
+    @property
+    def parts(self) -> list[list[bytes]]:
+        """All files, in the order of their first records."""
+        found = [file for files in self.files.values() for file in files if file]
+        return sorted(found, key=lambda file: record_of(file[0]).number)
+
+    def _resume(self, cell: Cell, effect: Resume) -> None:
+        if effect.cut is not None:
+            self._cut_before(cell.name, effect.cut, effect.head.hash)
+        files, head = self.files[cell.name], effect.head
+        last = [record_of(line) for line in files[-1]] if files else []
+        place = next((n for n, it in enumerate(last, 1) if it.hash == head.hash), None)
+        if place is None and last and last[0].previous == head.hash:
+            place = 0
+        if place is None:
+            files.append([])
+        self._counted[cell.name] = place or 0
+        self._answer(cell, effect.call, Ready())
+
+    def _append(self, cell: Cell, effect: Append) -> None:
+        world, name = self._world, cell.name
+        if self._rng.random() * FULL_ONCE_IN < 1 and not self.is_calm:
+            self._full_until_us[name] = world.now_us + FULL_US
+        if world.now_us < self._full_until_us[name] and not self.is_calm:
+            world.inject("disk_full")
+            self._answer(cell, effect.call, Unavailable("No space left on device"))
+            return
+        file = self.files[name][-1]
+        for line in effect.lines:
+            place = self._counted[name]
+            if place < len(file) and file[place] != line:
+                world.inject("set_aside")
+                del file[place:]
+            if place == len(file):
+                file.append(line)
+            self._counted[name] += 1
+        self._answer(cell, effect.call, Appended())
+
+    def _cut(self, cell: Cell, effect: Cut) -> None:
+        self._cut_before(cell.name, effect.last, "")
+
+    def _cut_before(self, name: str, last: int, present: str) -> None:
+        for file in self.files[name]:
+            if file and record_of(file[0]).previous == present:
+                return
+            kept = [line for line in file if record_of(line).number <= last]
+            if len(kept) < len(file):
+                self._world.inject("cut_off")
+            file[:] = kept
+
+    def _answer(self, cell: Cell, call: int, body: Any) -> None:
+        self._world.send(cell, Answered(call, body), between(self._rng, 100, 50_000))
+
+
+class OneChain(Checker):
+    """INV9: what was done is in the chain, once and in its order, or the chain says what is not."""
+
+    invariants = ("INV9", "INV11")
+
+    def __init__(self, journals: Journals) -> None:
+        self._journals = journals
+        self._done: list[tuple[int, bytes]] = []
+        self._heads: dict[int, str] = {}
+        self.gaps = 0
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for change in commit.changes:
+            if change.key == keys.audit_stamp() and change.value is not None:
+                self._done.append((commit.revision, change.value))
+            if change.key == keys.audit_head() and change.value is not None:
+                self._moved(head_of(change.value))
+
+    def _moved(self, head: Head) -> None:
+        """A head that was acknowledged is never taken back, and its records are on some disk."""
+        known = self._heads.setdefault(head.number, head.hash)
+        if known != head.hash:
+            self.violated("INV9", f"record {head.number} was two different ones in the head")
+        if head.number < max(self._heads):
+            self.violated("INV9", f"the head went back to {head.number}")
+        numbers = (record_of(part[-1]).number for part in self._journals.parts)
+        if head.number > max(numbers, default=0):
+            self.violated("INV11", f"record {head.number} is in the head and on no disk")
+
+    def on_calm(self, world: World) -> None:
+        self._journals.is_calm = True
+
+    def at_end(self, world: World) -> None:
+        record = world.stores["store"].keyspace.get(keys.audit_head())
+        head = head_of(record.value) if record is not None else Head()
+        judge = Judge()
+        for part in self._journals.parts:
+            judge.part("part", part)
+        found = judge.judgement(head)
+        self.gaps = len(found.gaps)
+        if found.findings:
+            self.violated("INV9", "; ".join(found.findings[:3]))
+        missing = [(gap.after, gap.upto) for gap in found.gaps]
+        due = [
+            mutation
+            for revision, value in self._done
+            if revision <= head.revision
+            and not any(after < revision <= upto for after, upto in missing)
+            for mutation in _names(value)
+        ]
+        if self._told(head) != due:
+            self.violated("INV9", f"{len(due)} mutations are due, and the chain tells of others")
+
+    def _told(self, head: Head) -> list[str]:
+        by_number = {}
+        for line in (line for part in self._journals.parts for line in part):
+            record = record_of(line)
+            if record.number <= head.number and not record.is_gap:
+                said = mutation_of(record)
+                by_number[record.number] = f"{said.who}/{said.name}"
+        return [by_number[number] for number in sorted(by_number)]
+
+
+def _names(value: bytes) -> list[str]:
+    stamp = decode(keys.audit_stamp(), value)
+    return [f"{it.who}/{it.name}" for it in stamp.mutations]
+
+
+def behind(world: World) -> str | None:
+    """Whether something is not written down although all had time to."""
+    keyspace = world.stores["store"].keyspace
+    record, stamp = keyspace.get(keys.audit_head()), keyspace.get(keys.audit_stamp())
+    head = head_of(record.value) if record is not None else Head()
+    lag = stamp.modified - head.revision if stamp is not None else 0
+    # Clerks write on all the time, and a record waits for others for a second.
+    return f"{lag} revisions are not written down" if lag > 60 else None
+
+
+def build(world: World) -> None:
+    world.add_store()
+    journals = Journals(world)
+    for name in SCRIBES:
+        world.add(name, lambda seat: Scribe(seat.name), store="store")
+    for name in CLERKS:
+        world.add(name, Clerk, store="store")
+    world.check(OneChain(journals), Settles("V1", behind, within_ms=CAUGHT_UP_MS))
+
+
+SCENARIO = Scenario(
+    name="holdfast.sim.worlds.audit.scenario:SCENARIO",
+    build=build,
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+)
