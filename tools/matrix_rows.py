@@ -89,7 +89,7 @@ workloads | get list watch | tenants readers components
 workloads | list-all watch-all | readers components
 workloads | create | editors admin | controller-workload
 workloads | deletecollection | editors admin
-workloads | update patch | editors operator admin
+workloads | update patch | editors admin
 workloads | delete | editors admin controller-workload
 workloads/status | get | tenants readers server
 workloads/status | update patch | scheduler observers

@@ -124,7 +124,8 @@ PEOPLE: dict[str, tuple[Rule, ...]] = {
         Rule((*_OPEN, *_CLUSTER), READ),
         Rule(("*/status", *_PARTS, "decisions/again"), ("get",)),
         Rule((*_RUN, "overrides", "commitments"), WRITE),
-        Rule(("workloads", "workloads/scale"), CHANGE),
+        # Not the template: whoever writes that reads what its work may read.
+        Rule(("workloads/scale",), CHANGE),
         Rule(("replicas",), ("delete",)),
         Rule(("replicas/eviction",), ("create",)),
         # An operator's word that work is gone, and that an object need not be waited for.
