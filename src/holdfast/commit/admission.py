@@ -50,6 +50,7 @@ BASIS_ANNOTATION = "holdfast.dev/admission-basis"
 _RECORDED = (CHANGES_ANNOTATION, HINTS_ANNOTATION, BASIS_ANNOTATION)
 # One object may name many regions that are not there.
 HINTS_RECORDED_MAX = 16
+_TENANT, _PRIORITY, _QUOTA = (kind_of_struct(it) for it in (Tenant, PriorityClass, Quota))
 
 
 class Admission(msgspec.Struct):
@@ -216,9 +217,9 @@ def _basis(draft: Draft, obj: Workload) -> str:
     """The version of the policies, and the revision of each record that they were asked of."""
     priority = obj.spec.template.priority_class or PRIORITY_NAME
     records = (
-        ("tenant", keys.object_key(kind_of_struct(Tenant), "", obj.namespace)),
-        (f"priorityclass {priority}", keys.object_key(kind_of_struct(PriorityClass), "", priority)),
-        ("quota", keys.object_key(kind_of_struct(Quota), obj.namespace, QUOTA_NAME)),
+        ("tenant", keys.object_key(_TENANT, "", obj.namespace)),
+        (f"priorityclass {priority}", keys.object_key(_PRIORITY, "", priority)),
+        ("quota", keys.object_key(_QUOTA, obj.namespace, QUOTA_NAME)),
         ("pools", keys.pools_ledger()),
     )
     asked = [(name, draft.rested_on(key)) for name, key in records]

@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.host.certificates import issued_ms
 from holdfast.model.errors import Forbidden
-from holdfast.model.identity import ANONYMOUS, Identity
+from holdfast.model.identity import ANONYMOUS, SYSTEM_PREFIX, Identity
 from holdfast.model.kinds.token import Token, TokenPurpose
 from holdfast.model.time import wall_ms
 
@@ -147,6 +147,8 @@ def _is_valid(token: Token, now: datetime) -> bool:
         spec.purpose is TokenPurpose.BEARER
         and not spec.revoked
         and bool(spec.user)
+        # Components are known by certificates.
+        and not spec.user.startswith(SYSTEM_PREFIX)
         and (spec.expires is None or now < spec.expires)
     )
 

@@ -64,6 +64,7 @@ def test_a_token_is_its_user() -> None:
         (f"Bearer risk.bot.{SECRET}", token(expires=NOW)),
         (f"Bearer risk.bot.{SECRET}", token(purpose=TokenPurpose.JOIN)),
         (f"Bearer risk.bot.{SECRET}", token(user="")),
+        (f"Bearer risk.bot.{SECRET}", token(user="system:node:a")),
         ("Bearer risk.bot." + "x" * 600, token()),
         ("Bearer risk.bot.", token(hash="")),
     ],

@@ -62,6 +62,12 @@ ROWS: list[Row] = [
     ("Revocation", {"metadata.name": "user.bob"}, "metadata.name", "must be user.ann"),
     ("Revocation", {"spec.user": "a b"}, "spec.user", "without blanks"),
     ("Revocation", {"spec.user": ""}, "spec.user", "must be given"),
+    (
+        "Token",
+        {"metadata.namespace": "holdfast-system", "spec.user": "system:node:a"},
+        "spec.user",
+        "must not be a component",
+    ),
     ("Token", {"spec.singleUse": True}, "spec.singleUse", "must be left out for Bearer"),
     ("Revocation", {"spec.reason": "a\x07b"}, "spec.reason", "U+0007"),
     (

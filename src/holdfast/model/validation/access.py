@@ -120,6 +120,9 @@ def token(obj: Token, at: Place) -> None:
         text.token(at["groups"][index], group)
     if obj.namespace != SYSTEM_NAMESPACE:
         _own_identities(at, obj)
+    elif spec.user.startswith(SYSTEM_PREFIX):
+        # A text can be copied from wherever it passes, and a component may do what people may not.
+        at["user"].wrong(spec.user, "must not be a component: those are known by certificates")
 
 
 def _own_identities(at: Place, obj: Token) -> None:
