@@ -122,7 +122,14 @@ def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:
     return Refusal(
         Reason.OBJECT_CAP,
         f"tenant {tenant} has reached its cap of {cap} replicas in waiting",
-        {"tenant": tenant, "resource": "pending", "limit": str(cap)},
+        {
+            "tenant": tenant,
+            "resource": "pending",
+            "limit": str(cap),
+            "field": "metadata.namespace",
+            "policy": "object-cap",
+            "scope": f"Tenant {tenant}",
+        },
     )
 
 

@@ -107,7 +107,14 @@ def test_the_cap_counts_replicas_that_wait_and_no_others() -> None:
     one = it.yes(WORKLOADS, it.birth(it.web, 10))
     it.yes(WORKLOADS, it.birth(it.web, 11))
     refusal = refused(it.ask(WORKLOADS, it.birth(it.web, 12)), Reason.OBJECT_CAP)
-    assert refusal.details == {"tenant": "acme", "resource": "pending", "limit": "2"}
+    assert refusal.details == {
+        "tenant": "acme",
+        "resource": "pending",
+        "limit": "2",
+        "field": "metadata.namespace",
+        "policy": "object-cap",
+        "scope": "Tenant acme",
+    }
     it.yes(SCHEDULER, it.reserve(one))
     it.yes(WORKLOADS, it.birth(it.web, 12))
     refused(it.ask(WORKLOADS, it.birth(it.web, 13)), Reason.OBJECT_CAP)
