@@ -20,6 +20,7 @@ class Refused(StrEnum):
     RATE_EXCEEDED = "RateExceeded"
     TOO_MANY_WATCHES = "TooManyWatches"
     TOO_MANY_CONNECTIONS = "TooManyConnections"
+    TOO_MANY_BYTES = "TooManyBytes"
 
 
 _SENTENCES = {
@@ -28,6 +29,7 @@ _SENTENCES = {
     Refused.RATE_EXCEEDED: "it asks more often than it may",
     Refused.TOO_MANY_WATCHES: "it has as many watches as it may",
     Refused.TOO_MANY_CONNECTIONS: "it has as many connections as it may",
+    Refused.TOO_MANY_BYTES: "it sends as much at once as it may",
 }
 
 

@@ -187,7 +187,6 @@ class Api:
             call = Call(request, route, variables, query, identity, self._services)
             about = (route.kind, call.name)
             if not lasts(route):
-                await call.take_in()
                 return await self.turns.serve(call)
             let_last(request)
             with self.guests.stay(call):

@@ -18,63 +18,28 @@ import random
 import time
 from functools import partial
 
-import msgspec
 from aiohttp import web
 
+from holdfast.commit.bytes_held import BytesHeld
 from holdfast.commit.caps import Caps
 from holdfast.commit.classes import Errand, Flow, RequestClass, classify
 from holdfast.commit.gate import RETRY_SPREAD_S, Entry, Gate, State
 from holdfast.commit.gates import Gates
 from holdfast.commit.overload import Refused, overloaded
-from holdfast.commit.rates import Rate, Rates
-from holdfast.host.api.call import Call, Route
+from holdfast.host.api.call import Call
 from holdfast.host.api.connections import Connection
 from holdfast.host.api.doorkeeper import Doorkeeper
-from holdfast.host.api.routes import GROUP_PATH, table
+from holdfast.host.api.extents import errand_of, extent
+from holdfast.host.api.routes import table
+from holdfast.host.api.tenant_rates import TenantRates
 from holdfast.host.metrics import Histogram
-from holdfast.model.kinds.quota import Quota
-from holdfast.model.registry import kind_of_struct
-from holdfast.model.validation.budgets import QUOTA_NAME
-from holdfast.observe.entries import Entry as Seen
 from holdfast.observe.hub import Hub
 
-# A list of more objects than this that asks for no pages can wait.
-SWEEP_OVER = 1_000
-# A read costs as much more as it has hundreds of objects.
-_OBJECTS_PER_COST = 100
-_COST_MAX = 100
 _MS = 1_000
 # So many seats that came back may lie about.
 _LEFT_MAX = 8
-_QUOTA = kind_of_struct(Quota)
-_QUOTAS_MAX = 10_000
-_ANY_RATE = Rate()
-_READ_VERBS = ("get", "list", "watch", "discover", "review", "attend")
 _EXTENSIVE_VERBS = ("list", "watch")
-_LIFELINE_PATHS = (f"{GROUP_PATH}/heartbeats", f"{GROUP_PATH}/terms")
 _PEOPLE = (RequestClass.TENANT, RequestClass.BACKGROUND)
-
-
-class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    requests_per_second: int | None = None
-
-
-class _Limited(msgspec.Struct, frozen=True, gc=False):
-    """As much of a quota as is asked for here."""
-
-    spec: _Spec = _Spec()
-
-
-_LIMITED = msgspec.json.Decoder(_Limited)
-
-
-def errand_of(route: Route) -> Errand:
-    """What a route does. A list turns out to be a sweep only when it is known what it asks for."""
-    if route.verb == "renew" or route.path in _LIFELINE_PATHS:
-        return Errand.LIFELINE
-    if route.subresource in ("log", "exec") or route.verb in _READ_VERBS:
-        return Errand.READ
-    return Errand.WRITE
 
 
 class Turns:
@@ -84,12 +49,9 @@ class Turns:
         self._hub, self._rng = hub, random.Random()
         self.gates = gates if gates is not None else Gates(self._rng)
         self.watches, self.connections = Caps(), Caps()
+        self.bytes_held = BytesHeld()
         self._doorkeeper = Doorkeeper(self.gates)
-        self._rates = Rates()
-        # Requests refused for the rate of their tenant.
-        self.too_often = 0
-        # What each tenant's quota says, and the quota that said it.
-        self._quotas: dict[str, tuple[Seen, Rate]] = {}
+        self.rates = TenantRates(hub)
         # By the row of the table, which lives as long as the process.
         self._errands = {id(route): errand_of(route) for route in table()}
         self._left: list[tuple[Gate, Entry]] = []
@@ -102,6 +64,26 @@ class Turns:
 
     async def serve(self, call: Call) -> web.StreamResponse:
         """Answer a request when its turn has come. Raises Overloaded."""
+        if not call.request.content.is_eof():
+            return await self._serve_large(call)
+        return await self._serve(call)
+
+    async def _serve_large(self, call: Call) -> web.StreamResponse:
+        """Read what is still on its way, if there is room for it, and then the same."""
+        flow = classify(call.identity, Errand.READ)
+        length = call.request.content_length
+        # Too large is refused by whoever reads it.
+        most = call.request.client_max_size
+        size = min(length, most) if length is not None else most
+        if not self.bytes_held.take(flow, size):
+            raise overloaded(flow, Refused.TOO_MANY_BYTES, self._later_s())
+        try:
+            await call.take_in()
+            return await self._serve(call)
+        finally:
+            self.bytes_held.give_back(flow, size)
+
+    async def _serve(self, call: Call) -> web.StreamResponse:
         gate, entry = self._arrive(call)
         if entry.state is not State.BEGUN:
             await self._wait(call, gate, entry)
@@ -141,7 +123,7 @@ class Turns:
             gate.charge(flow, cost)
             return
         now_ms = self.now_ms()
-        self._rates.charge(flow.tenant, self._rate_of(flow.tenant), cost, now_ms)
+        self.rates.charge(flow.tenant, cost, now_ms)
         call.seat = None
         self._leave(gate, entry)
         again = gate.enter(flow, now_ms, cost=cost)
@@ -153,7 +135,7 @@ class Turns:
         route = call.route
         errand, cost = self._errands.get(id(route)) or errand_of(route), 1
         if route.verb in _EXTENSIVE_VERBS and errand is Errand.READ:
-            errand, cost = self._extent(call)
+            errand, cost = extent(self._hub, call)
         flow = classify(call.identity, errand)
         now_ms = self.now_ms()
         connection = call.request.protocol
@@ -255,39 +237,10 @@ class Turns:
     def now_ms() -> int:
         return int(time.monotonic() * _MS)
 
-    # What a request is ---------------------------------------------------------------------------
-
-    def _extent(self, call: Call) -> tuple[Errand, int]:
-        """How much a list, or a watch that begins with one, may have to read."""
-        kind, query = call.route.kind, call.query
-        if kind is None or "continue" in query or "fieldSelector" in query:
-            return Errand.READ, 1
-        if call.route.verb == "watch" and query.get("resourceVersion", "0") != "0":
-            return Errand.READ, 1
-        count = self._hub.count(kind, call.namespace)
-        limit = call.number("limit") or 0
-        cost = 1 + min(_COST_MAX, min(limit or count, count) // _OBJECTS_PER_COST)
-        is_sweep = not limit and count > SWEEP_OVER
-        return (Errand.SWEEP if is_sweep else Errand.READ), cost
-
     def _demand_rate(self, flow: Flow, now_ms: int) -> None:
-        wait_ms = self._rates.take(flow.tenant, self._rate_of(flow.tenant), now_ms)
+        wait_ms = self.rates.take(flow.tenant, now_ms)
         if wait_ms:
-            self.too_often += 1
             raise overloaded(flow, Refused.RATE_EXCEEDED, self._later_s() + wait_ms // _MS)
-
-    def _rate_of(self, tenant: str) -> Rate:
-        """What the tenant's quota says."""
-        seen = self._hub.get(_QUOTA, tenant, QUOTA_NAME)
-        if seen is None:
-            return _ANY_RATE
-        known = self._quotas.get(tenant)
-        if known is None or known[0] is not seen:
-            spec = _LIMITED.decode(seen.data).spec
-            if len(self._quotas) >= _QUOTAS_MAX:
-                self._quotas.clear()
-            known = self._quotas[tenant] = (seen, Rate(spec.requests_per_second or 0))
-        return known[1]
 
     def _later_s(self) -> int:
         return 1 + int(self._rng.random() * RETRY_SPREAD_S)

@@ -73,9 +73,10 @@ def _refusals(turns: Turns) -> Iterator[tuple[Labels, float]]:
         for it, standing in gate.standing(turns.now_ms()).items():
             for why, number in standing.refused.items():
                 yield (gate.name, it.label, why.value), number
-    yield ("rates", "all", Refused.RATE_EXCEEDED.value), turns.too_often
+    yield ("rates", "all", Refused.RATE_EXCEEDED.value), turns.rates.refused
     yield ("watches", "all", Refused.TOO_MANY_WATCHES.value), turns.watches.refused
     yield ("connections", "all", Refused.TOO_MANY_CONNECTIONS.value), turns.connections.refused
+    yield ("bodies", "all", Refused.TOO_MANY_BYTES.value), turns.bytes_held.refused
 
 
 def _outcomes(turns: Turns) -> Iterator[tuple[Labels, float]]:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
 
+from holdfast.commit.bytes_held import BytesHeld
 from holdfast.commit.caps import Cap, Caps
 from holdfast.commit.classes import Errand, RequestClass
 from holdfast.commit.fair_queues import QueueBounds
 from holdfast.commit.gate import Seats
 from holdfast.commit.gates import DEFAULT_GATES, Gates, GateSettings
 from holdfast.host.api import turns_counted
+from holdfast.host.api.extents import errand_of
 from holdfast.host.api.routes import table
-from holdfast.host.api.turns import Turns, errand_of
+from holdfast.host.api.turns import Turns
 from holdfast.host.metrics import Metrics
 from holdfast.model.heartbeat import Renew
 from holdfast.model.requests import AcquireLease
@@ -326,13 +329,51 @@ def test_connections_of_one_user_are_bounded() -> None:
     play(story())
 
 
+def test_bodies_that_are_still_arriving_are_bounded_in_bytes() -> None:
+    """Whoever announces more than there is room for is refused before it is read. [B6, E6]"""
+
+    async def story() -> None:
+        async with Crowded() as crowded:
+            rig = crowded.rig
+            crowded.turns.bytes_held = held = BytesHeld(all_max=3_000_000, tenant_max=1_200_000)
+            arrives = asyncio.Event()
+
+            async def slowly() -> AsyncIterator[bytes]:
+                yield b"["
+                await arrives.wait()
+                yield b"]"
+
+            async def send(user: str) -> int:
+                headers = {"X-Test-User": user, "Content-Type": "application/json"}
+                url = rig.url + workloads()
+                async with rig.http.post(url, data=slowly(), headers=headers) as response:
+                    return response.status
+
+            first = asyncio.create_task(send("ada"))
+            async with asyncio.timeout(5):
+                while not held.all:
+                    await rig.send("GET", "/version")
+            # Its length is not announced, so that it may become as large as any.
+            refused = asyncio.create_task(send("ada"))
+            assert await refused == 429
+            other = asyncio.create_task(send("admin"))
+            async with asyncio.timeout(5):
+                while held.all < 2 << 20:
+                    await rig.send("GET", "/version")
+            arrives.set()
+            assert [await first, await other] == [200, 200]
+            assert (held.all, held.refused) == (0, 1)
+
+    play(story())
+
+
 def test_a_read_of_everything_can_wait_and_a_page_of_it_need_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Lists without a limit are background once they are long. [E6]"""
 
     async def story() -> None:
-        monkeypatch.setattr("holdfast.host.api.turns.SWEEP_OVER", 2)
+        monkeypatch.setattr("holdfast.host.api.extents.SWEEP_OVER", 2)
         async with Crowded() as crowded:
             rig = crowded.rig
             for n in range(3):
@@ -344,11 +385,17 @@ def test_a_read_of_everything_can_wait_and_a_page_of_it_need_not(
 
             for query in ({"limit": "500"}, {"fieldSelector": "metadata.name=w1"}):
                 assert (await rig.send("GET", workloads(), user="ada", **query)).code == 200
+            for query in ({"resourceVersion": "1"}, {"sendInitialEvents": "false"}):
+                query |= {"timeoutSeconds": "1", "resourceVersionMatch": "NotOlderThan"}
+                async with rig.watch(workloads(), user="ada", **query):
+                    pass
             assert begun(RequestClass.BACKGROUND) == 0
+            async with rig.watch(workloads(), user="ada"):
+                assert begun(RequestClass.BACKGROUND) == 1
             assert (await rig.send("GET", workloads(), user="ada")).code == 200
-            assert begun(RequestClass.BACKGROUND) == 1
+            assert begun(RequestClass.BACKGROUND) == 2
             await rig.send("GET", workloads(), user="system:scheduler:main")
-            assert begun(RequestClass.BACKGROUND) == 1
+            assert begun(RequestClass.BACKGROUND) == 2
 
     play(story())
 
