@@ -242,7 +242,12 @@ async def deleted(plane: SlicePlane) -> None:
     async with Client(access, policy=PATIENT) as agent:
         with pytest.raises(Forbidden, match="was revoked"):
             await agent.list(Node)
-    await asyncio.sleep(1.0)
+
+    async def is_told() -> bool:
+        return "was revoked" in plane.parts["n1"].log.read_text()
+
+    # Whoever runs the agent hears why it is not let in.
+    await plane.until(is_told)
     assert not (await plane.client.list(Node)).objects
 
 
