@@ -31,6 +31,7 @@ from holdfast.commit.operations import (
 from holdfast.commit.preconditions import removal_precondition_refusal
 from holdfast.commit.replicas import uncounted
 from holdfast.commit.reserve import drop_refusal, dropped
+from holdfast.commit.revoking import giving_back_refusal
 from holdfast.commit.sight import known
 from holdfast.commit.writers import removal_refusal
 from holdfast.model import keys
@@ -191,6 +192,7 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
         or removal_refusal(context, obj)
         or built_in_refusal(context, obj, None)
         or leak_refusal(draft, context, obj)
+        or giving_back_refusal(draft, context, obj)
         or _reservation_refusal(draft, context, obj)
         or _orphan_refusal(request, obj)
     )

@@ -3,6 +3,7 @@
 `policy` completes what a person writes: the moment is the authority's own, so that it can be held
 against the moment at which a certificate was issued. `mirrors` makes one when a node is deleted, in
 the same transaction: a node that is gone must not come back by the certificate that it has.
+`removal` asks who may take one away.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from holdfast.commit.authorise import holds
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import identity as who
 from holdfast.model import keys
+from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.revocation import Revocation, RevocationSpec
-from holdfast.model.meta import ObjectMeta
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.revocations import revocation_name
+from holdfast.model.rights import IMPERSONATE, Deed
 
 _KIND = kind_of_struct(Revocation)
 
@@ -47,6 +52,26 @@ def future_refusal(context: Context, obj: Revocation) -> Refusal | None:
         Reason.NOT_ALLOWED,
         f"spec.before: {before.isoformat()}: must not be later than now; leave it out to mean now",
         {"field": "spec.before", "value": before.isoformat(), "scope": "cluster"},
+    )
+
+
+def giving_back_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
+    """Whether somebody would give back, by a deletion, what he could not have given.
+
+    Without its revocation all that was issued to a user counts again: perhaps to whoever deletes
+    it, from a time when he was allowed more.
+    """
+    if not isinstance(obj, Revocation) or not context.is_actor(Actor.USER):
+        return None
+    user = Identity(name=obj.spec.user)
+    whom = ("nodes", user.node) if user.node is not None else ("users", user.name)
+    if holds(draft, context.identity, Deed(IMPERSONATE, whom[0], name=whom[1])):
+        return None
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        f"revocation {obj.name}: what was issued to {user.name} would count again, and "
+        f"{context.identity.name} may not {IMPERSONATE} {whom[0]} {whom[1]}",
+        {"missing": f"{IMPERSONATE} {whom[0]} {whom[1]}"},
     )
 
 

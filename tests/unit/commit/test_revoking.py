@@ -89,6 +89,22 @@ def test_a_node_that_cannot_be_deleted_keeps_its_certificates() -> None:
     assert it.plane.read("objects/revocations/system.node.node-a") is None
 
 
+def test_only_who_could_have_given_it_gives_back_what_was_revoked() -> None:
+    """Or an operator who was an administrator would be one again. [B5, C6.8]"""
+    it = Furnished()
+    it.plane.node("node-b")
+    operator = who.Identity(name="ann", groups=(who.OPERATORS,))
+    for user in ("ann", "admin", "system:scheduler:one"):
+        made = it.yes(operator, Create(revocation(user)))
+        refusal = refused(
+            it.ask(operator, Remove("revocations", "", made.name)), Reason.NOT_ALLOWED
+        )
+        assert refusal.details == {"missing": f"impersonate users {user}"}
+        it.yes(ADMIN, Remove("revocations", "", made.name))
+    it.yes(operator, Remove("nodes", "", "node-b"))
+    it.yes(operator, Remove("revocations", "", "system.node.node-b"))
+
+
 def test_a_revocation_goes_when_all_that_it_ended_has_ended() -> None:
     """By a server, and by nobody before that but an operator. [I5]"""
     it = Furnished()
