@@ -92,6 +92,10 @@ class Guests:
 
     async def sweep(self) -> None:
         """Judge all of them now."""
+        for guest in self._guests.values():
+            # A server that was paused is not behind for good: it asks before it judges.
+            await guest.call.services.rights.is_current()
+            break
         for number, guest in enumerate(list(self._guests.values())):
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
