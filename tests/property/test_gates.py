@@ -222,7 +222,7 @@ def test_a_broken_gate_is_found_out(monkeypatch: pytest.MonkeyPatch, bug: str, l
     def one_a_turn(self: Gate, now_ms: int) -> list[Entry]:
         decided: list[Entry] = []
         for lane in self._lanes:
-            self._expire(lane, now_ms, decided)
+            self._expire(lane, lane.lines[0], now_ms, decided)
         for lane in self._lanes:
             if lane.queue and self._has_seat(lane):
                 self._next(lane, now_ms, decided)
@@ -233,7 +233,7 @@ def test_a_broken_gate_is_found_out(monkeypatch: pytest.MonkeyPatch, bug: str, l
         entry.state = State.OVER
 
     patches: dict[str, tuple[str, object]] = {
-        "no expiry": ("_expire", lambda self, lane, now_ms, decided: None),
+        "no expiry": ("_expire", lambda self, lane, line, now_ms, decided: None),
         "low first": ("turn", low_first),
         "one a turn": ("turn", one_a_turn),
         "leaky seats": ("leave", leaky),

@@ -25,6 +25,7 @@ import msgspec
 
 from holdfast.commit.classes import Flow, RequestClass
 from holdfast.commit.fair_queues import Coming, FairQueue, QueueBounds, Waiting
+from holdfast.commit.gate_counts import Standing, Tally, TenantTallies
 from holdfast.commit.overload import Overloaded, Refused, overloaded
 from holdfast.model.errors import invariant
 from holdfast.model.machine import Rng
@@ -33,9 +34,6 @@ from holdfast.model.machine import Rng
 RETRY_SPREAD_S = 4
 # When nothing of a class was finished lately, whoever is refused stays away for longer.
 STALLED_SPREAD_MAX_S = 12
-# Tenants beyond these are counted together.
-TENANTS_COUNTED_MAX = 1_000
-OTHERS = "(others)"
 # So many whose turn has come, and one for each that waits, are remembered among those who wait.
 _DECIDED_MAX = 256
 
@@ -47,6 +45,8 @@ class Seats(msgspec.Struct, frozen=True, gc=False):
     most: seats that it may have at once, its own included.
     ceiling: beyond its own it begins nothing while so many of all classes are under way.
     patience_ms: how long somebody may wait.
+    patient_ms: the same for what lasts once it has begun, such as a watch: whoever comes for hours
+        does not mind a second, and those who lost a server come back all at once.
     """
 
     reserved: int
@@ -54,6 +54,7 @@ class Seats(msgspec.Struct, frozen=True, gc=False):
     ceiling: int
     queue: QueueBounds
     patience_ms: int
+    patient_ms: int = 2_000
 
 
 class State(Enum):
@@ -78,35 +79,18 @@ class Entry(Waiting):
         self.error: Overloaded | None = None
 
 
-class Tally(msgspec.Struct, gc=False):
-    """What became of requests so far: of a class, or of a tenant in it."""
-
-    begun: int = 0
-    waited: int = 0
-    refused: int = 0
-
-
-class Standing(msgspec.Struct, frozen=True):
-    """How many of a class are under way and wait, since when the first one does, and what was."""
-
-    executing: int
-    waiting: int
-    oldest_ms: int
-    tally: Tally
-    refused: Mapping[Refused, int]
-
-
 class _Lane:
     """One class at one gate."""
 
-    __slots__ = ("executing", "moved_ms", "queue", "refused", "seats", "tally", "waiting")
+    __slots__ = ("executing", "lines", "moved_ms", "queue", "refused", "seats", "tally")
 
     def __init__(self, seats: Seats) -> None:
         self.seats = seats
         self.executing = 0
         self.queue: FairQueue[Entry] = FairQueue(seats.queue)
-        # All that wait, by when they came; all have the same patience, or less.
-        self.waiting: deque[Entry] = deque()
+        # All that wait by when they came, the hasty and the patient: in either line all have the
+        # same patience, or less.
+        self.lines: tuple[deque[Entry], deque[Entry]] = (deque(), deque())
         # When a seat last became free, or was first taken.
         self.moved_ms = 0
         self.tally = Tally()
@@ -123,8 +107,7 @@ class Gate:
         self._executing = 0
         # Of all classes together.
         self.waiting = 0
-        # By class and tenant; the classes of one tenant are counted apart.
-        self._tenants: dict[tuple[RequestClass, str], Tally] = {}
+        self._tallies = TenantTallies()
         # Those who had to give up their place; `turn` tells their owner.
         self._evicted: list[Entry] = []
 
@@ -137,6 +120,7 @@ class Gate:
         *,
         cost: int = 1,
         until_ms: int | None = None,
+        is_patient: bool = False,
         about: Any = None,
     ) -> Entry:
         """Somebody came: begun at once, waiting, or refused. `until_ms` is when he gives up."""
@@ -146,8 +130,9 @@ class Gate:
             self._begin(lane, entry, now_ms)
             return entry
         entry.state = State.WAITING
-        patience_ms = now_ms + lane.seats.patience_ms
-        entry.until_ms = patience_ms if until_ms is None else min(patience_ms, until_ms)
+        seats = lane.seats
+        late_ms = now_ms + (seats.patient_ms if is_patient else seats.patience_ms)
+        entry.until_ms = late_ms if until_ms is None else min(late_ms, until_ms)
         has_room, evicted = lane.queue.push(entry)
         if evicted is not None:
             self.waiting -= 1
@@ -157,9 +142,12 @@ class Gate:
             self._refuse(lane, entry, Refused.QUEUE_FULL, now_ms)
             return entry
         self.waiting += 1
-        lane.waiting.append(entry)
-        if len(lane.waiting) > 2 * len(lane.queue) + _DECIDED_MAX:
-            lane.waiting = deque([it for it in lane.waiting if it.state is State.WAITING])
+        line = lane.lines[is_patient]
+        line.append(entry)
+        if len(line) > 2 * len(lane.queue) + _DECIDED_MAX:
+            kept = [it for it in line if it.state is State.WAITING]
+            line.clear()
+            line.extend(kept)
         return entry
 
     def leave(self, entry: Entry, now_ms: int) -> None:
@@ -201,8 +189,9 @@ class Gate:
         """Those that are begun or refused now, the first in order first."""
         decided, self._evicted = self._evicted, []
         for lane in self._lanes:
-            if lane.waiting:
-                self._expire(lane, now_ms, decided)
+            for line in lane.lines:
+                if line:
+                    self._expire(lane, line, now_ms, decided)
         for lane in self._lanes:
             while lane.queue and lane.executing < lane.seats.reserved:
                 self._next(lane, now_ms, decided)
@@ -216,7 +205,7 @@ class Gate:
         """When `turn` has somebody to send away, if nobody leaves before; None if nobody waits."""
         if self._evicted:
             return self._evicted[0].since_ms
-        firsts = [lane.waiting[0].until_ms for lane in self._lanes if lane.waiting]
+        firsts = [line[0].until_ms for lane in self._lanes for line in lane.lines if line]
         return min(firsts) if firsts else None
 
     def _has_seat(self, lane: _Lane) -> bool:
@@ -243,12 +232,11 @@ class Gate:
         lane.executing += 1
         self._executing += 1
         lane.tally.begun += 1
-        self._tally(entry.flow).begun += 1
+        self._tallies.of(entry.flow).begun += 1
 
-    def _expire(self, lane: _Lane, now_ms: int, decided: list[Entry]) -> None:
-        waiting = lane.waiting
-        while waiting and (waiting[0].state is not State.WAITING or waiting[0].until_ms <= now_ms):
-            entry = waiting.popleft()
+    def _expire(self, lane: _Lane, line: deque[Entry], now_ms: int, decided: list[Entry]) -> None:
+        while line and (line[0].state is not State.WAITING or line[0].until_ms <= now_ms):
+            entry = line.popleft()
             if entry.state is State.WAITING:
                 lane.queue.remove(entry)
                 self.waiting -= 1
@@ -262,7 +250,7 @@ class Gate:
 
     def _count_refusal(self, lane: _Lane, flow: Flow, why: Refused) -> None:
         lane.tally.refused += 1
-        self._tally(flow).refused += 1
+        self._tallies.of(flow).refused += 1
         lane.refused[why] = lane.refused.get(why, 0) + 1
 
     def _retry_after_s(self, lane: _Lane, now_ms: int) -> int:
@@ -272,25 +260,19 @@ class Gate:
 
     # What is counted -----------------------------------------------------------------------------
 
-    def _tally(self, flow: Flow) -> Tally:
-        key = (flow.request_class, flow.tenant)
-        found = self._tenants.get(key)
-        if found is None:
-            if len(self._tenants) >= TENANTS_COUNTED_MAX:
-                key = (flow.request_class, OTHERS)
-            found = self._tenants.setdefault(key, Tally())
-        return found
-
     def standing(self, now_ms: int) -> dict[RequestClass, Standing]:
         """Where each class stands, for whoever watches."""
         return {it: self._standing(self._lanes[it], now_ms) for it in RequestClass}
 
     def _standing(self, lane: _Lane, now_ms: int) -> Standing:
-        first = next((it for it in lane.waiting if it.state is State.WAITING), None)
+        oldest_ms = now_ms
+        for line in lane.lines:
+            first = next((it for it in line if it.state is State.WAITING), None)
+            oldest_ms = min(oldest_ms, first.since_ms) if first is not None else oldest_ms
         return Standing(
             lane.executing,
             len(lane.queue),
-            now_ms - first.since_ms if first is not None else 0,
+            now_ms - oldest_ms,
             lane.tally,
             lane.refused,
         )
@@ -298,4 +280,4 @@ class Gate:
     @property
     def tenants(self) -> Mapping[tuple[RequestClass, str], Tally]:
         """What became of the requests of each tenant, by class."""
-        return self._tenants
+        return self._tallies.all

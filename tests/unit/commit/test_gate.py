@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.commit.classes import Flow, RequestClass
 from holdfast.commit.fair_queues import QueueBounds
-from holdfast.commit.gate import OTHERS, TENANTS_COUNTED_MAX, Entry, Gate, Seats, State
+from holdfast.commit.gate import Entry, Gate, Seats, State
+from holdfast.commit.gate_counts import OTHERS, TENANTS_COUNTED_MAX
 from holdfast.commit.overload import Refused
 
 LIFELINE = Flow(RequestClass.LIFELINE, "agents", "n1")
@@ -78,6 +79,21 @@ def test_who_waited_too_long_is_refused_and_never_begun() -> None:
     gate.leave(begun[0], 111)
     assert gate.turn(111) == []
     assert gate.next_ms is None
+
+
+def test_what_lasts_may_wait_longer_and_holds_nobody_up() -> None:
+    """Watchers that lost a server come back together, and are let in one after the other. [E6]"""
+    gate = _gate()
+    begun = [gate.enter(TENANT, 0) for _ in range(4)]
+    watch = gate.enter(TENANT, 0, is_patient=True)
+    brief = gate.enter(TENANT, 1)
+    assert gate.next_ms == 101
+    assert gate.turn(101) == [brief]
+    assert brief.state is State.REFUSED
+    assert gate.standing(101)[RequestClass.TENANT].oldest_ms == 101
+    gate.leave(begun[0], 1_900)
+    assert gate.turn(1_900) == [watch]
+    assert watch.state is State.BEGUN
 
 
 def test_whose_caller_gives_up_earlier_is_not_begun_after_that() -> None:

@@ -101,7 +101,7 @@ class Turns:
         if is_watch and not self.watches.take(flow):
             raise overloaded(flow, Refused.TOO_MANY_WATCHES, self._later_s())
         try:
-            gate, entry = self._arrive(call)
+            gate, entry = self._arrive(call, is_patient=True)
             if entry.state is not State.BEGUN:
                 await self._wait(call, gate, entry)
             self._leave(gate, entry)
@@ -131,7 +131,7 @@ class Turns:
             await self._wait(call, gate, again)
         call.seat = again
 
-    def _arrive(self, call: Call) -> tuple[Gate, Entry]:
+    def _arrive(self, call: Call, *, is_patient: bool = False) -> tuple[Gate, Entry]:
         route = call.route
         errand, cost = self._errands.get(id(route)) or errand_of(route), 1
         if route.verb in _EXTENSIVE_VERBS and errand is Errand.READ:
@@ -146,7 +146,7 @@ class Turns:
         if flow.request_class in _PEOPLE:
             self._demand_rate(flow, now_ms)
         gate = self.gates.of(errand)
-        return gate, gate.enter(flow, now_ms, cost=cost)
+        return gate, gate.enter(flow, now_ms, cost=cost, is_patient=is_patient)
 
     def _count_connection(self, connection: Connection, call: Call) -> None:
         """The first request of a connection says whose it is. Raises Overloaded."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from holdfast.commit.caps import Caps
-from holdfast.commit.gate import Standing
+from holdfast.commit.gate_counts import Standing
 from holdfast.commit.overload import Refused
 from holdfast.host.api.turns import Turns
 from holdfast.host.metrics import LATENCY_S, Labels, Metrics
