@@ -131,6 +131,27 @@ def test_a_server_that_may_be_behind_serves_no_person_until_it_knows(
     run(story)
 
 
+def test_a_server_that_may_be_behind_ends_logs_and_commands_and_no_watch(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a watch could tell has not reached it either. [B5]"""
+    log = next(it for it in table() if it.subresource == "log")
+
+    async def story(rig: ApiRig) -> None:
+        async with rig.watch(workloads(), user="ada") as hers:
+            assert hers.status == 200
+            (guest,) = rig.api.guests._guests.values()
+            watch, later_s = guest.call.route, time.monotonic() + TRUST_S + 1
+            for route, may in ((watch, True), (log, False)):
+                guest.call.route = route
+                assert rig.api.guests._may_stay(guest.call)
+                with monkeypatch.context() as patched:
+                    patched.setattr(rig.api.services.rights, "_now_s", lambda: later_s)
+                    assert rig.api.guests._may_stay(guest.call) is may
+
+    run(story)
+
+
 def test_a_watch_that_does_not_end_in_peace_is_cut_off_by_the_next_sweep(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
