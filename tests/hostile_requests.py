@@ -120,6 +120,13 @@ PATHS = (
     Attack("a method of 9 KB", lambda: raw("A" * 9_000, WORKLOADS), (400, 405, 431)),
     Attack("a method nobody knows", lambda: raw("BREW", WORKLOADS), (400, 405)),
     Attack("TRACE", lambda: raw("TRACE", WORKLOADS), (405,)),
+    Attack("health of nonsense", get("/livez?verbose=%ff&%00=1"), (200,), who=NOBODY),
+    Attack(
+        "metrics by a body", lambda: sent("POST", "/metrics", b"[" * 99_999), (401, 405), who=NOBODY
+    ),
+    Attack(
+        "an authority by a body", lambda: sent("PUT", "/ca", b"x" * MIB), (200, 405), who=NOBODY
+    ),
     Attack("CONNECT", lambda: raw("CONNECT", "elsewhere:443"), (400, 404, 405)),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import shutil
@@ -14,7 +15,9 @@ from holdfast.host.api.routes import Router, table
 from holdfast.host.runtime import beneath, log_records, openat2
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.model.transaction import Committed, Put, Transaction
 from holdfast.store.etcd.layout import Layout, after_prefix, is_bookmark
+from holdfast.store.sqlite import SqliteStore
 from tests.fuzz.nasty import texts, words
 from tests.fuzz.targets import Target, refused
 
@@ -45,6 +48,42 @@ def _key(case: tuple[str, str]) -> str:
     assert (other <= one < keys.after_prefix(other)) == one.startswith(other)
     assert after_prefix(name) > name
     return "below" if one.startswith(other) else "beside"
+
+
+class _Store:
+    """An embedded store that lives as long as this process, in a folder of its own."""
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+        self._store: SqliteStore | None = None
+
+    def kept(self, key: str) -> list[str]:
+        """Write under a key, and list what is there from it up to just after it."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+            path = _FOLDER().parent / "keys.db"
+            # Nobody closes it: when a process ends, threads that could are gone first.
+            self._store = self._runner.run(SqliteStore.open(path))
+        return self._runner.run(self._kept(key))
+
+    async def _kept(self, key: str) -> list[str]:
+        assert self._store is not None
+        written = await self._store.txn(Transaction((), (Put(key, key.encode()),)))
+        assert isinstance(written, Committed)
+        page = await self._store.range(key, key + "\0", limit=5)
+        assert [record.value for record in page.records] == [key.encode()]
+        below = await self._store.range(key, keys.after_prefix(key), limit=500)
+        names = [record.key for record in below.records]
+        assert names == sorted(names)
+        assert all(name.startswith(key) for name in names)
+        return names
+
+
+_STORE = _Store()
+
+
+def _stored(key: str) -> str:
+    return "alone" if len(_STORE.kept(key)) == 1 else "with others"
 
 
 def _route(path: str) -> str:
@@ -130,6 +169,7 @@ _PATHS = words("log", "a", "/", "b", "..", "up", "out", "self", ".", "pipe", "se
 
 TARGETS = (
     Target("keys", st.tuples(_KEYS, _KEYS), _key),
+    Target("stored keys", _KEYS, _stored),
     Target(
         "routes",
         words("/apis/holdfast.dev/v1", "/namespaces/", "t", "/workloads", "/", "web", "%41", "/log")
