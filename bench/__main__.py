@@ -21,6 +21,10 @@ _NOT_BENCHMARKS = frozenset(
         "hollow",
         "http_bare",
         "http_load",
+        "load_generator",
+        "load_intents",
+        "load_plot",
+        "load_results",
         "openb_lists",
         "played",
     }

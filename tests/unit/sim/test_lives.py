@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast.model.errors import InvariantBroken
-from holdfast.model.machine import Persist, Started, Wake, Woken
+from holdfast.model.errors import InvariantBroken, OutcomeUnknown
+from holdfast.model.machine import Answered, Ask, Asked, Persist, Started, Wake, Woken
 from holdfast.model.time import Instant
 from holdfast.sim.check import CRASHED, Violation
 from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
-from tests.unit.sim.machines import Seen, on_start
+from tests.unit.sim.machines import Seen, echo, on_start
 
 
 def _ticking(period_ms: int) -> Any:
@@ -297,3 +298,59 @@ def test_a_removed_machine_does_not_come_back() -> None:
     world.run_until(1_000_000)
     assert len(seen.seats) == 1
     assert len(other.seats) == 1
+
+
+# Work that takes time -----------------------------------------------------------------------------
+
+
+def _busy(cost_us: int) -> tuple[World, Seen, Seen]:
+    """A server whose every request takes so long, and a client that sends five at once."""
+    world = World(0)
+    server, client = Seen(world, echo), Seen(world, on_start(*(_ask(n) for n in range(5))))
+    world.add("server", server).burden = lambda stimulus, _: (
+        cost_us if isinstance(stimulus, Asked) else 0
+    )
+    world.add("client", client)
+    return world, server, client
+
+
+def _ask(number: int) -> Ask:
+    return Ask(number + 1, "server", number, timeout_ms=300)
+
+
+def test_a_busy_machine_takes_one_stimulus_after_the_other() -> None:
+    """What it does about one is done when its time is over; the others wait in order. [N6, SC14]"""
+    world, server, client = _busy(50_000)
+    world.run_until(1_000_000)
+    begun = server.times_of(Asked)
+    assert [round(b - a) for a, b in pairwise(begun)] == [50] * 4
+    answered = client.times_of(Answered)
+    assert all(50 <= at - began < 54 for at, began in zip(answered, begun, strict=True))
+
+
+def test_whoever_waits_for_a_busy_machine_gives_up_in_time() -> None:
+    """Too slow is as good as silent to whoever waits. [N6, SC14]"""
+    world, _, client = _busy(200_000)
+    world.run_until(2_000_000)
+    bodies = [it.body for it in client.of(Answered)]
+    assert sum(isinstance(body, OutcomeUnknown) for body in bodies) == 4
+
+
+def test_a_crash_ends_what_a_busy_machine_was_at() -> None:
+    """Its next life begins with nothing to do. [N6]"""
+    world, server, client = _busy(50_000)
+    world.run_until(60_000)
+    world.crash(world.cells["server"], 10)
+    world.run_until(1_000_000)
+    assert len(server.of(Asked)) == 2
+    assert len(server.of(Started)) == 2
+    assert len(client.of(Answered)) == 5
+
+
+def test_a_pause_holds_what_a_busy_machine_is_at() -> None:
+    """It ends it when it goes on. [N6]"""
+    world, _, client = _busy(50_000)
+    world.run_until(20_000)
+    world.pause_for(world.cells["server"], 100)
+    world.run_until(1_000_000)
+    assert 120 <= client.times_of(Answered)[0] < 124

@@ -3,8 +3,8 @@
 Everybody whose request fails would like to try again, at once and more often; if they did, the
 store that comes back would find a plane that is busy with refusing. Nobody is told what to do: two
 servers behind their gates, all controllers, a scheduler, the agents with their work and the
-programs of some tenants are the machines that ship. When the store comes back its history is gone, so that
-the servers read everything anew and end all their streams at once: everybody reconnects.
+programs of some tenants are the machines that ship. When the store comes back its history is gone,
+so that the servers read everything anew and end all their streams at once: everybody reconnects.
 
 `SCENARIO` has 5,000 agents; `SMALL` a hundred, on machines that are as much slower, so that they
 are as busy.

@@ -1,0 +1,453 @@
+"""An open-loop generator of requests over TLS, in a process of its own, as cheap as Python allows.
+
+    python -m bench.load_generator PLAN.json RESULT.npz
+
+`bench/load` writes the plan, starts this and reads the result. Requests fall due by the clock, not
+when earlier ones were answered, and their latency counts from that moment: what waits here for a
+connection, because the server is slow with those before it, has waited (no coordinated omission).
+
+Everything is one loop over epoll with sockets that never block: a client library, or even asyncio,
+costs more for a request than a server that refuses it. Requests are bytes made before, with a
+number put in; answers are only cut. What the process itself was charged for stands in the result.
+
+A stream whose `retries` is set sends each intent through the retry machine that ships
+(`observe/retry`), with the budget that all intents of one client share.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import resource
+import select
+import socket
+import ssl
+import sys
+import time
+from array import array
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from bench.load_intents import Course, Intents
+from holdfast.model.errors import invariant
+
+_LENGTH = b"content-length:"
+_RETRY_AFTER = b"retry-after:"
+# Codes of what never was an answer of the server: nobody answered in time, the connection broke,
+# and what was not sent, since its client had been told to stay away.
+GAVE_UP, BROKEN, HELD_BACK = 0, 1, 2
+REFUSED = 429
+# How often connections are looked through for answers that do not come.
+SWEEP_S = 0.1
+RECONNECT_S = 0.5
+_READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
+_CHUNK = 1 << 16
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """One sort of request.
+
+    In its text `#` stands for a number below `numbers` that goes round, `@` for one that never
+    comes twice, both with eight digits, so that no length changes.
+    """
+
+    kind: str
+    text: bytes
+    weight: float = 1.0
+    numbers: int = 1
+    # How to see what became of it, if its answer is lost.
+    look: bytes = b""
+    is_read: bool = False
+
+    def filled(self, count: int, *, look: bool = False) -> bytes:
+        """The bytes of the request of this number, or of the look after it."""
+        text = self.look if look else self.text
+        return text.replace(b"#", b"%08d" % (count % self.numbers)).replace(b"@", b"%08d" % count)
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """One identity and its connections.
+
+    `rates` are requests a second and from when on, in seconds; with none of them it sends as soon
+    as a connection is free. If it is polite, each connection is a client of its own that sends
+    nothing until the Retry-After of a refusal is over; what falls due while all of them stay away
+    or are busy is not sent at all.
+    """
+
+    name: str
+    certificate: str
+    connections: int
+    pieces: tuple[Piece, ...]
+    rates: tuple[tuple[float, float], ...] = ()
+    retries: bool = False
+    is_polite: bool = False
+
+
+class Load(msgspec.Struct, frozen=True):
+    """All that one run of the generator needs to know."""
+
+    port: int
+    ca: str
+    seconds: float
+    streams: tuple[Stream, ...]
+    seed: int = 0
+    # A client waits no longer for an answer. What is on its way at the end is waited for as long.
+    timeout_s: float = 10.0
+
+
+class Connection:
+    """One connection, which carries one request at a time."""
+
+    __slots__ = ("_context", "_port", "buffer", "job", "ready", "sent_at", "sock", "source")
+
+    def __init__(self, source: Source, port: int, context: ssl.SSLContext) -> None:
+        self.source, self._port, self._context = source, port, context
+        self.sock: ssl.SSLSocket | None = None
+        self.ready = False
+        self.buffer = bytearray()
+        self.job: Job | None = None
+        self.sent_at = 0.0
+
+    def begin(self) -> None:
+        """Connect; the handshake goes on as the other side answers."""
+        plain = socket.create_connection(("127.0.0.1", self._port))
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setblocking(False)
+        self.sock = self._context.wrap_socket(
+            plain, do_handshake_on_connect=False, server_hostname="127.0.0.1"
+        )
+        self.ready = False
+        self.buffer.clear()
+
+    def shake(self) -> bool:
+        """Go on with the handshake; whether it is done."""
+        try:
+            self.sock.do_handshake()  # type: ignore[union-attr]
+        except ssl.SSLWantReadError:
+            return False
+        self.ready = True
+        return True
+
+    def send(self, job: Job, now: float) -> None:
+        self.job, self.sent_at = job, now
+        self.sock.send(job.text)  # type: ignore[union-attr]
+
+    def take(self) -> tuple[int, int, bytes] | None:
+        """Code, Retry-After in milliseconds and body of the answer, once it is whole."""
+        sock, buffer = self.sock, self.buffer
+        while True:
+            data = sock.recv(_CHUNK)  # type: ignore[union-attr]
+            if not data:
+                raise ConnectionError("the server has gone")
+            buffer += data
+            if not sock.pending():  # type: ignore[union-attr]
+                break
+        end = buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return None
+        head = bytes(buffer[:end]).lower()
+        whole = end + 4 + _number(head, _LENGTH)
+        if len(buffer) < whole:
+            return None
+        code = int(head[9:12])
+        after_ms = 1_000 * _number(head, _RETRY_AFTER) if code >= 429 else 0
+        body = bytes(buffer[end + 4 : whole])
+        buffer.clear()
+        return code, after_ms, body
+
+    def close(self) -> None:
+        if self.sock is not None:
+            self.sock.close()
+        self.sock, self.ready, self.job = None, False, None
+
+
+def _number(head: bytes, name: bytes) -> int:
+    at = head.find(name)
+    return int(head[at + len(name) :].partition(b"\r\n")[0]) if at >= 0 else 0
+
+
+class Job:
+    """One request that is due or on its way."""
+
+    __slots__ = ("course", "due", "kind", "text")
+
+    def __init__(self, due: float, kind: int, text: bytes, course: Course | None) -> None:
+        self.due, self.kind, self.text, self.course = due, kind, text, course
+
+
+class Source:
+    """One stream while it runs."""
+
+    def __init__(self, number: int, stream: Stream, kinds: dict[str, int], seed: int) -> None:
+        self.number, self.stream = number, stream
+        self.rng = random.Random(f"{seed}/{stream.name}")
+        self.idle: deque[Connection] = deque()
+        # How many connections were told to stay away for a while.
+        self.away = 0
+        self.waiting: deque[Job] = deque()
+        self._kinds = [kinds[it.kind] for it in stream.pieces]
+        self._weights = [it.weight for it in stream.pieces]
+        self._counts = [0] * len(stream.pieces)
+        self.intents = Intents(self.rng) if stream.retries else None
+
+    def job(self, due: float) -> Job:
+        """The next request of this stream."""
+        pieces = self.stream.pieces
+        at = 0
+        if len(pieces) > 1:
+            (at,) = self.rng.choices(range(len(pieces)), self._weights)
+        piece, count = pieces[at], self._counts[at]
+        self._counts[at] += 1
+        text, course = piece.filled(count), None
+        if self.intents is not None:
+            look = piece.filled(count, look=True)
+            course = self.intents.begin(text, look, is_read=piece.is_read)
+        return Job(due, self._kinds[at], text, course)
+
+    def next_arrival(self, after_s: float) -> float | None:
+        """When the next request is due, in seconds since the beginning; None is never again."""
+        rates = self.stream.rates
+        for at, (from_s, rate) in enumerate(rates):
+            until_s = rates[at + 1][0] if at + 1 < len(rates) else math.inf
+            if after_s >= until_s or rate <= 0:
+                continue
+            # Nothing is remembered between arrivals, so that each rate may begin anew.
+            due_s = max(after_s, from_s) + self.rng.expovariate(rate)
+            if due_s < until_s:
+                return due_s
+        return None
+
+
+class Generator:
+    """Runs a plan. `records` has a row for each request that was sent or given up."""
+
+    def __init__(self, plan: Load) -> None:
+        self._plan = plan
+        kinds = dict.fromkeys(it.kind for stream in plan.streams for it in stream.pieces)
+        self.kinds = {kind: at for at, kind in enumerate(kinds)}
+        self._sources = [
+            Source(at, stream, self.kinds, plan.seed) for at, stream in enumerate(plan.streams)
+        ]
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, Connection] = {}
+        self._connections: list[Connection] = []
+        # What falls due: (when, number, source, job); without a job it is the next arrival.
+        self._heap: list[tuple[float, int, Source, Job | None]] = []
+        self._posted = 0
+        self._broken: list[tuple[float, Connection]] = []
+        self._away: list[tuple[float, int, Connection]] = []
+        self._open = 0
+        self._began = self._end = 0.0
+        self.columns = {name: array("d") for name in ("due", "sent", "done")}
+        self.codes, self.of_kind, self.of_stream = array("i"), array("i"), array("i")
+
+    def connect(self) -> None:
+        """All connections, a few at a time: a handshake is work for both sides."""
+        contexts: dict[str, ssl.SSLContext] = {}
+        for source in self._sources:
+            name = source.stream.certificate
+            if name not in contexts:
+                contexts[name] = context = ssl.create_default_context(cafile=self._plan.ca)
+                context.load_cert_chain(name)
+            for _ in range(source.stream.connections):
+                connection = Connection(source, self._plan.port, contexts[name])
+                self._connections.append(connection)
+                self._begin(connection)
+                while not connection.ready:
+                    self._turn(1.0)
+
+    def _begin(self, connection: Connection) -> None:
+        connection.begin()
+        fd = connection.sock.fileno()  # type: ignore[union-attr]
+        self._by_fd[fd] = connection
+        self._epoll.register(fd, _READ)
+        if connection.shake():
+            self._freed(connection)
+
+    def run(self) -> dict[str, Any]:
+        """From the first arrival until the last answer."""
+        plan = self._plan
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        self._began = began = swept = time.monotonic()
+        self._end = end = began + plan.seconds
+        for source in self._sources:
+            self._arrive(source, began)
+        while True:
+            now = time.monotonic()
+            if now >= end and (not self._open or now >= end + plan.timeout_s):
+                break
+            self._due(now)
+            if now - swept >= SWEEP_S:
+                swept = now
+                self._sweep(now)
+            until = self._heap[0][0] if self._heap else now + SWEEP_S
+            self._turn(min(max(0.0, until - now), SWEEP_S))
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return {"began": began, "cpu_s": cpu_s, "took_s": time.monotonic() - began}
+
+    # Arrivals ------------------------------------------------------------------------------------
+
+    def _post(self, at: float, source: Source, job: Job | None) -> None:
+        self._posted += 1
+        heapq.heappush(self._heap, (at, self._posted, source, job))
+
+    def _arrive(self, source: Source, after: float) -> None:
+        due_s = source.next_arrival(after - self._began)
+        if due_s is not None and self._began + due_s < self._end:
+            self._post(self._began + due_s, source, None)
+
+    def _due(self, now: float) -> None:
+        while self._away and self._away[0][0] <= now:
+            _, _, connection = heapq.heappop(self._away)
+            connection.source.away -= 1
+            # It may have been closed meanwhile, as one that is idle for long is.
+            if connection.ready:
+                self._freed(connection)
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            at, _, source, job = heapq.heappop(heap)
+            if job is None:
+                job = source.job(at)
+                self._open += 1
+                self._arrive(source, at)
+            if job.text:
+                self._offer(source, job, now)
+            elif job.course is not None:
+                self._follow(source, job, job.course.resume(now))
+        for source in self._sources:
+            if not source.stream.rates and now < self._end:
+                while source.idle:
+                    self._open += 1
+                    self._offer(source, source.job(now), now)
+
+    def _offer(self, source: Source, job: Job, now: float) -> None:
+        if source.idle:
+            source.idle.popleft().send(job, now)
+        elif source.away:
+            self._record(source, job, now, HELD_BACK, now)
+            self._open -= 1
+        else:
+            source.waiting.append(job)
+
+    # Connections ---------------------------------------------------------------------------------
+
+    def _turn(self, wait_s: float) -> None:
+        for fd, _ in self._epoll.poll(wait_s):
+            connection = self._by_fd.get(fd)
+            if connection is None:
+                continue
+            try:
+                if not connection.ready:
+                    if connection.shake():
+                        self._freed(connection)
+                    continue
+                answer = connection.take()
+            except ssl.SSLWantReadError:
+                continue
+            except OSError:
+                self._lose(connection, BROKEN, time.monotonic())
+                continue
+            if answer is not None:
+                self._answered(connection, answer)
+
+    def _answered(self, connection: Connection, answer: tuple[int, int, bytes]) -> None:
+        now, job = time.monotonic(), connection.job
+        invariant(job is not None, "an answer to no question")
+        self._record(connection.source, job, connection.sent_at, answer[0], now)  # type: ignore[arg-type]
+        connection.job = None
+        code, after_ms, _ = answer
+        if connection.source.stream.is_polite and code == REFUSED and after_ms:
+            connection.source.away += 1
+            heapq.heappush(self._away, (now + after_ms / 1_000, id(connection), connection))
+        else:
+            self._freed(connection)
+        self._went(connection.source, job, answer, now)  # type: ignore[arg-type]
+
+    def _freed(self, connection: Connection) -> None:
+        source = connection.source
+        if source.waiting:
+            connection.send(source.waiting.popleft(), time.monotonic())
+        else:
+            source.idle.append(connection)
+
+    def _went(self, source: Source, job: Job, answer: tuple[int, int, bytes], now: float) -> None:
+        """Let the intent go on, if there is one behind the request."""
+        self._follow(source, job, job.course.heard(*answer, now) if job.course else None)
+
+    def _follow(self, source: Source, job: Job, more: tuple[float, bytes] | None) -> None:
+        if more is None:
+            self._open -= 1
+        else:
+            at, text = more
+            self._post(at, source, Job(at, job.kind, text, job.course))
+
+    def _record(self, source: Source, job: Job, sent: float, code: int, now: float) -> None:
+        columns = self.columns
+        columns["due"].append(job.due)
+        columns["sent"].append(sent)
+        columns["done"].append(now)
+        self.codes.append(code)
+        self.of_kind.append(job.kind)
+        self.of_stream.append(source.number)
+
+    def _lose(self, connection: Connection, code: int, now: float) -> None:
+        """A connection ended, or is ended because its answer does not come; make another."""
+        job, source = connection.job, connection.source
+        if connection in source.idle:
+            source.idle.remove(connection)
+        if connection.sock is not None:
+            self._by_fd.pop(connection.sock.fileno(), None)
+        connection.close()
+        self._broken.append((now + RECONNECT_S, connection))
+        if job is not None:
+            self._record(source, job, connection.sent_at, code, now)
+            self._went(source, job, (code, 0, b""), now)
+
+    def _sweep(self, now: float) -> None:
+        for connection in self._connections:
+            if connection.job is not None and now - connection.sent_at > self._plan.timeout_s:
+                self._lose(connection, GAVE_UP, now)
+        for source in self._sources:
+            # A client that finds no free connection for so long does not wait any longer.
+            while source.waiting and now - source.waiting[0].due > self._plan.timeout_s:
+                job = source.waiting.popleft()
+                self._record(source, job, now, GAVE_UP, now)
+                self._went(source, job, (GAVE_UP, 0, b""), now)
+        due = [it for it in self._broken if it[0] <= now]
+        self._broken = [it for it in self._broken if it[0] > now]
+        for _, connection in due:
+            try:
+                self._begin(connection)
+            except OSError:
+                self._broken.append((now + RECONNECT_S, connection))
+
+    def save(self, path: Path, told: dict[str, Any]) -> None:
+        """All records, for `bench/load_results`."""
+        intents = [it.intents.counted() if it.intents else None for it in self._sources]
+        np.savez(
+            path,
+            **{name: np.array(column) for name, column in self.columns.items()},  # type: ignore[arg-type]
+            code=np.array(self.codes),
+            kind=np.array(self.of_kind),
+            stream=np.array(self.of_stream),
+            told=msgspec.json.encode(told | {"kinds": list(self.kinds), "intents": intents}),
+        )
+
+
+def main() -> None:
+    plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Load)
+    generator = Generator(plan)
+    generator.connect()
+    print("ready", flush=True)
+    told = generator.run()
+    generator.save(Path(sys.argv[2]), told)
+
+
+if __name__ == "__main__":
+    main()

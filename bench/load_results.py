@@ -1,0 +1,105 @@
+"""What the generator of `bench/load` saw, as arrays, and what is asked of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+
+REFUSED = 429
+
+
+class Results:
+    """One run. Times are seconds since its beginning, latencies milliseconds from when due."""
+
+    def __init__(self, path: Path, streams: list[str]) -> None:
+        with np.load(path) as file:
+            told: dict[str, Any] = msgspec.json.decode(bytes(file["told"]))
+            self.began: float = told["began"]
+            self.cpu_s: float = told["cpu_s"]
+            self.took_s: float = told["took_s"]
+            self.intents: list[dict[str, int] | None] = told["intents"]
+            self.kinds: list[str] = told["kinds"]
+            self.streams = streams
+            self.due: Array = file["due"] - self.began
+            self.done: Array = file["done"] - self.began
+            self.sent: Array = file["sent"] - self.began
+            self.code: Array = file["code"]
+            self._kind: Array = file["kind"]
+            self._stream: Array = file["stream"]
+        self.latency_ms: Array = 1e3 * (self.done - self.due)
+
+    def __len__(self) -> int:
+        return len(self.due)
+
+    @property
+    def good(self) -> Mask:
+        found: Mask = (self.code >= 200) & (self.code < 300)
+        return found
+
+    @property
+    def refused(self) -> Mask:
+        """Turned away because there was too much."""
+        found: Mask = self.code == REFUSED
+        return found
+
+    def kind(self, *names: str) -> Mask:
+        wanted = [self.kinds.index(name) for name in names if name in self.kinds]
+        found: Mask = np.isin(self._kind, wanted)
+        return found
+
+    def stream(self, *names: str) -> Mask:
+        found: Mask = np.isin(self._stream, [self.streams.index(name) for name in names])
+        return found
+
+    def between(self, begin_s: float, end_s: float) -> Mask:
+        """Due in this time."""
+        found: Mask = (self.due >= begin_s) & (self.due < end_s)
+        return found
+
+    def p_ms(self, mask: Mask, share: float) -> float:
+        """The latency that this share of the requests did not exceed."""
+        chosen = self.latency_ms[mask]
+        return float(np.quantile(chosen, share)) if len(chosen) else float("nan")
+
+    def rate(self, mask: Mask, begin_s: float, end_s: float) -> float:
+        """So many a second were done in this time."""
+        done = self.done[mask]
+        return float(np.count_nonzero((done >= begin_s) & (done < end_s))) / (end_s - begin_s)
+
+    def done_in(self, begin_s: float, end_s: float) -> int:
+        """How many were answered in this time, whatever the answer."""
+        answered = (self.code >= 100) & (self.done >= begin_s) & (self.done < end_s)
+        return int(np.count_nonzero(answered))
+
+    def codes(self, mask: Mask) -> dict[str, int]:
+        """How often each code was answered."""
+        found, counts = np.unique(self.code[mask], return_counts=True)
+        return {str(code): int(count) for code, count in zip(found, counts, strict=True)}
+
+    def per_second(
+        self, mask: Mask, seconds: float, *, step_s: float = 0.5, by_due: bool = False
+    ) -> tuple[list[float], list[float]]:
+        """A curve: requests a second over time."""
+        edges = np.arange(0.0, seconds + step_s / 2, step_s)
+        counts, _ = np.histogram((self.due if by_due else self.done)[mask], edges)
+        return [float(x) for x in edges[:-1]], [float(x) for x in counts / step_s]
+
+    def latency(
+        self, mask: Mask, seconds: float, share: float, *, step_s: float = 0.5
+    ) -> tuple[list[float], list[float]]:
+        """A curve: a share's latency in milliseconds, by when requests were due."""
+        xs: list[float] = []
+        ys: list[float] = []
+        for begin in np.arange(0.0, seconds, step_s):
+            chosen = mask & self.between(float(begin), float(begin + step_s))
+            if chosen.any():
+                xs.append(float(begin))
+                ys.append(max(0.1, self.p_ms(chosen, share)))
+        return xs, ys

@@ -1,0 +1,146 @@
+"""The retry storm with real processes: etcd stands still for a minute below two hundred agents.
+
+HOLDFAST_STORM_LONG=1, as `make storm-long` sets it, runs this. Agents are hollow (`bench/hollow`):
+everything up to the runtime is what ships, and their work is pretended. What they and all others
+ask is counted where it arrives, by the metrics of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bench.control_plane import Hollow, Observed
+from holdfast.model.kinds.node import NodePhase
+from tests.etcd_cluster import EtcdCluster
+from tests.live.plane_process import workload
+from tests.live.slice_plane import SlicePlane
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        not os.environ.get("HOLDFAST_STORM_LONG"), reason="takes minutes: make storm-long runs it"
+    ),
+]
+AGENTS = 200
+REPLICAS = 60
+CALM_S, STALL_S, WITHIN_S, AFTER_S = 40, 60, 60, 30
+# One round of renewals: by then everybody has met the stall.
+ROUND_S = 10
+_COUNT = re.compile(r"^holdfast_requests_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.MULTILINE)
+# Watches end when somebody leaves, and whoever counts counts himself.
+_UNCOUNTED = ('verb="watch"', 'verb="connect"', 'resource="other"')
+
+
+class Counts:
+    """How many requests the server has answered, second by second."""
+
+    def __init__(self, plane: SlicePlane) -> None:
+        self._plane = plane
+        self.seconds: list[tuple[float, float]] = []
+        self.renewals: list[float] = []
+
+    def renewed(self, seconds: int) -> float:
+        """How many renewals were acknowledged lately."""
+        return self.renewals[-1] - self.renewals[-1 - seconds]
+
+    def are_served(self, usual: float) -> bool:
+        """Whether the agents are let run on as they used to be."""
+        return self.renewed(ROUND_S + 2) >= usual
+
+    async def take(self) -> None:
+        """Look once a second until it is cancelled."""
+        connector = aiohttp.TCPConnector(ssl=self._plane.access.context())
+        async with aiohttp.ClientSession(connector=connector) as session:
+            while True:
+                url = f"{self._plane.access_urls[0]}/metrics"
+                async with session.get(url) as response:
+                    text = await response.text()
+                found = [(it["labels"], float(it["count"])) for it in _COUNT.finditer(text)]
+                count = sum(n for of, n in found if not any(it in of for it in _UNCOUNTED))
+                self.seconds.append((time.monotonic(), count))
+                renewed = (n for of, n in found if "renewals" in of and 'code="200"' in of)
+                self.renewals.append(sum(renewed))
+                await asyncio.sleep(1.0)
+
+    def rate(self, begin: float, end: float) -> float:
+        inside = [it for it in self.seconds if begin <= it[0] <= end]
+        assert len(inside) > 1, "nobody has counted"
+        (first_at, first), (last_at, last) = inside[0], inside[-1]
+        return (last - first) / (last_at - first_at)
+
+
+def service() -> Any:
+    template = {
+        "command": ["sleep", "600"],
+        "resources": {"cpu": "100m", "memory": "16Mi"},
+        "graceSeconds": 0,
+    }
+    return workload("web", replicas=REPLICAS, template=template)
+
+
+def test_a_plane_is_well_soon_after_its_store_stood_still_for_a_minute(tmp_path: Path) -> None:
+    """And meanwhile, beyond the first round, nobody asks more often. [E5, E6, I1, SC14]"""
+
+    async def story() -> None:
+        with EtcdCluster(tmp_path / "etcd") as cluster:
+            store = ("--store", "etcd://" + ",".join(cluster.endpoints))
+            async with (
+                SlicePlane(tmp_path, (), fence=(), store=store) as plane,
+                Observed(plane) as observed,
+            ):
+                hollow = Hollow(plane, "hollow", "--count", str(AGENTS), "--pause-ms", "50")
+                try:
+                    await hollow.works(180.0)
+                    await _storm(plane, observed, cluster)
+                finally:
+                    hollow.end()
+
+    asyncio.run(story())
+
+
+async def _storm(plane: SlicePlane, observed: Observed, cluster: EtcdCluster) -> None:
+    await plane.client.create(service())
+    await observed.until(lambda: len(observed.ready) == REPLICAS, 120.0)
+    counts = Counts(plane)
+    counting = asyncio.create_task(counts.take())
+    try:
+        await asyncio.sleep(CALM_S)
+        doubts = len(observed.doubts)
+        usual_renewals = counts.renewed(ROUND_S)
+        stopped = time.monotonic()
+        cluster.pause(0)
+        await asyncio.sleep(STALL_S)
+        cluster.resume(0)
+        went = well = time.monotonic()
+        while time.monotonic() < went + WITHIN_S + AFTER_S:
+            await asyncio.sleep(1.0)
+            if not is_well(observed) or not counts.are_served(usual_renewals):
+                well = time.monotonic()
+    finally:
+        counting.cancel()
+    usual = counts.rate(stopped - CALM_S + ROUND_S, stopped)
+    windows = range(ROUND_S, STALL_S - ROUND_S + 1)
+    worst = max(counts.rate(stopped + at, stopped + at + ROUND_S) for at in windows)
+    after = counts.rate(went + WITHIN_S, time.monotonic())
+    print(
+        f"usual {usual:.1f}/s, during the stall at most {worst:.1f}/s, after it {after:.1f}/s, "
+        f"well after {well - went:.1f} s, {len(observed.doubts) - doubts} doubts"
+    )
+    assert worst < 1.1 * usual + 1.0
+    assert after < 1.1 * usual + 1.0
+    assert well - went <= WITHIN_S
+    assert not [it for it in observed.doubts if it[1] in (NodePhase.FENCED, NodePhase.LOST)]
+
+
+def is_well(observed: Observed) -> bool:
+    phases = observed.phases.values()
+    return len(observed.ready) == REPLICAS and all(it is NodePhase.READY for it in phases)
