@@ -1,4 +1,6 @@
-"""What all tests share: how hypothesis searches, which tests are live, what has no proof yet."""
+"""What all tests share: how hypothesis searches, which tests are live, what has no proof yet, and
+that no secret is left where it does not belong.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,11 @@ import pytest
 from _pytest.nodes import Node
 from hypothesis import HealthCheck, settings
 
-from tests import old_groups
+from tests import canaries, old_groups
 from tools import requirements
 
 TESTS = Path(__file__).parent
+LEAKS = pytest.StashKey[list[str]]()
 
 # On a busy machine an example may take long for no fault of its own; the test's own time-out judges
 # instead. The printed blob replays a failure that another machine found.
@@ -47,9 +50,27 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-def pytest_sessionfinish() -> None:
-    """Leave no control groups of agents that were killed long ago."""
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let all processes of this session note the secrets that must not be found anywhere."""
+    if not hasattr(session.config, "workerinput"):
+        os.environ[canaries.VARIABLE] = str(_temporary(session) / canaries.PLANTED)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave no control groups of agents that were killed long ago, and no secret in any file."""
     old_groups.remove()
+    if hasattr(session.config, "workerinput") or not session.testscollected:
+        return
+    folder = _temporary(session)
+    secrets = canaries.planted(folder / canaries.PLANTED)
+    session.config.stash[LEAKS] = found = list(canaries.leaks(folder, secrets))
+    if found:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _temporary(session: pytest.Session) -> Path:
+    """Below which all tests of a session, in whatever process, have their directories."""
+    return session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -60,6 +81,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in reports
         if hasattr(report, "nodeid")
     }
+    leaks = terminalreporter.config.stash.get(LEAKS, [])
+    if leaks:
+        terminalreporter.section("secrets where they do not belong", red=True)
+        for line in leaks[:100]:
+            terminalreporter.write_line(line)
     if any(path.endswith("test_requirements.py") for path in ran):
         terminalreporter.section("requirements")
         for line in requirements.summary().splitlines():

@@ -30,11 +30,12 @@ import msgspec
 from holdfast.agent.words import Attempt
 from holdfast.agent.work import is_ready
 from holdfast.host.client import Access, Client, from_kubeconfig
-from holdfast.host.join_tokens import create_token
+from holdfast.host.join_tokens import create_token, parse
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
+from tests.canaries import plant
 from tests.etcd_cluster import free_ports
 from tests.live.plane_process import DIE_WITH_PARENT, PATIENT, ROOT, workload
 from tests.live.witness import beats, overlaps, template
@@ -180,6 +181,7 @@ class SlicePlane:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2.0))
             for node in self.nodes if self._joins else ():
                 token = await create_token(self._client, node, timedelta(hours=1))
+                plant(parse(token).secret)
                 self._token(node).write_text(token)
             await self._begin("scheduler", "controllers", *self.nodes)
             self._care = asyncio.create_task(self._tend())

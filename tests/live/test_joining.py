@@ -32,6 +32,7 @@ from holdfast.model.kinds.token import Token
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import RegisterNode
+from tests.canaries import plant
 from tests.live.plane_process import PATIENT, PlaneProcess
 
 HOUR = timedelta(hours=1)
@@ -51,7 +52,9 @@ def play(tmp_path: Path, story: Story) -> None:
 
 async def token_for(plane: PlaneProcess, node: str, ttl: timedelta = HOUR) -> str:
     async with plane.client() as admin:
-        return await create_token(admin, node, ttl)
+        token = await create_token(admin, node, ttl)
+        plant(parse(token).secret)
+        return token
 
 
 async def register(access: Access, node: str) -> None:

@@ -7,11 +7,20 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import pytest
+
 from holdfast.agent.work import is_ready
+from holdfast.host.audit.reading import records
+from holdfast.host.audit.segments import FOLDER
+from holdfast.model.audit import mutation_of
+from holdfast.model.errors import Invalid
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.registry import KINDS
+from tests.canaries import canary, forms, found_in, leaks
 from tests.live.plane_process import workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 
@@ -27,7 +36,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
 here = ("127.0.0.1", int(os.environ["PORT_HTTP"]))
 http.server.ThreadingHTTPServer(here, Answers).serve_forever()
 """
-CANARY = "canary-91be"
+CANARY = canary("secret")
 
 
 def probe(path: str, **more: Any) -> dict[str, Any]:
@@ -107,13 +116,43 @@ def test_probes_gate_ready_restart_what_is_ill_and_let_it_say_farewell(tmp_path:
     asyncio.run(story())
 
 
-def check_files(folder: Path, values: tuple[bytes, ...]) -> None:
-    """The store keeps them and the work has them; no other file does."""
-    for path in folder.rglob("*"):
-        is_its = "work" in path.parts or path.parts[len(folder.parts)] == "server-1"
-        if path.is_file() and (not is_its or path.suffix == ".log"):
-            text = path.read_bytes()
-            assert not [it for it in values if it in text], path
+async def check_errors(plane: SlicePlane) -> None:
+    """What is wrong with a secret, or with who shows one, is said without it."""
+    meta = ObjectMeta(name="bad", namespace="default")
+    with pytest.raises(Invalid) as refused:
+        await plane.client.create(Secret(meta, data={"password": f"{CANARY} is no base64!"}))
+    assert not found_in(f"{refused.value.message} {refused.value.errors}".encode(), forms())
+    connector = aiohttp.TCPConnector(ssl=plane.access.context())
+    headers = {"Authorization": f"Bearer {CANARY}"}
+    url = f"{plane.access_urls[0]}/apis/holdfast.dev/v1/namespaces/default/secrets"
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.post(url, headers=headers, json={"data": {"p": CANARY}}) as answer,
+    ):
+        assert answer.status in (400, 401, 403, 422)
+        assert not found_in(await answer.read(), forms())
+
+
+async def check_told(plane: SlicePlane) -> None:
+    """Nothing that the servers tell of the plane has it: no object, no event, no metric."""
+    connector = aiohttp.TCPConnector(ssl=plane.access.context())
+    plurals = [kind.plural for kind in KINDS if kind.plural != "secrets"]
+    async with aiohttp.ClientSession(connector=connector) as session:
+        for path in ("/metrics", "/audit", *(f"/apis/holdfast.dev/v1/{it}" for it in plurals)):
+            async with session.get(plane.access_urls[0] + path) as answer:
+                assert answer.status == 200, path
+                assert not found_in(await answer.read(), forms()), path
+
+
+async def check_audit(plane: SlicePlane) -> None:
+    """It says that the secret was made, by whom, and nothing of what is in it."""
+
+    async def written() -> bool:
+        found = [mutation_of(it) for it in records([plane.folder / "server-1" / FOLDER])]
+        made = [it for it in found if (it.kind, it.name) == ("secrets", "db")]
+        return [(it.verb, it.who, it.change) for it in made] == [("Create", "admin", "created")]
+
+    await plane.until(written)
 
 
 def test_work_waits_for_its_secret_and_no_one_prints_it(tmp_path: Path) -> None:
@@ -121,7 +160,8 @@ def test_work_waits_for_its_secret_and_no_one_prints_it(tmp_path: Path) -> None:
     object, no log, no record of the agent and no word of a server. [C6.8, B5, E3]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
+        loud = ("--refusals", "log")
+        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE, serve=loud, joins=True) as plane:
             reference = {"name": "db", "key": "password"}
             template = {
                 "command": ["sh", "-c", '[ -n "$P" ] && cmp own copy && sleep 600'],
@@ -140,6 +180,9 @@ def test_work_waits_for_its_secret_and_no_one_prints_it(tmp_path: Path) -> None:
             objects = repr(await plane.replicas())
             assert CANARY not in objects
             assert data["password"] not in objects
-            check_files(tmp_path, (CANARY.encode(), data["password"].encode()))
+            await check_errors(plane)
+            await check_told(plane)
+            await check_audit(plane)
+        assert list(leaks(tmp_path)) == []
 
     asyncio.run(story())
