@@ -11,6 +11,7 @@ import pytest
 from holdfast.commit.decide import HANDLERS
 from holdfast.commit.form import (
     COUNT_MAX,
+    MANAGERS_MAX,
     NAME_MAX,
     OPERATION_ID_MAX,
     RULES,
@@ -25,11 +26,11 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.lifecycle import State
-from holdfast.model.meta import INT_MAX, ObjectMeta
+from holdfast.model.meta import INT_MAX, ManagedFields, ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import NodeWord, PatchType
 from tests.furnished import ANN, Furnished
-from tests.plane import ADMIN, NODES, SCHEDULER, refused
+from tests.plane import ADMIN, NODES, SCHEDULER, accepted, refused
 
 BAD_NAMES = ("a/b", "../acme", "a\nb", "a\0b", "\ud800", "\U0010ffff", "x" * (NAME_MAX + 1))
 
@@ -160,3 +161,16 @@ def test_a_sentence_is_cut_where_it_is_too_long() -> None:
     assert clipped("short") == "short"
     assert clipped("x" * SENTENCE_MAX) == "x" * SENTENCE_MAX
     assert clipped("x" * 5_000) == "x" * (SENTENCE_MAX - 3) + "..."
+
+
+def test_a_flood_of_field_managers_is_refused_before_anything_is_read() -> None:
+    """The server keeps them itself, so that nobody has a use for many. [B6]"""
+    it = Furnished()
+    for count, is_good in ((MANAGERS_MAX, True), (MANAGERS_MAX + 1, False)):
+        flood = tuple(ManagedFields(manager=f"m{number}") for number in range(count))
+        meta = ObjectMeta(name=f"t{count}", managed_fields=flood)
+        answer = it.ask(ADMIN, ask.Create(Tenant(meta)))
+        if is_good:
+            assert accepted(answer).metadata.managed_fields != flood
+        else:
+            assert "managedFields" in refused(answer, Reason.INVALID).message

@@ -66,6 +66,9 @@ def test_a_token_is_its_user() -> None:
         (f"Bearer risk.bot.{SECRET}", token(user="")),
         (f"Bearer risk.bot.{SECRET}", token(user="system:node:a")),
         ("Bearer risk.bot." + "x" * 600, token()),
+        # As raw bytes of a header come out of the HTTP server.
+        ("Bearer risk.bot.\udcff\udcfe", token()),
+        ("Bearer risk.bot.\u00e9", token()),
         ("Bearer risk.bot.", token(hash="")),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,3 +155,16 @@ def test_any_query_string_is_read_or_refused(text: str) -> None:
     except Invalid:
         return
     assert parse_label_selector(label_selector_text(selector)) == selector
+
+
+@pytest.mark.parametrize("end", ["", "a", "("])
+def test_a_flood_of_blanks_costs_no_more_than_their_number(end: str) -> None:
+    """Read as often as there are blanks, this would take seconds. [B6]"""
+    text = (" " * TEXT_MAX)[len(end) :] + end
+    began = time.process_time()
+    try:
+        found = parse_label_selector(text)
+    except Invalid:
+        found = None
+    assert time.process_time() - began < 0.05
+    assert (found is None) == (end == "(")

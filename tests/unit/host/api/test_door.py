@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast.commit.records import encode as stored
+from holdfast.host.api import typed
+from holdfast.host.api.batch import COMMAS_MAX, split
 from holdfast.host.api.routes import WATCH, Router, table
 from holdfast.model import keys
+from holdfast.model.errors import Invalid, Rejected
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import EnvVar, File, SecretRef, Template
 from holdfast.model.lifecycle import State
@@ -280,6 +283,34 @@ def test_hostile_yaml_is_refused_before_it_is_built(run: Any, text: bytes) -> No
         assert answer.code in (400, 413, 422), answer.body
 
     run(story)
+
+
+@pytest.mark.parametrize(
+    "word", ["%00", "a%2Fb", "..", "%2e%2e", "%0a", "%ff", "%ed%a0%80", "a" * 254, "%41" * 254]
+)
+def test_a_path_names_what_could_be_there_or_is_refused(word: str) -> None:
+    """Nobody looks for what could not be a name, and no answer repeats it as it is. [B4]"""
+    router = Router(table())
+    for path in (f"{GROUP}/namespaces/t/workloads/{word}", f"{GROUP}/namespaces/{word}/workloads"):
+        with pytest.raises(Rejected) as caught:
+            router.find(path)
+        assert caught.value.message.isprintable()
+        assert len(caught.value.message) < 300
+    found = router.find(f"{GROUP}/nodes/{'a' * 253}")
+    assert found is not None
+
+
+def test_a_batch_is_measured_before_it_is_cut() -> None:
+    """Half a million pieces would take a quarter of a gigabyte before they are counted. [B6]"""
+    kind = next(kind for kind in KINDS if kind.name == "Workload")
+    flood = b"0," * (COMMAS_MAX + 2)
+    for body in (b"[" + flood + b"0]", b'{"kind":"List","items":[' + flood + b"0]}"):
+        with pytest.raises(Invalid, match="values"):
+            split(kind, body)
+    with pytest.raises(Invalid, match="values"):
+        typed.decoded(b'[{"type":"Create"},' + flood + b"0]")
+    with pytest.raises(Rejected, match="at most 5000"):
+        typed.decoded(b"[" + b",".join([b'{"type":"Create"}'] * 5_001) + b"]")
 
 
 def test_typed_requests_are_decided_one_by_one_with_reasons_for_machines(run: Any) -> None:
