@@ -170,7 +170,8 @@ rolebindings | list-all watch-all | readers components
 rolebindings | create update | owner-a admin server
 rolebindings | patch delete deletecollection | owner-a admin
 revocations | get list watch | operator auditor admin server
-revocations | create update patch delete deletecollection | operator admin
+revocations | create update patch | operator admin
+revocations | delete deletecollection | admin
 # The plane
 nodes | get | readers components node-1 | node-2
 nodes | list watch | readers components nodes
