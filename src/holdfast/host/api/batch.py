@@ -84,8 +84,10 @@ async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse
         return Create(found.object, who, dry, operation)
 
     results = []
-    for name, verdict in zip(names, await slices.decided(call, len(bodies), make), strict=True):
+    verdicts = await slices.decided(call, len(bodies), make)
+    for number, (name, verdict) in enumerate(zip(names, verdicts, strict=True)):
         results.append(result(verdict, call.kind, name, brief=brief))
+        await slices.between(number)
     return reply(200, results_body(results))
 
 

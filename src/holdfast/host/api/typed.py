@@ -163,7 +163,8 @@ async def _decide_all(call: Call, wanted: list[Any]) -> web.StreamResponse:
     wish = call.query.get("results")
     verdicts = await slices.decided(call, len(wanted), wanted.__getitem__)
     results = []
-    for request, known in zip(wanted, verdicts, strict=True):
+    for number, (request, known) in enumerate(zip(wanted, verdicts, strict=True)):
+        await slices.between(number)
         if wish == "terse" and isinstance(request, Bind | Create) and isinstance(known, Accepted):
             results.append(batch.opening(known) + b"}")
         else:
