@@ -20,6 +20,8 @@ from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import Actor, Stage, State
 from holdfast.model.time import Instant, wall_ms
 
+# Whoever is in contact is told of what is bound to him within this, and clocks may differ by as much.
+TOLD_WITHIN_MS = 1_000
 _SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 _READY = (Stage.READY, Stage.SERVING)
 # What controller:status counts by looking at each replica; the rest is told in words.
@@ -50,7 +52,7 @@ def _unseen(facts: Facts, node: Node, binding: Binding, now: Instant) -> Finding
     is_later = (
         age_ms is not None
         and binding.at is not None
-        and now.wall_ms - age_ms >= wall_ms(binding.at)
+        and now.wall_ms - age_ms >= wall_ms(binding.at) + TOLD_WITHIN_MS
     )
     if said is None or said.more or not is_later:
         why = "it has more to say than fits" if said is not None and said.more else ""

@@ -11,6 +11,7 @@ import pytest
 from holdfast.correct.tellings import event_of
 from holdfast.explain.answer import Explanation, Leg, Why
 from holdfast.explain.facts import EVENTS_MAX, Facts, Stored
+from holdfast.explain.on_node import TOLD_WITHIN_MS
 from holdfast.explain.places import ASKED
 from holdfast.explain.replica import explain
 from holdfast.explain.times import AGENT_LOOKS_MS, CONTROLLER_LOOKS_MS, SCHEDULER_LOOKS_MS
@@ -286,8 +287,9 @@ def test_a_place_that_is_held_ends_with_its_deadline(ms: int, owner: str, due_ms
     "word, why, leg",
     [
         (heard(), Why.UNSEEN, Leg.BINDING),
-        # Heard before it was bound, or with too much to say: nothing can be told.
+        # Heard before it could know, or with too much to say: nothing can be told.
         (heard(age_ms=6_000), Why.UNTOLD, Leg.BINDING),
+        (heard(age_ms=LOOK_MS - TOLD_WITHIN_MS + 1), Why.UNTOLD, Leg.BINDING),
         (heard(Said(more=1)), Why.UNTOLD, Leg.BINDING),
         (None, Why.UNTOLD, Leg.BINDING),
         (noted(Doing.STARTING), Why.STARTING, Leg.STARTUP),
