@@ -20,7 +20,7 @@ from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import Actor, Stage, State
 from holdfast.model.time import Instant, wall_ms
 
-# Whoever is in contact is told of what is bound to him within this, and clocks may differ by as much.
+# Whoever is in contact is told of a binding within this, and clocks may differ by as much.
 TOLD_WITHIN_MS = 1_000
 _SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 _READY = (Stage.READY, Stage.SERVING)
