@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.audit import recount
 from holdfast.commit.context import Settings
+from holdfast.commit.recount import recount
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.identity import Identity

@@ -1,6 +1,6 @@
 """What the objects of a plane add up to, counted from the objects alone.
 
-`audit.py` holds the ledgers against this. It shares no arithmetic with the rules that move the
+`recount.py` holds the ledgers against this. It shares no arithmetic with the rules that move the
 ledgers: a mistake in those must not repeat itself here.
 """
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.audit import excesses, recount
+from holdfast.commit.recount import excesses, recount
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity
 from holdfast.model.transaction import Record

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Any
 
-from holdfast.commit.audit import excesses, recount
+from holdfast.commit.recount import excesses, recount
 from holdfast.commit.server import Server
 from holdfast.host.peers import Table
 from holdfast.host.shell import Shell

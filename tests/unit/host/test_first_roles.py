@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.audit import recount
+from holdfast.commit.recount import recount
 from holdfast.host.first_roles import built_in, show_built_in
 from holdfast.model.errors import Unavailable
 from holdfast.model.identity import server

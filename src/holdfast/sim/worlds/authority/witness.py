@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.audit import recount
+from holdfast.commit.recount import recount
 from holdfast.model import keys
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Replica

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.audit import excesses, recount
 from holdfast.commit.records import Epoch, encode
+from holdfast.commit.recount import excesses, recount
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.kinds.node import Protection

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.commit.audit_nodes import nodes
 from holdfast.commit.charges import QUOTA_NAME, alone
 from holdfast.commit.mirrors import UNCOUNTED
 from holdfast.commit.records import Epoch
+from holdfast.commit.recount_nodes import nodes
 from holdfast.commit.tally import Contents, differs, holdings, nonzero, open_claims, total
 from holdfast.model import keys
 from holdfast.model.allowance import ceiling, cohort_nominal, cohort_used
