@@ -25,9 +25,9 @@ import msgspec
 
 from holdfast.commit.classes import Flow, RequestClass
 from holdfast.commit.fair_queues import Coming, FairQueue, QueueBounds, Waiting
-from holdfast.commit.gate_counts import Standing, Tally, TenantTallies
+from holdfast.commit.gate_counts import OTHERS, TENANTS_COUNTED_MAX, Standing, Tally
 from holdfast.commit.overload import Overloaded, Refused, overloaded
-from holdfast.model.errors import invariant
+from holdfast.model.errors import unreachable
 from holdfast.model.machine import Rng
 
 # A refused request is worth coming back from one second on; so many more are left to chance.
@@ -72,7 +72,8 @@ class Entry(Waiting):
     __slots__ = ("about", "error", "flow", "since_ms", "state", "until_ms")
 
     def __init__(self, flow: Flow, cost: int, now_ms: int, about: Any) -> None:
-        super().__init__(flow.tenant, flow.user, cost)
+        # Every request makes one, so that each call on the way is felt.
+        self.tenant, self.user, self.cost, self.is_in_line = flow.tenant, flow.user, cost, False
         self.flow, self.about = flow, about
         self.since_ms = self.until_ms = now_ms
         self.state = State.BEGUN
@@ -82,7 +83,7 @@ class Entry(Waiting):
 class _Lane:
     """One class at one gate."""
 
-    __slots__ = ("executing", "lines", "moved_ms", "queue", "refused", "seats", "tally")
+    __slots__ = ("executing", "lines", "moved_ms", "queue", "refused", "seats", "tally", "tenants")
 
     def __init__(self, seats: Seats) -> None:
         self.seats = seats
@@ -94,7 +95,17 @@ class _Lane:
         # When a seat last became free, or was first taken.
         self.moved_ms = 0
         self.tally = Tally()
+        self.tenants: dict[str, Tally] = {}
         self.refused: dict[Refused, int] = {}
+
+    def count(self, tenant: str) -> Tally:
+        """The tally of a tenant; those beyond a number are counted together."""
+        found = self.tenants.get(tenant)
+        if found is None:
+            if len(self.tenants) >= TENANTS_COUNTED_MAX:
+                tenant = OTHERS
+            found = self.tenants.setdefault(tenant, Tally())
+        return found
 
 
 class Gate:
@@ -107,7 +118,6 @@ class Gate:
         self._executing = 0
         # Of all classes together.
         self.waiting = 0
-        self._tallies = TenantTallies()
         # Those who had to give up their place; `turn` tells their owner.
         self._evicted: list[Entry] = []
 
@@ -126,7 +136,7 @@ class Gate:
         """Somebody came: begun at once, waiting, or refused. `until_ms` is when he gives up."""
         lane = self._lanes[flow.request_class]
         entry = Entry(flow, cost, now_ms, about)
-        if not lane.queue and self._has_seat(lane):
+        if (not self.waiting or not lane.queue) and self._has_seat(lane):
             self._begin(lane, entry, now_ms)
             return entry
         entry.state = State.WAITING
@@ -152,7 +162,8 @@ class Gate:
 
     def leave(self, entry: Entry, now_ms: int) -> None:
         """Somebody is done, well or not. `turn` says who takes the seat."""
-        invariant(entry.state is State.BEGUN, "somebody leaves who has not begun")
+        if entry.state is not State.BEGUN:
+            unreachable(f"{entry.user} leaves and has not begun")
         entry.state = State.OVER
         lane = self._lanes[entry.flow.request_class]
         lane.executing -= 1
@@ -232,7 +243,8 @@ class Gate:
         lane.executing += 1
         self._executing += 1
         lane.tally.begun += 1
-        self._tallies.of(entry.flow).begun += 1
+        tally = lane.tenants.get(entry.tenant) or lane.count(entry.tenant)
+        tally.begun += 1
 
     def _expire(self, lane: _Lane, line: deque[Entry], now_ms: int, decided: list[Entry]) -> None:
         while line and (line[0].state is not State.WAITING or line[0].until_ms <= now_ms):
@@ -250,7 +262,7 @@ class Gate:
 
     def _count_refusal(self, lane: _Lane, flow: Flow, why: Refused) -> None:
         lane.tally.refused += 1
-        self._tallies.of(flow).refused += 1
+        lane.count(flow.tenant).refused += 1
         lane.refused[why] = lane.refused.get(why, 0) + 1
 
     def _retry_after_s(self, lane: _Lane, now_ms: int) -> int:
@@ -278,6 +290,10 @@ class Gate:
         )
 
     @property
-    def tenants(self) -> Mapping[tuple[RequestClass, str], Tally]:
+    def tenants(self) -> dict[tuple[RequestClass, str], Tally]:
         """What became of the requests of each tenant, by class."""
-        return self._tallies.all
+        return {
+            (it, tenant): tally
+            for it in RequestClass
+            for tenant, tally in self._lanes[it].tenants.items()
+        }

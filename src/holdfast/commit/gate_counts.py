@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.commit.classes import Flow, RequestClass
 from holdfast.commit.overload import Refused
 
-# Tenants beyond these are counted together.
+# Tenants of one class beyond these are counted together.
 TENANTS_COUNTED_MAX = 1_000
 OTHERS = "(others)"
 
@@ -30,19 +29,3 @@ class Standing(msgspec.Struct, frozen=True):
     oldest_ms: int
     tally: Tally
     refused: Mapping[Refused, int]
-
-
-class TenantTallies:
-    """One tally for each class of each tenant, as long as there are not too many."""
-
-    def __init__(self) -> None:
-        self.all: dict[tuple[RequestClass, str], Tally] = {}
-
-    def of(self, flow: Flow) -> Tally:
-        key = (flow.request_class, flow.tenant)
-        found = self.all.get(key)
-        if found is None:
-            if len(self.all) >= TENANTS_COUNTED_MAX:
-                key = (flow.request_class, OTHERS)
-            found = self.all.setdefault(key, Tally())
-        return found

@@ -54,11 +54,11 @@ class Connection(web.RequestHandler):
         "_header_timer",
         "_heads",
         "_held",
-        "_pass",
         "_write_s",
         "_write_timer",
         "doorkeeper",
         "patience",
+        "ticket",
         "when_lost",
     )
 
@@ -73,7 +73,8 @@ class Connection(web.RequestHandler):
         # Whose requests are turned away while there is no use in taking them in, and by whom.
         self.doorkeeper: tuple[Doorkeeper, Flow] | None = None
         self._held = b""
-        self._pass: Pass | None = None
+        # Of what was let in and does not stand in line yet.
+        self.ticket: Pass | None = None
         # Whoever counts connections is told of the end of this one.
         self.when_lost: Callable[[], None] | None = None
 
@@ -112,7 +113,7 @@ class Connection(web.RequestHandler):
         word = doorkeeper.refusal(flow, bytes(data))
         if isinstance(word, Pass):
             self.use_pass()
-            self._pass = word
+            self.ticket = word
             return False
         if word is None or not doorkeeper.hold(self, word):
             return False
@@ -121,9 +122,9 @@ class Connection(web.RequestHandler):
 
     def use_pass(self) -> None:
         """What was let in stands in line now, or never will."""
-        if self._pass is not None:
-            self._pass.used()
-            self._pass = None
+        if self.ticket is not None:
+            self.ticket.used()
+            self.ticket = None
 
     def answer(self, data: bytes) -> None:
         """Send what was held, once."""

@@ -66,7 +66,15 @@ class Turns:
         """Answer a request when its turn has come. Raises Overloaded."""
         if not call.request.content.is_eof():
             return await self._serve_large(call)
-        return await self._serve(call)
+        gate, entry = self._arrive(call)
+        if entry.state is not State.BEGUN:
+            await self._wait(call, gate, entry)
+        call.seat, call.turns = entry, self
+        try:
+            return await call.route.handler(call)
+        finally:
+            if call.seat is not None:
+                self._leave(gate, call.seat)
 
     async def _serve_large(self, call: Call) -> web.StreamResponse:
         """Read what is still on its way, if there is room for it, and then the same."""
@@ -79,20 +87,9 @@ class Turns:
             raise overloaded(flow, Refused.TOO_MANY_BYTES, self._later_s())
         try:
             await call.take_in()
-            return await self._serve(call)
+            return await self.serve(call)
         finally:
             self.bytes_held.give_back(flow, size)
-
-    async def _serve(self, call: Call) -> web.StreamResponse:
-        gate, entry = self._arrive(call)
-        if entry.state is not State.BEGUN:
-            await self._wait(call, gate, entry)
-        call.seat, call.turns = entry, self
-        try:
-            return await call.route.handler(call)
-        finally:
-            if call.seat is not None:
-                self._leave(gate, call.seat)
 
     async def stay(self, call: Call) -> web.StreamResponse:
         """The same for what lasts: it takes a seat to begin, and a place among what is open."""
@@ -140,7 +137,8 @@ class Turns:
         now_ms = self.now_ms()
         connection = call.request.protocol
         if isinstance(connection, Connection):
-            connection.use_pass()
+            if connection.ticket is not None:
+                connection.use_pass()
             if connection.when_lost is None:
                 self._count_connection(connection, call)
         if flow.request_class in _PEOPLE:
