@@ -1,4 +1,4 @@
-"""How many bytes of requests that are still arriving may be held: of one tenant, and in all.
+"""How many bytes of requests that are still arriving may be held: of a tenant, and of all people.
 
 `host/api/turns` asks here before it reads a body that does not come in one piece. Bodies are read
 before a request has its turn, so that whoever sends slowly keeps nobody from theirs; what is read
@@ -7,7 +7,7 @@ must not fill the memory.
 
 from __future__ import annotations
 
-from holdfast.commit.classes import Flow
+from holdfast.commit.classes import Flow, RequestClass
 from holdfast.model.errors import invariant
 
 ALL_MAX = 256 << 20
@@ -26,7 +26,9 @@ class BytesHeld:
     def take(self, flow: Flow, size: int) -> bool:
         """Hold so many more; whether there is room."""
         of_tenant = self._tenants.get(flow.tenant, 0) + size
-        if self.all + size > self._all_max or of_tenant > self._tenant_max:
+        # What people send never takes the room of a renewal.
+        is_full = self.all + size > self._all_max and flow.request_class > RequestClass.SYSTEM
+        if is_full or of_tenant > self._tenant_max:
             self.refused += 1
             return False
         self._tenants[flow.tenant] = of_tenant

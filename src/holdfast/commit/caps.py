@@ -1,4 +1,4 @@
-"""How many watches or connections may be open: of one user, of one tenant, and in all.
+"""How many watches or connections may be open: of one user, of one tenant, and of all people.
 
 `host/api` has one for each of the two. What is counted here lasts, so that it is bounded by number
 and not by turns.
@@ -61,7 +61,9 @@ class Caps:
         """Open one more; whether that is allowed."""
         cap, user = self._caps[flow.request_class], (flow.tenant, flow.user)
         of_user, of_tenant = self._users.get(user, 0), self._tenants.get(flow.tenant, 0)
-        if self._all >= self._all_max or of_user >= cap.user_max or of_tenant >= cap.tenant_max:
+        # However many people come, components are let in: work lives by them.
+        is_full = self._all >= self._all_max and flow.request_class > RequestClass.SYSTEM
+        if is_full or of_user >= cap.user_max or of_tenant >= cap.tenant_max:
             self.refused += 1
             return False
         self._users[user] = of_user + 1

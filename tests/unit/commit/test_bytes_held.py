@@ -9,6 +9,7 @@ from holdfast.commit.classes import Flow, RequestClass
 from holdfast.model.errors import InvariantBroken
 
 ANN = Flow(RequestClass.TENANT, "acme", "ann")
+AGENT = Flow(RequestClass.SYSTEM, "agents", "n1")
 BOB = Flow(RequestClass.TENANT, "other", "bob")
 
 
@@ -20,6 +21,8 @@ def test_a_tenant_and_all_together_have_a_bound() -> None:
     assert held.take(BOB, 50)
     assert not held.take(BOB, 1)
     assert (held.all, held.refused) == (100, 2)
+    assert held.take(AGENT, 5), "a renewal finds room all the same"
+    held.give_back(AGENT, 5)
     held.give_back(ANN, 50)
     assert held.take(BOB, 10)
     with pytest.raises(InvariantBroken):

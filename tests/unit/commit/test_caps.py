@@ -45,3 +45,4 @@ def test_all_together_have_a_cap() -> None:
     """A server has so many file descriptors. [B6]"""
     caps = Caps(CAPS, all_max=4)
     assert sum(caps.take(_flow(f"t{n}", "u")) for n in range(9)) == 4
+    assert caps.take(Flow(RequestClass.SYSTEM, "agents", "n1")), "agents are let in all the same"
