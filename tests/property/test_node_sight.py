@@ -24,7 +24,7 @@ from tests.inner_plane import GROUP, InnerPlane, inner_plane
 from tests.lines import Answer, Wish
 
 LONG = os.environ.get("HOLDFAST_HYPOTHESIS") == "long"
-READS = 40_000 if LONG else 2_000
+READS = 40_000 if LONG else 1_200
 TENANTS = ("acme", "globex")
 ME = "system:node:n1"
 FORMS = (

@@ -30,7 +30,10 @@ from tests.two_tenants import PLURALS, Tenant
 LONG = os.environ.get("HOLDFAST_HYPOTHESIS") == "long"
 PROGRAMS = 20_000 if LONG else 1_000
 STEPS = 6
-PAIRS = 8
+PAIRS = 4
+# What an explanation says may depend on how long ago something was, and the two planes were not
+# furnished in the same second. Who reads again a little later reads the same in both.
+LOOKS_MAX, LOOK_S = 4, 2.0
 
 # All that may tell a tenant that it is not alone. Nothing of it has a name of its neighbour's.
 EXCEPTED = {
@@ -47,10 +50,11 @@ EXCEPTED = {
 }
 
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)|\d+ s ago")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)|\d+ m?s\b")
 _MADE = re.compile(r"(made-\d+-)[a-z0-9]{5}")
 _VERSION = re.compile(r"(resourceVersion in the precondition is |the object's is |revision |@)\d+")
-_VERSIONS = ("resourceVersion", "revision", "token", "digest", "ageMs")
+_VERSIONS = ("resourceVersion", "revision", "token", "digest")
+_AGES = ("ageMs", "lateMs")
 _PUBLISHED = ("allowedTenants", "protectedFor")
 
 
@@ -59,6 +63,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         found = {}
         for key, part in value.items():
+            if key in _AGES:
+                continue
             if key in _VERSIONS or key in _PUBLISHED:
                 found[key] = "any"
             elif key == "continue" and part:
@@ -153,6 +159,19 @@ def _filled(wish: Wish, uids: dict[str, str]) -> Wish:
     return msgspec.structs.replace(wish, body=text.encode())
 
 
+async def compared(
+    crowded: InnerPlane, alone: InnerPlane, tenant: str, wish: Wish
+) -> tuple[int, str]:
+    """The code that a tenant was answered in the first, and where the answers differ."""
+    for _ in range(LOOKS_MAX):
+        one, other = await as_tenant(crowded, tenant, wish), await as_tenant(alone, tenant, wish)
+        found = difference(told(one), told(other))
+        if not found or wish.method != "GET":
+            break
+        await asyncio.sleep(LOOK_S)
+    return one.code, found
+
+
 async def play(crowded: InnerPlane, alone: InnerPlane, programs: int, pairs: int) -> Counter[int]:
     """Run all programs; how often each code was answered to the tenant."""
     codes: Counter[int] = Counter()
@@ -167,10 +186,9 @@ async def play(crowded: InnerPlane, alone: InnerPlane, programs: int, pairs: int
         for number, wish in enumerate(Tenant(b, a, rng).program(STEPS)):
             if number % 2:
                 await as_tenant(crowded, a, next(neighbour))
-            one, other = await as_tenant(crowded, b, wish), await as_tenant(alone, b, wish)
-            found = difference(told(one), told(other))
+            code, found = await compared(crowded, alone, b, wish)
             assert not found, (found, seed, number, wish)
-            codes[one.code] += 1
+            codes[code] += 1
     for pair in range(pairs):
         assert not difference(await held(crowded, f"b{pair}"), await held(alone, f"b{pair}"))
     return codes
