@@ -10,8 +10,10 @@ The owner says who came (`enter`) and who is done (`leave`), and asks in between
   somebody may take is never left empty while he waits.
 - Free seats go to the classes in their order, and inside a class to whoever has had least
   (`commit/fair_queues`).
-- Waiting is bounded in number and in time. Whoever waited too long, or whose caller has given up,
-  is never begun. A refusal says when to come back, with jitter, and later when nothing moves.
+- Waiting is bounded in number and in time. Whoever waited too long is refused, and whose caller has
+  given up (`withdraw`) is not begun. A refusal says when to come back, with jitter, and later when
+  nothing moves. Who is next when seats are given away is begun also if he is late by up to his
+  patience again: then it was the owner who came late.
 """
 
 from __future__ import annotations
@@ -83,7 +85,17 @@ class Entry(Waiting):
 class _Lane:
     """One class at one gate."""
 
-    __slots__ = ("executing", "lines", "moved_ms", "queue", "refused", "seats", "tally", "tenants")
+    __slots__ = (
+        "executing",
+        "lines",
+        "moved_ms",
+        "patiences_ms",
+        "queue",
+        "refused",
+        "seats",
+        "tally",
+        "tenants",
+    )
 
     def __init__(self, seats: Seats) -> None:
         self.seats = seats
@@ -92,6 +104,7 @@ class _Lane:
         # All that wait by when they came, the hasty and the patient: in either line all have the
         # same patience, or less.
         self.lines: tuple[deque[Entry], deque[Entry]] = (deque(), deque())
+        self.patiences_ms = (seats.patience_ms, seats.patient_ms)
         # When a seat last became free, or was first taken.
         self.moved_ms = 0
         self.tally = Tally()
@@ -129,11 +142,10 @@ class Gate:
         now_ms: int,
         *,
         cost: int = 1,
-        until_ms: int | None = None,
         is_patient: bool = False,
         about: Any = None,
     ) -> Entry:
-        """Somebody came: begun at once, waiting, or refused. `until_ms` is when he gives up."""
+        """Somebody came: begun at once, waiting, or refused."""
         lane = self._lanes[flow.request_class]
         entry = Entry(flow, cost, now_ms, about)
         if (not self.waiting or not lane.queue) and self._has_seat(lane):
@@ -141,8 +153,7 @@ class Gate:
             return entry
         entry.state = State.WAITING
         seats = lane.seats
-        late_ms = now_ms + (seats.patient_ms if is_patient else seats.patience_ms)
-        entry.until_ms = late_ms if until_ms is None else min(late_ms, until_ms)
+        entry.until_ms = now_ms + (seats.patient_ms if is_patient else seats.patience_ms)
         has_room, evicted = lane.queue.push(entry)
         if evicted is not None:
             self.waiting -= 1
@@ -199,16 +210,14 @@ class Gate:
     def turn(self, now_ms: int) -> list[Entry]:
         """Those that are begun or refused now, the first in order first."""
         decided, self._evicted = self._evicted, []
-        for lane in self._lanes:
-            for line in lane.lines:
-                if line:
-                    self._expire(lane, line, now_ms, decided)
+        self._expire(now_ms, decided, is_turn_over=False)
         for lane in self._lanes:
             while lane.queue and lane.executing < lane.seats.reserved:
                 self._next(lane, now_ms, decided)
         for lane in self._lanes:
             while lane.queue and self._has_seat(lane):
                 self._next(lane, now_ms, decided)
+        self._expire(now_ms, decided, is_turn_over=True)
         return decided
 
     @property
@@ -228,12 +237,8 @@ class Gate:
     def _next(self, lane: _Lane, now_ms: int, decided: list[Entry]) -> None:
         entry = lane.queue.pop()
         self.waiting -= 1
-        if entry.until_ms <= now_ms:
-            # It stood behind others of more patience, and its caller has none left.
-            self._refuse(lane, entry, Refused.WAITED_TOO_LONG, now_ms)
-        else:
-            lane.tally.waited += 1
-            self._begin(lane, entry, now_ms)
+        lane.tally.waited += 1
+        self._begin(lane, entry, now_ms)
         decided.append(entry)
 
     def _begin(self, lane: _Lane, entry: Entry, now_ms: int) -> None:
@@ -246,14 +251,18 @@ class Gate:
         tally = lane.tenants.get(entry.tenant) or lane.count(entry.tenant)
         tally.begun += 1
 
-    def _expire(self, lane: _Lane, line: deque[Entry], now_ms: int, decided: list[Entry]) -> None:
-        while line and (line[0].state is not State.WAITING or line[0].until_ms <= now_ms):
-            entry = line.popleft()
-            if entry.state is State.WAITING:
-                lane.queue.remove(entry)
-                self.waiting -= 1
-                self._refuse(lane, entry, Refused.WAITED_TOO_LONG, now_ms)
-                decided.append(entry)
+    def _expire(self, now_ms: int, decided: list[Entry], *, is_turn_over: bool) -> None:
+        """Refuse whoever waited too long; before seats are given away, only who is far too late."""
+        for lane in self._lanes:
+            for line, patience_ms in zip(lane.lines, lane.patiences_ms, strict=True):
+                late_ms = now_ms if is_turn_over else now_ms - patience_ms
+                while line and (line[0].state is not State.WAITING or line[0].until_ms <= late_ms):
+                    entry = line.popleft()
+                    if entry.state is State.WAITING:
+                        lane.queue.remove(entry)
+                        self.waiting -= 1
+                        self._refuse(lane, entry, Refused.WAITED_TOO_LONG, now_ms)
+                        decided.append(entry)
 
     def _refuse(self, lane: _Lane, entry: Entry, why: Refused, now_ms: int) -> None:
         entry.state = State.REFUSED

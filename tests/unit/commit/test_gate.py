@@ -96,16 +96,18 @@ def test_what_lasts_may_wait_longer_and_holds_nobody_up() -> None:
     assert watch.state is State.BEGUN
 
 
-def test_whose_caller_gives_up_earlier_is_not_begun_after_that() -> None:
-    """Nobody works for somebody who is gone. [E6]"""
+def test_who_is_next_is_begun_though_the_owner_looked_late_and_nobody_is_after_twice_that() -> None:
+    """A server that had no time for its gate must not refuse whom it could serve now. [E6]"""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
-    first = gate.enter(TENANT, 0)
-    hasty = gate.enter(TENANT, 0, until_ms=20)
-    for entry in begun[:2]:
-        gate.leave(entry, 30)
-    assert gate.turn(30) == [first, hasty]
-    assert _states([first, hasty]) == [State.BEGUN, State.REFUSED]
+    first, second = gate.enter(TENANT, 0), gate.enter(TENANT, 0)
+    gate.leave(begun[0], 150)
+    assert gate.turn(150) == [first, second]
+    assert _states([first, second]) == [State.BEGUN, State.REFUSED]
+    third = gate.enter(TENANT, 150)
+    gate.leave(begun[1], 350)
+    assert gate.turn(350) == [third]
+    assert third.state is State.REFUSED
 
 
 def test_who_has_withdrawn_is_not_begun() -> None:
