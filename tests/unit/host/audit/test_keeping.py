@@ -18,10 +18,13 @@ from holdfast.host.settings import FORGET, REFUSE
 from holdfast.host.shell import Shell
 from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.audit import Mutation, Stamp, encoded
+from holdfast.model.audit import Mutation, Stamp, encoded, record_of
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe import scribe as scribe_module
+from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.backup import backup, restore
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(scribe_module, name, 5)
 
 
-async def say(store: MemoryStore, count: int) -> None:
+async def say(store: Store, count: int) -> None:
     for number in range(count):
         said = Mutation(who="ann", verb="Patch", name=f"w{number}")
         value = encoded(Stamp(1, (said,)))
@@ -46,7 +49,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def running(store: MemoryStore, folder: Path, **more: str) -> AsyncIterator[Keeping]:
+async def running(store: Store, folder: Path, **more: str) -> AsyncIterator[Keeping]:
     keeping = Keeping("one", folder, **more)
     shell = Shell(keeping.scribe, who.server("one"), store=store, performers=keeping.performers())
     keeping.attach(shell)
@@ -124,3 +127,31 @@ def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
             assert await keeping.horizon(store, 9) == 9
 
     asyncio.run(story())
+
+
+def test_a_restored_store_goes_on_with_a_gap_and_keeps_what_it_knows_nothing_of(
+    tmp_path: Path,
+) -> None:
+    """What was done after the backup is evidence, and no part of the chain any more. [L1, INV10]"""
+    path, copy, folder = tmp_path / "store.db", tmp_path / "copy.db", tmp_path / "audit"
+
+    async def written(count: int, number: int) -> Keeping:
+        store = await SqliteStore.open(path)
+        try:
+            await say(store, count)
+            async with running(store, folder) as keeping:
+                await until(lambda: keeping.scribe.head.number >= number)
+                return keeping
+        finally:
+            await store.close()
+
+    asyncio.run(written(3, 3))
+    backup(path, copy)
+    asyncio.run(written(4, 7))
+    path.unlink()
+    restore(copy, path)
+    keeping = asyncio.run(written(2, 5))
+    found = judged([folder], keeping.scribe.head)
+    assert (found.findings, found.beyond, len(found.gaps)) == ([], 0, 1)
+    (aside,) = folder.glob("aside-*")
+    assert [record_of(line).number for line in aside.read_bytes().splitlines()] == [4, 5, 6, 7]
