@@ -20,12 +20,12 @@ from typing import Protocol
 
 from holdfast.commit.classes import Errand, Flow
 from holdfast.commit.fair_queues import Coming
-from holdfast.commit.gates import Gates
+from holdfast.commit.gates import PATIENCE_MS, Gates
 from holdfast.commit.overload import Overloaded, Refused, overloaded
 from holdfast.host.api import status
 
-# A client hears within 100 ms that it is refused.
-DELAY_S = 0.05
+# As long as somebody who is let in may wait: a client hears within 100 ms that it is refused.
+DELAY_S = PATIENCE_MS / 1_000
 HEAD_END = b"\r\n\r\n"
 _LENGTH = b"\r\ncontent-length:"
 # Words that begin a request, and what it does.
