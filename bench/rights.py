@@ -1,0 +1,68 @@
+"""What it costs to ask whether somebody may: a bind, a person by a binding, and a server's view."""
+
+from __future__ import annotations
+
+import random
+
+from bench.harness import figure, side_by_side
+from holdfast.commit.authorise import holds, request_refusal
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft, Group, View
+from holdfast.commit.records import encode
+from holdfast.model import identity as who
+from holdfast.model import keys
+from holdfast.model.identity import ADMINS, Identity
+from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.requests import Bind, Target, Term
+from holdfast.model.rights import Deed, ledger_of
+from holdfast.model.time import Instant
+from holdfast.model.transaction import Record
+
+BINDINGS = 200
+SUBJECTS_EACH = 5
+RULES = (
+    Rule(("workloads", "secrets"), ("get", "list", "watch")),
+    Rule(("workloads",), ("create", "update", "patch")),
+)
+BOB = Identity("user-150-3", ("a", "b", "c", "d"))
+ROOT = Identity("root", (ADMINS,))
+EDITOR = Identity("ann", ("tenant:acme",), ("acme",))
+CREATE = Deed("create", "workloads", namespace="acme")
+
+
+def draft() -> Draft:
+    """A draft of a plane with many bindings in one namespace."""
+    roles, bindings = [], []
+    for number in range(BINDINGS):
+        meta = ObjectMeta(name=f"role-{number}", namespace="acme")
+        subjects = tuple(Subject("User", f"user-{number}-{at}") for at in range(SUBJECTS_EACH))
+        roles.append(Role(meta, rules=RULES))
+        bindings.append(RoleBinding(meta, subjects=subjects, role_ref=RoleRef(meta.name)))
+    view = View()
+    key = keys.access_ledger("acme")
+    ledger = encode(ledger_of("acme", roles, bindings))
+    view.learn(key, Record(key=key, value=ledger, created=1, modified=1))
+    view.learn(keys.access_ledger(SYSTEM_NAMESPACE), None)
+    return Draft(Group(view))
+
+
+def main() -> None:
+    on = draft()
+    scheduler = Context(who.scheduler("one"), Instant(0, 0), random.Random(1))
+    bind = Bind(Target("acme", "web-0-0", "uid", 1), "node-a", "uid", Term("scheduler:one", 1))
+    # What any door at all costs: to know the caller and to look one thing up for him.
+    open_to = {scheduler.identity: True}
+    for name, ask, goal in (
+        ("commit.authorise_bind_us", lambda: request_refusal(on, scheduler, bind), "<= 3"),
+        ("commit.authorise_admin_us", lambda: holds(on, ROOT, CREATE), "<= 3"),
+        ("commit.authorise_editor_us", lambda: holds(on, EDITOR, CREATE), "<= 5"),
+        ("commit.authorise_by_binding_us", lambda: holds(on, BOB, CREATE), "<= 20"),
+    ):
+        ours_s, bare_s = side_by_side(ask, lambda: open_to.get(scheduler.identity))
+        figure(name, 1e6 * ours_s, "us", peer="one lookup", peer_value=1e6 * bare_s, goal=goal)
+
+
+if __name__ == "__main__":
+    main()
