@@ -95,6 +95,22 @@ def test_a_head_that_drips_ends(wires: Wires) -> None:
         assert drip(wire, raw("GET", "/livez", "X-Slow: " + "a" * 200)) < TIMES["header"] + LATE_S
 
 
+def test_whoever_watches_over_a_plane_sees_how_many_were_cut(
+    wires: Wires, process: PlaneProcess
+) -> None:
+    """[M6]"""
+
+    def cut() -> int:
+        _, text = asyncio.run(process.fetch("/metrics"))
+        name = 'holdfast_connections_cut_total{waited_for="header"} '
+        return next(int(it[len(name) :]) for it in text.splitlines() if it.startswith(name))
+
+    before = cut()
+    with wires.secure(NOBODY) as wire:
+        ends_within_s(wire, TIMES["header"] + LATE_S)
+    assert cut() > before
+
+
 def test_a_body_that_drips_or_never_comes_is_answered_408(wires: Wires) -> None:
     """[B4, B6]"""
     for rest in (b"", b" " * 200):

@@ -261,6 +261,13 @@ class Plane:
         self._stack.push_async_callback(api.stop)
         turns_counted.count(api.turns, self.metrics)
         self._keep(api.guests.sweep_for_ever())
+        self.metrics.gauges(
+            "connections_cut_total",
+            "Connections cut because a head did not come, or an answer was not taken, in time.",
+            ("waited_for",),
+            lambda: [((reason,), count) for reason, count in api.cut.items()],
+            kind="counter",
+        )
         self.metrics.gauge(
             "streams_shown_out",
             "Open streams ended because whoever opened them may not have them any more.",

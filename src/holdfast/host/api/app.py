@@ -103,6 +103,8 @@ class Api:
         self._limits = limits
         self._observer = observer
         self._router = Router(table())
+        # Connections cut by what was waited for too long, once it listens.
+        self.cut: dict[str, int] = {}
         self._runner: web.ServerRunner | None = None
         self._confirming: asyncio.Task[None] | None = None
 
@@ -127,6 +129,7 @@ class Api:
             max_field_size=self._limits.header_bytes,
             max_headers=self._limits.headers_max,
         )
+        self.cut = server.cut
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_s)
         await self._runner.setup()
         await Site(self._runner, host, port, tls, self._limits.patience).start()

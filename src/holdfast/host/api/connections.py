@@ -31,6 +31,7 @@ UNWANTED_S = 1.0
 # A client that does not say goodbye is not waited for longer.
 GOODBYE_S = 2.0
 BACKLOG = 1_024
+HEADER, WRITE = "header", "write"
 _JSON = {"Content-Type": "application/json"}
 _log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class Server(web.Server):
         # What a client has compressed is not unpacked before anybody has looked at it.
         super().__init__(handler, auto_decompress=False, lingering_time=0.0, **more)
         self._patience = patience
+        # How many connections were cut for a head that did not come, or an answer not taken.
+        self.cut = {HEADER: 0, WRITE: 0}
 
     def __call__(self) -> Connection:
         return Connection(self, self._patience, loop=self._loop, **self._kwargs)
@@ -137,7 +140,7 @@ class Connection(web.RequestHandler):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._write_s is not None:
-            self._write_timer = self._loop.call_later(self._write_s, self._cut)
+            self._write_timer = self._loop.call_later(self._write_s, self._cut, WRITE)
 
     def resume_writing(self) -> None:
         self._stop_write_timer()
@@ -177,10 +180,12 @@ class Connection(web.RequestHandler):
         return response
 
     def _await_head(self) -> None:
-        self._header_timer = self._loop.call_later(self.patience.header_s, self._cut)
+        self._header_timer = self._loop.call_later(self.patience.header_s, self._cut, HEADER)
 
-    def _cut(self) -> None:
+    def _cut(self, reason: str) -> None:
         """End it at once: whoever does not read or write would not say goodbye either."""
+        if isinstance(self._manager, Server):
+            self._manager.cut[reason] += 1
         self._force_close = True
         if self.transport is not None:
             self.transport.abort()
