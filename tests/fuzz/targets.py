@@ -45,7 +45,16 @@ def refused(error: HoldfastError, hides: str = "") -> str:
 
 def all_targets() -> tuple[Target, ...]:
     """Every one there is, by the files that hold them."""
-    from tests.fuzz import deciding, documents, patches, places, requests, texts, tokens
+    from tests.fuzz import (
+        deciding,
+        documents,
+        framing,
+        patches,
+        places,
+        requests,
+        texts,
+        tokens,
+    )
 
-    rooms = (documents, texts, tokens, patches, deciding, places, requests)
+    rooms = (documents, texts, tokens, patches, deciding, places, framing, requests)
     return tuple(target for room in rooms for target in room.TARGETS)
