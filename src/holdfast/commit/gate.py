@@ -203,6 +203,10 @@ class Gate:
         self._count_refusal(lane, flow, Refused.QUEUE_FULL)
         return self._retry_after_s(lane, now_ms)
 
+    def count_retry(self, flow: Flow) -> None:
+        """What comes was sent before, says its client. It counts, and decides nothing."""
+        self._lanes[flow.request_class].count(flow.tenant).retried += 1
+
     def charge(self, flow: Flow, cost: int) -> None:
         """Something that was begun has turned out to cost so much more than was known."""
         self._lanes[flow.request_class].queue.charge(flow.tenant, flow.user, cost)

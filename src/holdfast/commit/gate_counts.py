@@ -19,6 +19,8 @@ class Tally(msgspec.Struct, gc=False):
     begun: int = 0
     waited: int = 0
     refused: int = 0
+    # Of all of them those that were sent before, as far as clients say so.
+    retried: int = 0
 
 
 class Standing(msgspec.Struct, frozen=True):

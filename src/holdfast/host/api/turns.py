@@ -32,6 +32,7 @@ from holdfast.host.api.doorkeeper import Doorkeeper
 from holdfast.host.api.extents import errand_of, extent
 from holdfast.host.api.routes import table
 from holdfast.host.api.tenant_rates import TenantRates
+from holdfast.host.client.transport import ATTEMPT_HEADER
 from holdfast.host.metrics import Histogram
 from holdfast.observe.hub import Hub
 
@@ -144,6 +145,8 @@ class Turns:
         if flow.request_class in _PEOPLE:
             self._demand_rate(flow, now_ms)
         gate = self.gates.of(errand)
+        if ATTEMPT_HEADER in call.request.headers:
+            gate.count_retry(flow)
         return gate, gate.enter(flow, now_ms, cost=cost, is_patient=is_patient)
 
     def _count_connection(self, connection: Connection, call: Call) -> None:

@@ -43,6 +43,13 @@ def count(turns: Turns, metrics: Metrics) -> None:
         partial(_outcomes, turns),
         kind="counter",
     )
+    metrics.gauges(
+        "tenant_retries_total",
+        "Requests of each tenant that were sent before, as far as clients say so.",
+        ("class", "tenant"),
+        partial(_retries, turns),
+        kind="counter",
+    )
     for name, text, caps in (
         ("tenant_watches", "Open watches of each tenant.", lambda: turns.watches),
         ("tenant_connections", "Connections of each tenant.", lambda: turns.connections),
@@ -77,6 +84,16 @@ def _refusals(turns: Turns) -> Iterator[tuple[Labels, float]]:
     yield ("watches", "all", Refused.TOO_MANY_WATCHES.value), turns.watches.refused
     yield ("connections", "all", Refused.TOO_MANY_CONNECTIONS.value), turns.connections.refused
     yield ("bodies", "all", Refused.TOO_MANY_BYTES.value), turns.bytes_held.refused
+
+
+def _retries(turns: Turns) -> Iterator[tuple[Labels, float]]:
+    found: dict[Labels, float] = {}
+    for gate in turns.gates.all:
+        for (it, tenant), tally in gate.tenants.items():
+            if tally.retried:
+                labels = (it.label, tenant)
+                found[labels] = found.get(labels, 0) + tally.retried
+    yield from found.items()
 
 
 def _outcomes(turns: Turns) -> Iterator[tuple[Labels, float]]:

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.host import clock
 from holdfast.host.client.answers import Answer
+from holdfast.host.client.transport import ATTEMPT
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.machine import Rng
 from holdfast.observe.retry import (
@@ -74,7 +75,7 @@ class Performer:
 
     async def perform(self, nature: Nature, send: Sending, look: Looking = nothing_to_see) -> Any:
         """The answer to a request, or the error that it ended with."""
-        attempts = Attempts(self.policy, nature, self.rng, self.budget)
+        attempts, tries = Attempts(self.policy, nature, self.rng, self.budget), 0
         stimulus: Stimulus = Begun()
         while True:
             match attempts.step(stimulus, clock.now()):
@@ -86,7 +87,12 @@ class Performer:
                     await asyncio.sleep(duration_ms / 1_000)
                     stimulus = Paused()
                 case Send() as effect:
-                    stimulus = await self._send(send, effect)
+                    tries += 1
+                    attempt = ATTEMPT.set(tries)
+                    try:
+                        stimulus = await self._send(send, effect)
+                    finally:
+                        ATTEMPT.reset(attempt)
                 case Look(timeout_ms=timeout_ms):
                     stimulus = await self._look(look, timeout_ms / 1_000)
 

@@ -11,6 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from types import TracebackType
 from weakref import WeakSet
 
@@ -31,6 +32,9 @@ CONNECTIONS_MAX = 256
 KEEP_S = 75.0
 READS = ("GET", "HEAD")
 USER_AGENT = "holdfast"
+# The how manieth try of its request this one is, for servers to count; the first goes without.
+ATTEMPT_HEADER = "X-Holdfast-Attempt"
+ATTEMPT: ContextVar[int] = ContextVar("attempt", default=1)
 # Nothing was sent yet when one of these is raised.
 _BEFORE_SENDING = (
     aiohttp.ClientConnectorError,
@@ -76,6 +80,8 @@ class Transport:
     ) -> Answer:
         """The answer, whatever it says. Raises Unavailable, or OutcomeUnknown of a write."""
         server = self.server
+        if ATTEMPT.get() > 1:
+            headers = {**(headers or {}), ATTEMPT_HEADER: str(ATTEMPT.get())}
         timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_S, timeout_s))
         try:
             async with self._session.request(

@@ -427,7 +427,10 @@ def test_the_metrics_tell_who_waits_and_who_was_refused() -> None:
             assert (await late).code == 429
             crowded.store.goes_on.set()
             await asyncio.gather(*begun)
+            again = {"X-Holdfast-Attempt": "2"}
+            await crowded.rig.send("GET", workloads(), user="ada", headers=again)
             text = metrics.text()
+            assert 'holdfast_tenant_retries_total{class="tenant",tenant="acme"} 1' in text
             reason = 'gate="writes",class="tenant",reason="WaitedTooLong"'
             assert f"holdfast_requests_refused_total{{{reason}}} 1" in text
             labels = 'class="tenant",tenant="acme",outcome="refused"'

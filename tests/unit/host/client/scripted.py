@@ -26,6 +26,7 @@ class Scripted:
         self._replies = list(replies)
         self.seen: list[tuple[str, str, str]] = []
         self.bodies: list[bytes] = []
+        self.attempts: list[str] = []
         self.url = ""
 
     async def __aenter__(self) -> Scripted:
@@ -42,6 +43,7 @@ class Scripted:
         operation = request.headers.get("X-Holdfast-Operation", "")
         self.seen.append((request.method, request.raw_path, operation))
         self.bodies.append(await request.read())
+        self.attempts.append(request.headers.get("X-Holdfast-Attempt", ""))
         reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
         return reply(request)
 

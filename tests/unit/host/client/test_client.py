@@ -156,6 +156,7 @@ def test_a_server_that_is_busy_is_asked_again(tmp_path: Path) -> None:
             await client.create(web())
             ids = {operation for _, _, operation in server.seen}
             assert (len(server.seen), len(ids)) == (3, 1)
+            assert server.attempts == ["", "2", "3"]
 
     play(story())
 
