@@ -194,6 +194,37 @@ def test_what_was_given_or_taken_counts_from_the_answer_on(run: Any) -> None:
     run(story)
 
 
+def test_an_answer_about_rights_waits_for_its_own_hub(run: Any) -> None:
+    """However the change was sent; nobody else waits for anything. [B5]"""
+
+    async def story(rig: ApiRig) -> None:
+        rights, waited = rig.api.services.rights, []
+        reached = rights.reached
+
+        async def recorded(revision: int) -> None:
+            waited.append(revision)
+            await reached(revision)
+            assert rig.hub.revision >= revision
+
+        rights.reached = recorded  # type: ignore[method-assign]
+        at = f"{GROUP}/namespaces/acme"
+        await give(rig, READERS)
+        assert len(waited) == 2
+        await rig.create(named("web"))
+        assert len(waited) == 2
+        forms = [CreateForm(msgspec.Raw(body(role(name, READERS)))) for name in ("a", "b")]
+        sent = b"[%b]" % b",".join(msgspec.json.encode(form) for form in forms)
+        answer = await rig.send("POST", f"{GROUP}/requests", sent, results="terse")
+        assert [it["code"] for it in answer.body["items"]] == [201, 201]
+        assert len(waited) == 4
+        await rig.send("DELETE", f"{at}/rolebindings/some")
+        await rig.send("DELETE", f"{at}/roles")
+        assert len(waited) == 8
+        assert waited == sorted(waited)
+
+    run(story)
+
+
 def test_an_open_watch_ends_when_the_right_to_it_does(run: Any) -> None:
     """[B5]"""
 

@@ -168,7 +168,6 @@ async def delete_many(call: Call) -> web.StreamResponse:
     objects = []
     verdicts = await slices.decided(call, len(entries), make)
     for entry, verdict in zip(entries, verdicts, strict=True):
-        await call.settled(verdict)
         if isinstance(verdict, Accepted):
             objects += [wire.encode(obj) for obj in verdict.objects]
         elif isinstance(verdict, Refusal) and verdict.reason == "Missing":

@@ -1,0 +1,62 @@
+"""What the requests of components do, in the words of roles."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from holdfast.commit.deeds import DEEDS, deeds_of
+from holdfast.model.kinds.workload import Workload, WorkloadSpec
+from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import (
+    Bind,
+    BindTogether,
+    Create,
+    Evict,
+    Move,
+    ReportStage,
+    StopAndReserve,
+    Target,
+    Term,
+)
+from holdfast.model.rights import Deed
+from tests.plane import template
+
+ONE, TWO = Target("acme", "one", "u", 1), Target("globex", "two", "u", 1)
+TERM = Term("scheduler:one", 1)
+
+
+def bind(target: Target) -> Bind:
+    return Bind(target, "node-a", "u", TERM)
+
+
+def test_each_of_several_is_a_deed_of_its_own() -> None:
+    """So that nobody binds or stops in a namespace by way of another. [B5, C6.7]"""
+    assert deeds_of(BindTogether((bind(ONE), bind(TWO)))) == (
+        Deed("create", "replicas", "binding", "acme", "one"),
+        Deed("create", "replicas", "binding", "globex", "two"),
+    )
+    until = datetime(2027, 1, 1, tzinfo=UTC)
+    way = StopAndReserve(ONE, "node-a", "u", (TWO, ONE), TERM, until)
+    assert deeds_of(way) == (
+        Deed("create", "replicas", "reservation", "acme", "one"),
+        Deed("create", "replicas", "eviction", "globex", "two"),
+        Deed("create", "replicas", "eviction", "acme", "one"),
+    )
+
+
+def test_a_request_about_a_replica_names_it() -> None:
+    for request, verb, part in (
+        (bind(ONE), "create", "binding"),
+        (Evict(ONE, Cause.DRAIN), "create", "eviction"),
+        (Move(ONE, State.RUNNING), "update", "state"),
+        (ReportStage(ONE, Stage.READY), "update", "stage"),
+    ):
+        assert deeds_of(request) == (Deed(verb, "replicas", part, "acme", "one"),)
+
+
+def test_what_names_its_verb_itself_is_judged_elsewhere() -> None:
+    meta = ObjectMeta(name="web", namespace="acme")
+    made = Create(Workload(meta, spec=WorkloadSpec(template=template())))
+    assert deeds_of(made) == ()
+    assert Create not in DEEDS
