@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast.commit import fair_queues
 from holdfast.commit.classes import Flow, RequestClass
 from holdfast.commit.fair_queues import FairQueue, QueueBounds, Waiting
-from holdfast.commit.gate import Entry, Gate, Seats, State
+from holdfast.commit.gate import OWNER_LATE_MAX_MS, Entry, Gate, Seats, State
 
 BOUNDS = QueueBounds(all_max=12, tenant_max=6, user_max=4)
 PATIENCE_MS = 40
@@ -67,7 +67,8 @@ class Crowd:
     def _note(self, entry: Entry) -> None:
         if entry.state is State.BEGUN:
             self.begun.append(entry)
-            if self.now_ms - entry.since_ms > 2 * TABLE[entry.flow.request_class].patience_ms:
+            bears_ms = TABLE[entry.flow.request_class].patience_ms + OWNER_LATE_MAX_MS
+            if self.now_ms - entry.since_ms > bears_ms:
                 self.broken.append("begun after its patience")
 
     def _turn(self) -> None:

@@ -12,8 +12,8 @@ The owner says who came (`enter`) and who is done (`leave`), and asks in between
   (`commit/fair_queues`).
 - Waiting is bounded in number and in time. Whoever waited too long is refused, and whose caller has
   given up (`withdraw`) is not begun. A refusal says when to come back, with jitter, and later when
-  nothing moves. Who is next when seats are given away is begun also if he is late by up to his
-  patience again: then it was the owner who came late.
+  nothing moves. Who is next when seats are given away is begun also if he is late: then it was the
+  owner who looked late, for a server at its end may take longer for one turn than anybody waits.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from holdfast.commit.overload import Overloaded, Refused, overloaded
 from holdfast.model.errors import unreachable
 from holdfast.model.machine import Rng
 
+# Beyond this it is too late for anybody, whoever it was that looked late.
+OWNER_LATE_MAX_MS = 1_000
 # A refused request is worth coming back from one second on; so many more are left to chance.
 RETRY_SPREAD_S = 4
 # When nothing of a class was finished lately, whoever is refused stays away for longer.
@@ -89,7 +91,6 @@ class _Lane:
         "executing",
         "lines",
         "moved_ms",
-        "patiences_ms",
         "queue",
         "refused",
         "seats",
@@ -104,7 +105,6 @@ class _Lane:
         # All that wait by when they came, the hasty and the patient: in either line all have the
         # same patience, or less.
         self.lines: tuple[deque[Entry], deque[Entry]] = (deque(), deque())
-        self.patiences_ms = (seats.patience_ms, seats.patient_ms)
         # When a seat last became free, or was first taken.
         self.moved_ms = 0
         self.tally = Tally()
@@ -257,9 +257,9 @@ class Gate:
 
     def _expire(self, now_ms: int, decided: list[Entry], *, is_turn_over: bool) -> None:
         """Refuse whoever waited too long; before seats are given away, only who is far too late."""
+        late_ms = now_ms if is_turn_over else now_ms - OWNER_LATE_MAX_MS
         for lane in self._lanes:
-            for line, patience_ms in zip(lane.lines, lane.patiences_ms, strict=True):
-                late_ms = now_ms if is_turn_over else now_ms - patience_ms
+            for line in lane.lines:
                 while line and (line[0].state is not State.WAITING or line[0].until_ms <= late_ms):
                     entry = line.popleft()
                     if entry.state is State.WAITING:

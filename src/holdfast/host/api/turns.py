@@ -230,9 +230,7 @@ class Turns:
 
     def _time_out(self) -> None:
         self._timer = None
-        for gate in self.gates.all:
-            if gate.waiting:
-                self._decide(gate, self.now_ms())
+        self._turn()
 
     @staticmethod
     def now_ms() -> int:
