@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.host.authentication import hashed
 from holdfast.host.certificates import Authority, Issued, Purpose
 from holdfast.model.identity import ADMINS, AUDITORS, MONITORS, OPERATORS
+from tests.canaries import canary, plant
 from tests.lines import Answer, Line, Wish
 from tests.live.plane_process import PlaneProcess
 from tools.matrix_rows import CONTROLLERS
@@ -126,7 +127,7 @@ class MatrixPlane:
         await self._object("editor-a", f"{TEAM}/overrides", spec=pause)
         promise = {"promise": {"workload": "web", "serving": 1}}
         await self._object("editor-a", f"{TEAM}/commitments", spec=promise)
-        await self._object("editor-a", f"{TEAM}/secrets", stringData={"k": "canary"})
+        await self._object("editor-a", f"{TEAM}/secrets", stringData={"k": canary("matrix")})
         about = {"kind": "Workload", "namespace": "team-a", "name": "web"}
         told = {"involvedObject": about, "reason": "Told"}
         await self._object("controller-events", f"{TEAM}/events", **told)
@@ -207,7 +208,7 @@ class MatrixPlane:
             ("expired-token", {"expires": soon.strftime("%Y-%m-%dT%H:%M:%SZ")}),
             ("revoked-token", {}),
         ):
-            secret = secrets.token_urlsafe(32)
+            secret = plant(secrets.token_urlsafe(32))
             token = {"user": "ann", "groups": [ADMINS], "hash": hashed(secret), **more}
             path = f"{GROUP}/namespaces/{SYSTEM}/tokens"
             await self._object("admin", path, metadata={"name": identity}, spec=token)

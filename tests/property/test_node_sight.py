@@ -20,6 +20,7 @@ import msgspec
 import pytest
 
 from holdfast.host.api import reads, scope
+from tests.canaries import canary
 from tests.inner_plane import GROUP, InnerPlane, inner_plane
 from tests.lines import Answer, Wish
 
@@ -74,7 +75,7 @@ async def furnish(plane: InnerPlane) -> None:
                 for step in _steps(state):
                     replica = await plane.moved(replica, step)
         for name in ("web", "db", "late", "unused"):
-            body = {"metadata": {"name": f"{name}-secret"}, "stringData": {"k": "canary"}}
+            body = {"metadata": {"name": f"{name}-secret"}, "stringData": {"k": canary("sight")}}
             await plane.make(f"user-{tenant}", f"{GROUP}/namespaces/{tenant}/secrets", body)
 
 
