@@ -48,10 +48,14 @@ LABELS = ({}, {"team": "red"}, {"team": "blue"})
 
 
 class Tenant:
-    """Draws the wishes of one tenant. `other` is the namespace of its neighbour."""
+    """Draws the wishes of one tenant. `other` is the namespace of its neighbour.
 
-    def __init__(self, mine: str, other: str, rng: random.Random) -> None:
-        self._mine, self._other, self._rng = mine, other, rng
+    Operation ids are used again within an `era`, and no longer: servers forget them after a while,
+    each at a moment of its own.
+    """
+
+    def __init__(self, mine: str, other: str, rng: random.Random, era: int = 0) -> None:
+        self._mine, self._other, self._rng, self._era = mine, other, rng, era
         self._sorts: tuple[Callable[[], Wish], ...] = (
             *(self._create,) * 4,
             *(self._change,) * 3,
@@ -87,7 +91,7 @@ class Tenant:
     def _headers(self) -> dict[str, str]:
         """Sometimes with an operation id that its neighbour uses as well."""
         chosen = self._rng.randrange(8)
-        return {"X-Holdfast-Operation": f"op-{chosen}"} if chosen < 3 else {}
+        return {"X-Holdfast-Operation": f"op-{self._era}-{chosen}"} if chosen < 3 else {}
 
     def _dry(self) -> str:
         return "?dryRun=All" if self._rng.random() < 0.15 else ""

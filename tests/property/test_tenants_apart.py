@@ -30,6 +30,8 @@ from tests.two_tenants import PLURALS, Tenant
 LONG = os.environ.get("HOLDFAST_HYPOTHESIS") == "long"
 PROGRAMS = 20_000 if LONG else 1_000
 STEPS = 6
+# So many programs share operation ids.
+ERA = 1_000
 PAIRS = 4
 # What an explanation says may depend on how long ago something was, and the two planes were not
 # furnished in the same second. Who reads again a little later reads the same in both.
@@ -182,8 +184,8 @@ async def play(crowded: InnerPlane, alone: InnerPlane, programs: int, pairs: int
     for seed in range(programs):
         rng = random.Random(seed)
         a, b = f"a{seed % pairs}", f"b{seed % pairs}"
-        neighbour = Tenant(a, b, rng).program(STEPS // 2)
-        for number, wish in enumerate(Tenant(b, a, rng).program(STEPS)):
+        neighbour = Tenant(a, b, rng, seed // ERA).program(STEPS // 2)
+        for number, wish in enumerate(Tenant(b, a, rng, seed // ERA).program(STEPS)):
             if number % 2:
                 await as_tenant(crowded, a, next(neighbour))
             code, found = await compared(crowded, alone, b, wish)
