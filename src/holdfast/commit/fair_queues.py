@@ -203,6 +203,11 @@ class FairQueue(Generic[W]):
         """How many of each tenant wait, of those of whom any do."""
         return {it.name: it.waiting for it in self._turns.parties.values() if it.waiting}
 
+    @property
+    def next_tenant(self) -> str:
+        """Whose turn it is; somebody waits."""
+        return self._turns.next().name
+
     def push(self, item: W) -> tuple[bool, W | None]:
         """Put something into line: whether there was room, and who had to give up a place."""
         tenant = self._turns.parties.get(item.tenant)

@@ -51,6 +51,8 @@ class Seats(msgspec.Struct, frozen=True, gc=False):
     patience_ms: how long somebody may wait.
     patient_ms: the same for what lasts once it has begun, such as a watch: whoever comes for hours
         does not mind a second, and those who lost a server come back all at once.
+    newcomers: so many seats more for tenants of whom nothing is under way: who asks for little does
+        not wait until a crowd that holds all seats is done, however long that takes.
     """
 
     reserved: int
@@ -59,6 +61,7 @@ class Seats(msgspec.Struct, frozen=True, gc=False):
     queue: QueueBounds
     patience_ms: int
     patient_ms: int = 2_000
+    newcomers: int = 0
 
 
 class State(Enum):
@@ -88,6 +91,7 @@ class _Lane:
     """One class at one gate."""
 
     __slots__ = (
+        "busy",
         "executing",
         "lines",
         "moved_ms",
@@ -101,6 +105,8 @@ class _Lane:
     def __init__(self, seats: Seats) -> None:
         self.seats = seats
         self.executing = 0
+        # How many of each tenant are under way, of whom any are.
+        self.busy: dict[str, int] = {}
         self.queue: FairQueue[Entry] = FairQueue(seats.queue)
         # All that wait by when they came, the hasty and the patient: in either line all have the
         # same patience, or less.
@@ -151,6 +157,9 @@ class Gate:
         if (not self.waiting or not lane.queue) and self._has_seat(lane):
             self._begin(lane, entry, now_ms)
             return entry
+        if self._is_newcomer(lane, entry.tenant) and not lane.queue.waiting_of(entry.tenant):
+            self._begin(lane, entry, now_ms)
+            return entry
         entry.state = State.WAITING
         seats = lane.seats
         entry.until_ms = now_ms + (seats.patient_ms if is_patient else seats.patience_ms)
@@ -178,6 +187,11 @@ class Gate:
         entry.state = State.OVER
         lane = self._lanes[entry.flow.request_class]
         lane.executing -= 1
+        left = lane.busy[entry.tenant] - 1
+        if left:
+            lane.busy[entry.tenant] = left
+        else:
+            del lane.busy[entry.tenant]
         lane.moved_ms = now_ms
         self._executing -= 1
 
@@ -219,7 +233,9 @@ class Gate:
             while lane.queue and lane.executing < lane.seats.reserved:
                 self._next(lane, now_ms, decided)
         for lane in self._lanes:
-            while lane.queue and self._has_seat(lane):
+            while lane.queue and (
+                self._has_seat(lane) or self._is_newcomer(lane, lane.queue.next_tenant)
+            ):
                 self._next(lane, now_ms, decided)
         self._expire(now_ms, decided, is_turn_over=True)
         return decided
@@ -238,6 +254,12 @@ class Gate:
             return True
         return lane.executing < seats.most and self._executing < seats.ceiling
 
+    def _is_newcomer(self, lane: _Lane, tenant: str) -> bool:
+        """Whether there is a seat for a tenant of whom nothing is under way."""
+        if not lane.seats.newcomers or tenant in lane.busy:
+            return False
+        return lane.executing < lane.seats.most + lane.seats.newcomers
+
     def _next(self, lane: _Lane, now_ms: int, decided: list[Entry]) -> None:
         entry = lane.queue.pop()
         self.waiting -= 1
@@ -250,6 +272,7 @@ class Gate:
         if not lane.executing:
             lane.moved_ms = now_ms
         lane.executing += 1
+        lane.busy[entry.tenant] = lane.busy.get(entry.tenant, 0) + 1
         self._executing += 1
         lane.tally.begun += 1
         tally = lane.tenants.get(entry.tenant) or lane.count(entry.tenant)

@@ -37,7 +37,7 @@ WRITES: Table = {
     ),
     RequestClass.SYSTEM: Seats(64, 256, 1_024, _COMPONENTS, SYSTEM_PATIENCE_MS),
     RequestClass.OPERATOR: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS),
-    RequestClass.TENANT: Seats(16, 48, 96, _PEOPLE, PATIENCE_MS),
+    RequestClass.TENANT: Seats(16, 48, 96, _PEOPLE, PATIENCE_MS, newcomers=24),
     RequestClass.BACKGROUND: Seats(2, 8, 64, _PEOPLE, PATIENCE_MS),
 }
 READS: Table = {
@@ -46,7 +46,7 @@ READS: Table = {
     ),
     RequestClass.SYSTEM: Seats(32, 128, 1_024, _COMPONENTS, SYSTEM_PATIENCE_MS),
     RequestClass.OPERATOR: Seats(8, 64, 192, _PEOPLE, PATIENCE_MS),
-    RequestClass.TENANT: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS),
+    RequestClass.TENANT: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS, newcomers=32),
     RequestClass.BACKGROUND: Seats(1, 4, 64, _PEOPLE, PATIENCE_MS),
 }
 

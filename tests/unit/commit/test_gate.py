@@ -81,6 +81,22 @@ def test_who_waited_too_long_is_refused_and_never_begun() -> None:
     assert gate.next_ms is None
 
 
+def test_a_tenant_of_whom_nothing_is_under_way_does_not_wait_for_a_crowd_to_be_done() -> None:
+    """One seat for each, out of some that a crowd cannot take. [G1, E6]"""
+    gate = _gate(tenant=Seats(1, 4, 12, BOUNDS, 100, newcomers=2))
+    crowd = [gate.enter(TENANT, 0) for _ in range(6)]
+    assert _states(crowd) == [State.BEGUN] * 4 + [State.WAITING] * 2
+    gate.leave(crowd[0], 1)
+    assert gate.turn(1) == [crowd[4]]
+    others = [Flow(RequestClass.TENANT, f"t{n}", "u") for n in range(3)]
+    entries = [gate.enter(flow, 1) for flow in (others[0], others[0], others[1], others[2])]
+    assert _states(entries) == [State.BEGUN, State.WAITING, State.BEGUN, State.WAITING]
+    gate.leave(entries[0], 2)
+    (next_one,) = gate.turn(2)
+    assert next_one.tenant in ("t0", "t2"), "and not one of the crowd, which came first"
+    assert gate.standing(2)[RequestClass.TENANT].executing == 6
+
+
 def test_what_lasts_may_wait_longer_and_holds_nobody_up() -> None:
     """Watchers that lost a server come back together, and are let in one after the other. [E6]"""
     gate = _gate()
