@@ -153,6 +153,17 @@ def _gates(size: Size) -> GateSettings:
     return GateSettings(table(DEFAULT_GATES.writes), table(DEFAULT_GATES.reads))
 
 
+def _budget(size: Size) -> Budget:
+    """A client that asks so much less often has so much less in reserve, and probes more rarely.
+
+    Both are absolute in the budget that ships: of a client that hardly asks, probes alone may be
+    more than a tenth.
+    """
+    budget = Budget(max(1, int(Budget.RESERVE / size.slower)))
+    budget.PROBE_MIN_MS = int(min(Budget.PROBE_MAX_MS, Budget.PROBE_MIN_MS * size.slower))
+    return budget
+
+
 class Storm:
     """Builds the plane, and plans what happens to it."""
 
@@ -200,8 +211,7 @@ class Storm:
             identity = Identity(name=f"program-of-{tenant}", tenants=(tenant,))
 
             def make(seat: Seat, tenant: str = tenant) -> TenantClient:
-                # A client that asks so much less often has so much less in reserve.
-                budget = Budget(max(1, int(Budget.RESERVE / self.size.slower)))
+                budget = _budget(self.size)
                 rate = self.size.tenant_rate
                 return TenantClient(seat, tenant, _names(), rate, self.meter, budget)
 

@@ -171,4 +171,4 @@ def _build(world: World, size: Size) -> None:
 
 
 SCENARIO = _scenario("SCENARIO", Size(5_000, store_us=120))
-SMALL = _scenario("SMALL", Size(100, store_us=95))
+SMALL = _scenario("SMALL", Size(100, store_us=92))
