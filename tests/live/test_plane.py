@@ -105,7 +105,7 @@ def test_health_is_open_and_metrics_are_for_those_who_may(tmp_path: Path) -> Non
                 assert await process.fetch(path, known=False) == (200, "ok")
             code, text = await process.fetch("/readyz?verbose", known=False)
             assert (code, "[+]store ok" in text, "[+]hub ok" in text) == (200, True, True)
-            assert (await process.fetch("/metrics", known=False))[0] == 403
+            assert (await process.fetch("/metrics", known=False))[0] == 401
             await client.create(workload("counted"))
             code, text = await process.fetch("/metrics")
             assert code == 200
