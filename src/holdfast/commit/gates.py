@@ -18,7 +18,7 @@ from holdfast.model.machine import Rng
 
 # How long a request of people may wait. Whoever is sent away hears it within 100 ms, of which the
 # server needs some for itself when it is busy.
-PATIENCE_MS = 45
+PATIENCE_MS = 35
 # Our own components wait rather than come back: each would have to ask twice otherwise.
 SYSTEM_PATIENCE_MS = 2_000
 # A renewal is worth little after this; the agent has sent another one by then.
