@@ -150,12 +150,12 @@ commitments | create update patch delete deletecollection | editors operator adm
 commitments/status | get | readers server
 commitments/status | update patch | controller-review
 # Secrets and rights
-secrets | get | editors admin controllers server node-1 | node-2
-secrets | list watch | editors admin controllers server
-secrets | list-all watch-all | admin controllers server
+secrets | get | editors admin controller-garbage server node-1 | node-2
+secrets | list watch | editors admin controller-garbage server
+secrets | list-all watch-all | admin controller-garbage server
 secrets | create update patch delete deletecollection | editors admin
-tokens | get list watch | editors readers controllers server
-tokens | list-all watch-all | readers controllers server
+tokens | get list watch | editors readers controller-garbage server
+tokens | list-all watch-all | readers controller-garbage server
 tokens | create deletecollection | owner-a admin
 tokens | update patch delete | owner-a operator admin
 tokens/status | get | readers server

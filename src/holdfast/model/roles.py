@@ -181,9 +181,9 @@ HELD_BY: dict[str, str] = {
 }
 OF_TENANTS = "tenant-editor"
 
-# What all controllers read: one of them reads for the others of its process.
+# What all controllers read.
 _PLACES = ("nodes", "tenants", "regions", "priorityclasses")
-_FOLLOWED = (*_OPEN, *_HIDDEN, *_PLACES, "leases")
+_FOLLOWED = (*_OPEN, *_PLACES, "leases")
 _LEASE = Rule(("leases",), ("update",))
 _PULSE = Rule(("pulses",), ("create",))
 
@@ -266,6 +266,8 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         # What has lost its owner, or waits for it; `commit/leaks` wants each proven. Replicas go
         # with their workloads.
         Rule(_CONTENTS, ("update", "delete")),
+        # It reads for all controllers of its process, since no other may see all that it follows.
+        Rule(_HIDDEN, READ),
         Rule(("replicas",), ("update",)),
         Rule(("tenants",), ("update",)),
         Rule(("tenants/status",), CHANGE),
