@@ -103,6 +103,8 @@ class Scribe:
         # Where the chain will be once all that waits is written.
         self._next = Head()
         self._waiting: list[bytes] = []
+        # Whether a wake-up to write them is on its way.
+        self._is_due = False
         # How many of those are being written, and where the chain is then.
         self._flight: tuple[int, Head] | None = None
         self._pruned = 1
@@ -130,6 +132,7 @@ class Scribe:
             case Woken(name=name) if name == _LOOK:
                 return self._look() if not self.is_writing else []
             case Woken(name=name) if name == _FLUSH:
+                self._is_due = False
                 return self._flush()
             case Changed(watch=watch, body=body) if self._is_following and watch == self._watch:
                 return self._changed(body, now)
@@ -189,6 +192,7 @@ class Scribe:
         """Stop writing. What waits is in the history as well."""
         was, self._is_following, self.is_writing = self._is_following, False, False
         self._waiting, self._flight, self._probe = [], None, None
+        self._is_due = False
         return [Unwatch(self._watch)] if was else []
 
     def _prune(self) -> list[Any]:
@@ -308,7 +312,11 @@ class Scribe:
             return []
         if len(self._waiting) >= FLUSH_LINES:
             return self._flush()
+        if self._waiting and self._is_due:
+            # Not put off by what comes after it, or a steady trickle would never be written.
+            return []
         if self._waiting:
+            self._is_due = True
             return [Wake(_FLUSH, now.monotonic_ms + FLUSH_MS)]
         if self._next.revision - self.head.revision >= IDLE_REVISIONS:
             return self._move(self._next)

@@ -202,6 +202,16 @@ def test_every_mutation_becomes_a_record_and_the_head_says_how_far() -> None:
     assert office.desks["one"].scribe.wrote == 11
 
 
+def test_a_steady_trickle_is_written_as_soon_as_anything_else() -> None:
+    """What comes every moment does not put off what came before it. [C7.6]"""
+    office = Office("one")
+    for _ in range(40):
+        office.say(1)
+        office.run(FLUSH_MS // 4)
+    assert office.head.number > 25
+    assert office.desks["one"].scribe.standstill_ms(office.elapsed_ms) < 2 * FLUSH_MS
+
+
 def test_only_one_of_several_writes() -> None:
     """[K2]"""
     office = Office("one", "two", "three")
