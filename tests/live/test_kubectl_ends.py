@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.host.certificates import Authority
@@ -147,8 +148,9 @@ def test_foreground_deletion_waits_for_the_garbage_collector(
 
     async def collect() -> None:
         async with plane.client_as("system:controller:garbage") as garbage:
-            patch = {"metadata": {"finalizers": None}}
-            await garbage.patch(Role, "owner", kubectl.namespace, patch)
+            owner = await garbage.get(Role, "owner", kubectl.namespace)
+            metadata = msgspec.structs.replace(owner.metadata, finalizers=())
+            await garbage.update(msgspec.structs.replace(owner, metadata=metadata))
 
     asyncio.run(collect())
     assert "NotFound" in kubectl.refused("get", "role", "owner")
