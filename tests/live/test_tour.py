@@ -66,6 +66,8 @@ TOUR = (
     Step("curl", "Directory listing"),
     Step("{} scale workload hello", r"scaled"),
     Step("{} get workload hello", r"hello +Service +3/3"),
+    Step("holdfast explain replica hello-2-0", r"default/hello-2-0 is Running"),
+    Step("holdfast capacity", r"local-1 +general +cpu"),
     Step("{} apply -f examples/first-job.yaml", r"holdfast.dev/count (created|serverside)"),
     Step("{} get workload count", r"count +Job +6/6"),
     Step("{} logs count-3-0", r"piece 3 of 6"),
