@@ -529,21 +529,25 @@ async def _stalled(plane: Plane, cluster: EtcdCluster, most: float) -> None:
         sum(it.get(name, 0) for it in counts) for name in ("begun", "requests", "failed")
     )
     more = {"durability": "quorum", "offered_per_s": round(STEADY * most), **costs(seen, spent)}
-    figure(
-        "load.recovery_s",
-        recovery,
-        "s after the stall",
-        peer="the stall",
-        peer_value=went - stopped,
-        goal="<= 60",
-        usual_per_s=round(usual),
-        codes_during=seen.codes(seen.between(stopped, went)),
-        codes_after=seen.codes(seen.between(went, whole)),
-        lease_p99_ms_after=round(
-            seen.p_ms(seen.kind("lease") & seen.between(went + 10.0, whole), 0.99), 1
-        ),
-        **more,
-    )
+    if recovery is None:
+        left_s = whole - went
+        print(f"load.recovery_s: no figure, not normal within {left_s:.0f} s at a load of {load()}")
+    else:
+        figure(
+            "load.recovery_s",
+            recovery,
+            "s after the stall",
+            peer="the stall",
+            peer_value=went - stopped,
+            goal="<= 60",
+            usual_per_s=round(usual),
+            codes_during=seen.codes(seen.between(stopped, went)),
+            codes_after=seen.codes(seen.between(went, whole)),
+            lease_p99_ms_after=round(
+                seen.p_ms(seen.kind("lease") & seen.between(went + 10.0, whole), 0.99), 1
+            ),
+            **more,
+        )
     figure(
         "load.requests_per_intent",
         sent / max(1, begun),
@@ -562,11 +566,10 @@ async def _stalled(plane: Plane, cluster: EtcdCluster, most: float) -> None:
     _plot_goodput("stall-goodput", title, seen, whole, spans, most)
 
 
-def _recovery_s(seen: Results, went: float, whole: float, usual: float) -> float:
-    """When everything was normal again, and stayed so to the end."""
+def _recovery_s(seen: Results, went: float, whole: float, usual: float) -> float | None:
+    """When everything was normal again, and stayed so to the end; None if it never was."""
     tenants = seen.stream(*TENANTS)
-    normal_from = went
-    at = went
+    normal_from = at = went
     while at + WINDOW_S <= whole - 1.0:
         inside = tenants & seen.between(at, at + WINDOW_S)
         good = seen.rate(seen.good & tenants, at, at + WINDOW_S)
@@ -575,7 +578,8 @@ def _recovery_s(seen: Results, went: float, whole: float, usual: float) -> float
         if good < 0.95 * usual or fast > 250.0 or share < 0.99:
             normal_from = at + WINDOW_S
         at += 1.0
-    return normal_from - went
+    # A last look that was bad says nothing about when it would have been good.
+    return None if normal_from >= at - 1.0 + WINDOW_S else normal_from - went
 
 
 def _quantile(values: Any, share: float) -> float:

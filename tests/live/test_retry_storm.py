@@ -4,7 +4,7 @@ HOLDFAST_STORM_LONG=1, as `make storm-long` sets it, runs this. Agents are hollo
 everything up to the runtime is what ships, and their work is pretended. What they and all others
 ask is counted where it arrives, by the metrics of the server.
 
-Honest limit: watches are only told of, not judged. A server that cannot confirm its view refuses the
+Honest limit: watches are told of, not judged. A server that cannot confirm its view refuses the
 lists of resyncs with 503 in a stall, and agents ask for them about twice as often as usual then.
 """
 

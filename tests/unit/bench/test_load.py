@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from bench.load import fair_share, intents, mix
+from bench.load import TENANTS, _recovery_s, fair_share, intents, mix
 from bench.load_generator import Piece, Source, Stream
 from bench.load_intents import Intents
 from bench.load_plot import Curve, Panel, Span, draw
@@ -117,3 +117,28 @@ def test_a_picture_is_an_image_with_all_its_curves(tmp_path: Path) -> None:
     root = ET.parse(path).getroot()
     assert len(root.findall(".//{*}polyline")) == 4
     assert "a & b" in [it.text for it in root.findall(".//{*}text")]
+
+
+def test_a_plane_that_is_never_normal_again_has_no_time_of_recovery(tmp_path: Path) -> None:
+    """Otherwise the end of the looking would pass for the end of the trouble."""
+    path = tmp_path / "seen.npz"
+    due = np.arange(0.0, 60.0, 0.05)
+    told = {"began": 0.0, "cpu_s": 1.0, "took_s": 60.0, "intents": [], "kinds": ["read"]}
+
+    def seen(well_from_s: float) -> Results:
+        np.savez(
+            path,
+            due=due,
+            sent=due,
+            done=due + 0.01,
+            code=np.where((due < 10.0) | (due >= well_from_s), 200, 429),
+            kind=np.zeros(len(due), int),
+            stream=np.zeros(len(due), int),
+            told=msgspec.json.encode(told),
+        )
+        return Results(path, list(TENANTS))
+
+    assert _recovery_s(seen(100.0), 20.0, 60.0, 20.0) is None
+    found = _recovery_s(seen(30.0), 20.0, 60.0, 20.0)
+    assert found is not None
+    assert 9.0 <= found <= 16.0
