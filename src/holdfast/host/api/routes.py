@@ -167,12 +167,15 @@ async def _review(call: Call) -> web.StreamResponse:
 class _Branch:
     """One step into the tree of paths: by a literal word, or by a variable."""
 
-    __slots__ = ("routes", "variable", "words")
+    __slots__ = ("names", "routes", "variable", "words")
 
     def __init__(self) -> None:
         self.words: dict[str, _Branch] = {}
         self.variable: _Branch | None = None
         self.routes: dict[str, Route] = {}
+        # What the first of the routes calls the variables on the way here: two that differ in a
+        # word may call the same place differently.
+        self.names: tuple[str, ...] = ()
 
 
 class Router:
@@ -192,6 +195,9 @@ class Router:
                 branch = branch.variable
             else:
                 branch = branch.words.setdefault(word, _Branch())
+        if not branch.routes:
+            words = route.path.split("/")
+            branch.names = tuple(word[1:-1] for word in words if word.startswith("{"))
         branch.routes[route.method] = route
 
     def find(self, path: str) -> tuple[dict[str, Route], dict[str, str]] | None:
@@ -210,14 +216,7 @@ class Router:
             return None
         if not values:
             return branch.routes, {}
-        return branch.routes, _variables(branch.routes, values)
-
-
-def _variables(routes: dict[str, Route], values: list[str]) -> dict[str, str]:
-    """Names come from the route: two routes may call the same place differently."""
-    route = next(iter(routes.values()))
-    names = [word[1:-1] for word in route.path.split("/") if word.startswith("{")]
-    return dict(zip(names, values, strict=False))
+        return branch.routes, dict(zip(branch.names, values, strict=False))
 
 
 def _name(word: str) -> str:
