@@ -60,8 +60,8 @@ def forget_compares() -> None:
     """Plant the bug that the races must find."""
     whole = Group.transaction
 
-    def bare(self: Group) -> Transaction:
-        return Transaction((), whole(self).writes)
+    def bare(self: Group, wall_ms: int = 0) -> Transaction:
+        return Transaction((), whole(self, wall_ms).writes)
 
     Group.transaction = bare  # type: ignore[method-assign]
 
