@@ -27,6 +27,8 @@ from holdfast.sim.worlds.keeping.scenario import build, script
 
 SEEDS = range(2)
 UNNAMED = "UNNAMED"
+# There is not room for all of it here, on purpose, so that not all is well in the end.
+UNPROMISED = ("V1", "V2", "V4")
 CANARIES = dict(zip(TENANTS, ("quartz", "zebra"), strict=True))
 # What has to be seen over the seeds, or nothing is proven.
 DEMANDED = ("replicas", "workloads", "events", "endpoints", "decisions", "waits", "stopped")
@@ -102,7 +104,7 @@ def seen() -> Counter[str]:
             script=renamed,
         )
         broken = attempt(scenario, World(seed))
-        assert broken is None, (seed, broken)
+        assert broken is None or broken.invariant in UNPROMISED, (seed, broken)
         found += checker.seen
     return found
 
