@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -23,7 +24,8 @@ from holdfast.model.kinds.workload import (
 )
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Create, Patch, Update
+from holdfast.model.requests import Accepted, Create, Patch, Update
+from holdfast.model.time import Instant
 from holdfast.sim.worlds.authority.looks import Look
 from holdfast.sim.worlds.keeping.pieces import piece
 from holdfast.sim.worlds.slice.people import Customer
@@ -35,12 +37,25 @@ FATAL = 7
 class Household(Customer):
     """The operator of this world. After the faults he opens all nodes and lets cron jobs rest."""
 
+    # The revision of the last thing that he did.
+    _own = 0
+
     def heard(self, request: Any, answer: Any) -> None:
         is_invalid = isinstance(answer, Refusal) and answer.reason is Reason.INVALID
         # A patch may find its object gone, and would have to say all of a new one.
         is_nonsense = is_invalid and not isinstance(request, Patch)
         invariant(not is_nonsense, f"the script asks for what nobody may want: {answer}")
+        if isinstance(answer, Refusal) and answer.reason is Reason.STALE_OBJECT:
+            # Somebody else was faster: he looks, and wants it all the same.
+            return
+        if isinstance(answer, Accepted):
+            self._own = max(self._own, answer.revision)
         super().heard(request, answer)
+
+    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+        # However old what he sees may be, what he did himself is in it.
+        if look.revision >= self._own:
+            yield from super().think(look, now)
 
     def _request(self, look: Look, act: dict[str, Any]) -> Any:
         match act["do"]:
