@@ -82,8 +82,8 @@ class _Axes:
         values += [panel.limit] if panel.limit is not None else []
         highest = max(values, default=1.0)
         if panel.is_log:
-            self._low: float = math.floor(math.log10(max(0.1, min(values, default=1.0))))
-            self._high = max(self._low + 1, math.ceil(math.log10(max(highest, 1.0))))
+            self._low = math.floor(math.log10(max(0.1, min(values, default=1.0))))
+            self._high: float = max(self._low + 1, math.ceil(math.log10(max(highest, 1.0))))
         else:
             step = _nice(highest / _TICKS)
             self._step, self._low = step, 0
