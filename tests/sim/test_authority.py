@@ -24,7 +24,7 @@ from tests.sim.authority.planting import SCENARIO
 together = pytest.mark.xdist_group("authority-world")
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 100
+SEEDS = 70
 BENIGN_SEEDS = 3
 # A planted bug that takes more seeds than this counts as not found.
 SEEDS_MAX = 50

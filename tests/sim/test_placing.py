@@ -17,7 +17,7 @@ from tests.sim.placing.mutants import MUTANTS, RECORDED
 together = pytest.mark.xdist_group("placing-world")
 
 WORLD = "holdfast.sim.worlds.placing.scenario:"
-SEEDS = 40
+SEEDS = 28
 # Enough for a scheduler of each shard to end and another one to take over.
 SHARD_SEEDS = range(4)
 # A planted bug that takes more seeds than this counts as not found.
