@@ -37,7 +37,7 @@ PATIENCE_S = 60.0
 pytestmark = pytest.mark.timeout(300)
 # A line on each stream, then one a moment, for ever.
 CHATTY = "echo begin; echo trouble >&2; i=0; while sleep 0.1; do echo line $i; i=$((i+1)); done"
-BREAKING = 'echo run; echo "$HOLDFAST_REPLICA" >&2; sleep 1; exit 3'
+BREAKING = 'echo run; echo "$HOLDFAST_REPLICA" >&2; exec sleep 600'
 
 
 def _last(minor: int, binaries: tuple[Binary, ...]) -> tuple[Binary, ...]:
@@ -208,6 +208,8 @@ def test_the_log_of_the_run_before_is_kept(house: House, newest: Kubectl) -> Non
     """`--previous` is the last run, and there is none before the first restart. [H1]"""
     name = house.run("breaking", BREAKING)
     assert "no previous log" in newest.refused("logs", name, "-p")
+    process = house.until("breaking", State.RUNNING).status.process
+    os.kill(int(process.id.split("/")[1]), signal.SIGKILL)
     house.until("breaking", State.RUNNING, restarts=1)
     assert newest("logs", name, "--previous").splitlines() == ["run", name]
     house.end("breaking")

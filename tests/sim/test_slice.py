@@ -36,7 +36,7 @@ together = pytest.mark.xdist_group("slice-world")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
-SEEDS = 50
+SEEDS = 70
 # One seed in so many stays well for the whole ten minutes.
 WHOLE_EVERY = 10
 CALM_SEEDS = 2
