@@ -5,7 +5,8 @@ the server has nothing else to do; fairness among those who ask at the same time
 
 For each tenant one moment is kept: the one at which everything it asked so far would have been due
 at its rate (the generic cell rate algorithm). Whoever is ahead of it by more than the burst is sent
-away with the time that is missing.
+away with the time that is missing. When the rate is changed, whoever is ahead is so by as many
+requests as before, which take another time now.
 """
 
 from __future__ import annotations
@@ -39,32 +40,38 @@ class Rates:
     """See the module's docstring. Times are readings of the owner's monotonic clock."""
 
     def __init__(self) -> None:
-        self._due_us: dict[str, int] = {}
+        # The moment of each tenant, and the gap between two requests that it was counted with.
+        self._due: dict[str, tuple[int, int]] = {}
 
     def __len__(self) -> int:
-        return len(self._due_us)
+        return len(self._due)
 
     def take(self, tenant: str, rate: Rate, now_ms: int) -> int:
         """One more request: 0 if it may be made, else after how many milliseconds it may."""
         if not rate.per_s:
             return 0
         now_us = now_ms * 1_000
-        due_us = max(now_us, self._due_us.get(tenant, 0)) + rate.gap_us
+        due_us = self._due_us(tenant, rate, now_us) + rate.gap_us
         too_early_us = due_us - now_us - rate.ahead_us
         if too_early_us > 0:
             return max(1, too_early_us // 1_000)
-        self._due_us[tenant] = due_us
-        if len(self._due_us) > TENANTS_MAX:
+        self._due[tenant] = due_us, rate.gap_us
+        if len(self._due) > TENANTS_MAX:
             self._forget(now_us)
         return 0
 
     def charge(self, tenant: str, rate: Rate, cost: int, now_ms: int) -> None:
         """A request that was allowed brought so many more with it; they count like others."""
         if rate.per_s and cost > 0:
-            due_us = max(now_ms * 1_000, self._due_us.get(tenant, 0))
-            self._due_us[tenant] = due_us + cost * rate.gap_us
+            due_us = self._due_us(tenant, rate, now_ms * 1_000)
+            self._due[tenant] = due_us + cost * rate.gap_us, rate.gap_us
+
+    def _due_us(self, tenant: str, rate: Rate, now_us: int) -> int:
+        due_us, gap_us = self._due.get(tenant, (0, rate.gap_us))
+        ahead_us = max(0, due_us - now_us)
+        return now_us + (ahead_us if gap_us == rate.gap_us else ahead_us * rate.gap_us // gap_us)
 
     def _forget(self, now_us: int) -> None:
-        self._due_us = {it: due for it, due in self._due_us.items() if due > now_us}
-        while len(self._due_us) > TENANTS_MAX:
-            del self._due_us[next(iter(self._due_us))]
+        self._due = {it: due for it, due in self._due.items() if due[0] > now_us}
+        while len(self._due) > TENANTS_MAX:
+            del self._due[next(iter(self._due))]

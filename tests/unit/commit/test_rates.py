@@ -30,6 +30,15 @@ def test_tenants_do_not_use_up_each_others_rates() -> None:
     assert rates.take("other", rate, 0) == 0
 
 
+def test_a_rate_that_is_changed_counts_at_once() -> None:
+    """Whoever was ahead of a low rate is hardly ahead of a high one. [B6]"""
+    rates = Rates()
+    while not rates.take("acme", Rate(1), 0):
+        pass
+    assert not any(rates.take("acme", Rate(1_000), 0) for _ in range(100))
+    assert rates.take("acme", Rate(1), 0) > 0
+
+
 def test_no_rate_means_any_number() -> None:
     """And costs no memory. [B6]"""
     rates = Rates()
