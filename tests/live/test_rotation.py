@@ -132,10 +132,6 @@ class Stream:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.skipif(
-    not os.environ.get("HOLDFAST_RUN_LONG"),
-    reason="on a busy machine a new connection was reset once, not understood yet: make run-long",
-)
 def test_no_request_fails_while_certificates_are_replaced(tmp_path: Path) -> None:
     """Of a node whose own are, and of people on kept and on new connections. [K1, H8]"""
 

@@ -40,29 +40,28 @@ async def renew_for_ever(
         if datetime.now(UTC) < due:
             continue
         try:
-            due = await asyncio.to_thread(_renew, settings, trust, server, peer, taken)
+            fresh = await asyncio.to_thread(_renewed, settings, trust)
+            # Not in a thread: a handshake in between would find the next certificate and no key.
+            _use(fresh, server, peer)
+            await asyncio.to_thread(taken, fresh)
+            due = await asyncio.to_thread(_due, fresh)
         except (HoldfastError, OSError) as error:
             # There is time left until the end, and a full disk may have room by then.
             _log.warning("the certificates of this server cannot be renewed: %s", error)
             await asyncio.sleep(LOOK_S)
 
 
-def _renew(
-    settings: Settings,
-    trust: Trust,
-    server: ssl.SSLContext,
-    peer: ssl.SSLContext,
-    taken: Callable[[Trust], object],
-) -> datetime:
+def _renewed(settings: Settings, trust: Trust) -> Trust:
     kept = settings.pki_directory
     # Only looked at: who is not there is not made anew under a plane that runs.
     if Authority.load(kept / "ca.crt", kept / "ca.key").pem != trust.authority.pem:
         raise Invalid("there is another authority in its place; it counts from the next start on")
-    fresh = establish(settings)
+    return establish(settings)
+
+
+def _use(fresh: Trust, server: ssl.SSLContext, peer: ssl.SSLContext) -> None:
     server.load_cert_chain(*fresh.server)
     peer.load_cert_chain(*fresh.peer)
-    taken(fresh)
-    return _due(fresh)
 
 
 def _due(trust: Trust) -> datetime:

@@ -29,9 +29,8 @@ def aged(settings: Settings) -> Trust:
     return trust
 
 
-def renewed(settings: Settings, trust: Trust, taken: list[Trust]) -> datetime:
-    server, peer = trust.context(), trust.peer_context()
-    return trust_upkeep._renew(settings, trust, server, peer, taken.append)
+def renewed(settings: Settings, trust: Trust) -> datetime:
+    return trust_upkeep._due(trust_upkeep._renewed(settings, trust))
 
 
 def test_what_is_past_its_middle_is_renewed_and_what_is_not_stays(tmp_path: Path) -> None:
@@ -40,11 +39,9 @@ def test_what_is_past_its_middle_is_renewed_and_what_is_not_stays(tmp_path: Path
     trust = aged(settings)
     old = trust.server[0].read_bytes()
     peer = trust.peer[0].read_bytes()
-    taken: list[Trust] = []
-    due = renewed(settings, trust, taken)
+    due = renewed(settings, trust)
     assert trust.server[0].read_bytes() != old
     assert trust.peer[0].read_bytes() == peer
-    assert len(taken) == 1
     assert datetime.now(UTC) < due <= moment(peer, 0.5)
 
 
@@ -61,13 +58,13 @@ def test_another_authority_in_the_directory_issues_nothing_to_a_server_that_runs
         (settings.pki_directory / name).write_bytes(content)
     assert other.pem != trust.authority.pem
     with pytest.raises(Invalid, match="another authority"):
-        renewed(settings, trust, [])
+        renewed(settings, trust)
     assert trust.server[0].read_bytes() == old
     # One that was taken away is not made anew either.
     for name in ("ca.crt", "ca.key"):
         (settings.pki_directory / name).unlink()
     with pytest.raises(Invalid, match="cannot be used"):
-        renewed(settings, trust, [])
+        renewed(settings, trust)
     assert not (settings.pki_directory / "ca.key").exists()
 
 
@@ -77,7 +74,7 @@ def test_a_handshake_after_the_renewal_shows_the_new_certificate(tmp_path: Path)
     trust = aged(settings)
     server, peer = trust.context(), trust.peer_context()
     before = shown(server, trust)
-    trust_upkeep._renew(settings, trust, server, peer, lambda fresh: None)
+    trust_upkeep._use(trust_upkeep._renewed(settings, trust), server, peer)
     after = shown(server, trust)
     assert after != before
     assert after == ssl.PEM_cert_to_DER_cert(trust.server[0].read_text())
