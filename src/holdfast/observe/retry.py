@@ -16,7 +16,8 @@ Tries, looks and time are bounded. Whoever gives up while in doubt says OutcomeU
 failed".
 
 All requests of one client share a `Budget`: when servers fail, what is sent again stays a tenth of
-what is sent at all, however many requests wait for their turn to be sent again.
+what is sent at all, however many requests wait for their turn to be sent again. Of these there are
+not many either: one more than may wait is told its trouble at once.
 """
 
 from __future__ import annotations
@@ -75,16 +76,27 @@ class Budget:
     A request that was sent again and answered earns its try back: servers are well, and whoever
     else waits may follow. While they are not, single tries find out when they are, less and less
     often.
+
+    `waiting_max` bounds those that wait for a place in it: while servers stand still, a busy client
+    would gather thousands that all give up in the end, and looking after them is work too.
     """
 
     RESERVE = 10
     PER_CENT = 10
+    WAITING_MAX = 256
     PROBE_MIN_MS = 250
     PROBE_MAX_MS = 5_000
     _ONE = 100
 
-    def __init__(self, reserve: int = RESERVE, per_cent: int = PER_CENT) -> None:
+    def __init__(
+        self,
+        reserve: int = RESERVE,
+        per_cent: int = PER_CENT,
+        waiting_max: int = WAITING_MAX,
+    ) -> None:
         self._most, self._per_cent = reserve * self._ONE, per_cent
+        self._waiting_max = waiting_max
+        self.waiting = 0
         self._left = self._most
         self._spent_ms = 0
         self._probe_ms = self.PROBE_MIN_MS
@@ -113,6 +125,17 @@ class Budget:
         self._spent_ms = now_ms
         self.spent += 1
         return True
+
+    def wait(self) -> bool:
+        """Wait for a place, until `waited`; whether there is room for one more."""
+        if self.waiting >= self._waiting_max:
+            return False
+        self.waiting += 1
+        return True
+
+    def waited(self) -> None:
+        """Somebody who waited has found his place, or has given up."""
+        self.waiting -= 1
 
 
 class Nature(StrEnum):
@@ -231,6 +254,7 @@ class Attempts:
         # What to say if the look that is under way finds nothing: a refusal is then an answer.
         self._refusal: Rejected | None = None
         self._next = _Next.SEND
+        self._is_waiting = False
         # What went wrong last, for whoever waits in vain for a place in the budget.
         self._trouble: HoldfastError = Unavailable("nothing was sent yet")
 
@@ -254,9 +278,25 @@ class Attempts:
                 return self._pause(_Next.LOOK, error, after_ms, now)
             case Paused():
                 if not self._may_spend(now):
-                    pause_ms = self._policy.pause(self._failures, 0, self._rng)
-                    return self._wait(self._trouble, max(HELD_BACK_MS, pause_ms), now)
+                    return self._hold_back(now)
+                self.end()
                 return self._send(now) if self._next is _Next.SEND else self._look(now)
+
+    def end(self) -> None:
+        """Nobody waits any longer; whoever leaves before the last step has to say so."""
+        if self._is_waiting and self._budget is not None:
+            self._is_waiting = False
+            self._budget.waited()
+
+    def _hold_back(self, now: Instant) -> Effect:
+        budget = self._budget
+        if budget is not None and not self._is_waiting:
+            if not budget.wait():
+                many = f"{budget.waiting} requests of this client wait to be sent again already"
+                return self._give_up(Unavailable(f"{self._trouble.message}; {many}"))
+            self._is_waiting = True
+        pause_ms = self._policy.pause(self._failures, 0, self._rng)
+        return self._wait(self._trouble, max(HELD_BACK_MS, pause_ms), now)
 
     def _failed(self, error: HoldfastError, after_ms: int, now: Instant) -> Effect:
         if self._nature is Nature.READ:
@@ -332,6 +372,7 @@ class Attempts:
         return in_time and self._tries < self._policy.tries_max
 
     def _give_up(self, error: HoldfastError) -> GiveUp:
+        self.end()
         if self._in_doubt and not isinstance(error, OutcomeUnknown):
             error = OutcomeUnknown(f"an earlier try may have taken effect; then: {error.message}")
         return GiveUp(error, self._tries)

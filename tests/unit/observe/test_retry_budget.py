@@ -90,13 +90,34 @@ def test_retries_stay_a_tenth_of_what_is_sent_while_servers_fail() -> None:
 def test_all_who_waited_are_served_soon_after_servers_are_back() -> None:
     """No budget keeps a client down: each answer lets the next one try. [E5, C7.5]"""
     client = Client(Budget())
-    for number in range(300):
+    for number in range(Budget.WAITING_MAX):
         client.begin(number, DOWN)
     client.run(20_000, DOWN)
     assert client.sends["again"] < 40
     client.run(32_000, None)
-    assert client.ended == {"Finish": 300}
-    assert client.sends["again"] < 340
+    assert client.ended == {"Finish": Budget.WAITING_MAX}
+    assert client.sends["again"] < Budget.WAITING_MAX + 40
+
+
+def test_one_more_than_may_wait_is_told_its_trouble_at_once() -> None:
+    """And whoever leaves, well or not, makes room. [E5, I1]"""
+    budget = Budget(reserve=0, waiting_max=1)
+    first, second = (
+        Attempts(RetryPolicy(), Nature.READ, random.Random(1), budget) for _ in range(2)
+    )
+    for one in (first, second):
+        assert isinstance(one.step(Begun(), _at(0)), Send)
+        assert isinstance(one.step(Failed(DOWN), _at(0)), Pause)
+    assert budget.spend(Budget.PROBE_MIN_MS)
+    now = _at(Budget.PROBE_MIN_MS + 1)
+    assert isinstance(first.step(Paused(), now), Pause)
+    assert budget.waiting == 1
+    gone = second.step(Paused(), now)
+    assert isinstance(gone, GiveUp)
+    assert "too much to do; 1 requests of this client wait" in gone.error.message
+    first.end()
+    first.end()
+    assert budget.waiting == 0
 
 
 def test_a_single_request_is_tried_again_as_ever() -> None:

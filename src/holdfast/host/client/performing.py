@@ -75,8 +75,16 @@ class Performer:
 
     async def perform(self, nature: Nature, send: Sending, look: Looking = nothing_to_see) -> Any:
         """The answer to a request, or the error that it ended with."""
-        attempts, tries = Attempts(self.policy, nature, self.rng, self.budget), 0
+        attempts = Attempts(self.policy, nature, self.rng, self.budget)
+        try:
+            return await self._carry(attempts, send, look)
+        finally:
+            # Also when its caller was cancelled.
+            attempts.end()
+
+    async def _carry(self, attempts: Attempts, send: Sending, look: Looking) -> Any:
         stimulus: Stimulus = Begun()
+        tries = 0
         while True:
             match attempts.step(stimulus, clock.now()):
                 case Finish(body=body):
