@@ -193,28 +193,29 @@ def _workload(name: str) -> dict[str, Any]:
 def mix(tenant: str, lists: float = 0.1) -> tuple[Piece, ...]:
     """Writes and reads by halves, and a few lists of everything that the tenant has."""
     space = f"{GROUP}/namespaces/{tenant}/workloads"
-    body = b'{"metadata":{"annotations":{"bench/at":"@@"}}}'
-    form = "application/merge-patch+json"
-    patch = request("PATCH", f"{space}/w#", body.replace(b"@@", b"00000000"), form)
     return (
-        Piece("write", patch.replace(b'"00000000"', b'"@"'), 0.45, WORKLOADS),
+        Piece("write", _patch(space), 0.45, WORKLOADS),
         Piece("read", request("GET", f"{space}/w#"), 0.55 - lists, WORKLOADS, is_read=True),
         Piece("list", request("GET", space), lists, is_read=True),
     )
 
 
 def intents(tenant: str, run: str) -> tuple[Piece, ...]:
-    """What can be seen of a lost answer: each write makes an object under an id of its own."""
+    """What can be seen of a lost answer: objects remember each write under an id of its own."""
     space = f"{GROUP}/namespaces/{tenant}/workloads"
-    name = f"{run}-00000000"
-    made = request("POST", space, _encode(_workload(name))).replace(b"00000000", b"@")
-    operation = f"X-Holdfast-Operation: {run}-{tenant}-@\r\n\r\n".encode()
-    head, _, body = made.partition(b"\r\n\r\n")
-    look = request("GET", f"{space}/{run}-@")
+    head, _, body = _patch(space).partition(b"\r\n\r\n")
+    operation = f"\r\nX-Holdfast-Operation: {run}-{tenant}-@\r\n\r\n".encode()
+    look = request("GET", f"{space}/w#")
     return (
-        Piece("write", head + b"\r\n" + operation + body, 0.5, look=look),
+        Piece("write", head + operation + body, 0.5, WORKLOADS, look=look),
         Piece("read", request("GET", f"{space}/w#"), 0.5, WORKLOADS, is_read=True),
     )
+
+
+def _patch(space: str) -> bytes:
+    body = b'{"metadata":{"annotations":{"bench/at":"00000000"}}}'
+    made = request("PATCH", f"{space}/w#", body, "application/merge-patch+json")
+    return made.replace(b'"00000000"', b'"@"')
 
 
 def streams(

@@ -10,10 +10,13 @@ The owner says who came (`enter`) and who is done (`leave`), and asks in between
   somebody may take is never left empty while he waits.
 - Free seats go to the classes in their order, and inside a class to whoever has had least
   (`commit/fair_queues`).
-- Waiting is bounded in number and in time. Whoever waited too long is refused, and whose caller has
-  given up (`withdraw`) is not begun. A refusal says when to come back, with jitter, and later when
-  nothing moves. Who is next when seats are given away is begun also if he is late: then it was the
-  owner who looked late, for a server at its end may take longer for one turn than anybody waits.
+- Waiting is bounded in number and in time. While nobody of a class was refused lately its patience
+  is longer, so that a moment's pause of the server sends nobody away; once somebody was, whoever
+  comes waits in vain more likely than not, and hears so soon. Whoever waited too long is refused,
+  and whose caller has given up (`withdraw`) is not begun. A refusal says when to come back, with
+  jitter, and later when nothing moves. Who is next when seats are given away is begun also if he is
+  late: then it was the owner who looked late, for a server at its end may take longer for one turn
+  than anybody waits.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ from holdfast.model.machine import Rng
 
 # Beyond this it is too late for anybody, whoever it was that looked late.
 OWNER_LATE_MAX_MS = 1_000
+# So long after the last refusal of a class it is calm again.
+CALM_AFTER_MS = 5_000
 # A refused request is worth coming back from one second on; so many more are left to chance.
 RETRY_SPREAD_S = 4
 # When nothing of a class was finished lately, whoever is refused stays away for longer.
@@ -49,6 +54,7 @@ class Seats(msgspec.Struct, frozen=True, gc=False):
     most: seats that it may have at once, its own included.
     ceiling: beyond its own it begins nothing while so many of all classes are under way.
     patience_ms: how long somebody may wait.
+    calm_ms: the same while nobody was refused lately, if that is longer.
     patient_ms: the same for what lasts once it has begun, such as a watch: whoever comes for hours
         does not mind a second, and those who lost a server come back all at once.
     newcomers: so many seats more for tenants of whom nothing is under way: who asks for little does
@@ -60,6 +66,7 @@ class Seats(msgspec.Struct, frozen=True, gc=False):
     ceiling: int
     queue: QueueBounds
     patience_ms: int
+    calm_ms: int = 0
     patient_ms: int = 2_000
     newcomers: int = 0
 
@@ -93,6 +100,7 @@ class _Lane:
     __slots__ = (
         "busy",
         "executing",
+        "hasty_until_ms",
         "lines",
         "moved_ms",
         "queue",
@@ -108,14 +116,26 @@ class _Lane:
         # How many of each tenant are under way, of whom any are.
         self.busy: dict[str, int] = {}
         self.queue: FairQueue[Entry] = FairQueue(seats.queue)
-        # All that wait by when they came, the hasty and the patient: in either line all have the
-        # same patience, or less.
-        self.lines: tuple[deque[Entry], deque[Entry]] = (deque(), deque())
+        # All that wait by when they came, in a line for each patience that there is.
+        self.lines: dict[int, deque[Entry]] = {
+            it: deque() for it in sorted({seats.patience_ms, seats.calm_ms, seats.patient_ms})
+        }
+        # Until when whoever comes has the shorter patience.
+        self.hasty_until_ms = 0
         # When a seat last became free, or was first taken.
         self.moved_ms = 0
         self.tally = Tally()
         self.tenants: dict[str, Tally] = {}
         self.refused: dict[Refused, int] = {}
+
+    def patience_ms(self, now_ms: int, *, is_patient: bool) -> int:
+        """How long somebody who comes now may wait."""
+        seats = self.seats
+        if is_patient:
+            return seats.patient_ms
+        if now_ms < self.hasty_until_ms:
+            return seats.patience_ms
+        return max(seats.patience_ms, seats.calm_ms)
 
     def count(self, tenant: str) -> Tally:
         """The tally of a tenant; those beyond a number are counted together."""
@@ -161,8 +181,8 @@ class Gate:
             self._begin(lane, entry, now_ms)
             return entry
         entry.state = State.WAITING
-        seats = lane.seats
-        entry.until_ms = now_ms + (seats.patient_ms if is_patient else seats.patience_ms)
+        patience_ms = lane.patience_ms(now_ms, is_patient=is_patient)
+        entry.until_ms = now_ms + patience_ms
         has_room, evicted = lane.queue.push(entry)
         if evicted is not None:
             self.waiting -= 1
@@ -172,7 +192,7 @@ class Gate:
             self._refuse(lane, entry, Refused.QUEUE_FULL, now_ms)
             return entry
         self.waiting += 1
-        line = lane.lines[is_patient]
+        line = lane.lines[patience_ms]
         line.append(entry)
         if len(line) > 2 * len(lane.queue) + _DECIDED_MAX:
             kept = [it for it in line if it.state is State.WAITING]
@@ -245,7 +265,7 @@ class Gate:
         """When `turn` has somebody to send away, if nobody leaves before; None if nobody waits."""
         if self._evicted:
             return self._evicted[0].since_ms
-        firsts = [line[0].until_ms for lane in self._lanes for line in lane.lines if line]
+        firsts = [line[0].until_ms for lane in self._lanes for line in lane.lines.values() if line]
         return min(firsts) if firsts else None
 
     def _has_seat(self, lane: _Lane) -> bool:
@@ -282,7 +302,7 @@ class Gate:
         """Refuse whoever waited too long; before seats are given away, only who is far too late."""
         late_ms = now_ms if is_turn_over else now_ms - OWNER_LATE_MAX_MS
         for lane in self._lanes:
-            for line in lane.lines:
+            for line in lane.lines.values():
                 while line and (line[0].state is not State.WAITING or line[0].until_ms <= late_ms):
                     entry = line.popleft()
                     if entry.state is State.WAITING:
@@ -293,6 +313,7 @@ class Gate:
 
     def _refuse(self, lane: _Lane, entry: Entry, why: Refused, now_ms: int) -> None:
         entry.state = State.REFUSED
+        lane.hasty_until_ms = now_ms + CALM_AFTER_MS
         self._count_refusal(lane, entry.flow, why)
         entry.error = overloaded(entry.flow, why, self._retry_after_s(lane, now_ms))
 
@@ -314,7 +335,7 @@ class Gate:
 
     def _standing(self, lane: _Lane, now_ms: int) -> Standing:
         oldest_ms = now_ms
-        for line in lane.lines:
+        for line in lane.lines.values():
             first = next((it for it in line if it.state is State.WAITING), None)
             oldest_ms = min(oldest_ms, first.since_ms) if first is not None else oldest_ms
         return Standing(

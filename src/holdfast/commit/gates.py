@@ -16,9 +16,11 @@ from holdfast.commit.fair_queues import QueueBounds
 from holdfast.commit.gate import Gate, Seats
 from holdfast.model.machine import Rng
 
-# How long a request of people may wait. Whoever is sent away hears it within 100 ms, of which the
-# server needs some for itself when it is busy.
+# How long a request of people may wait when others are sent away. Whoever is one of them hears it
+# within 100 ms, of which the server needs some for itself when it is busy.
 PATIENCE_MS = 35
+# And when nobody is: a pause of the server as short as this sends nobody away.
+CALM_PATIENCE_MS = 250
 # Our own components wait rather than come back: each would have to ask twice otherwise.
 SYSTEM_PATIENCE_MS = 2_000
 # A renewal is worth little after this; the agent has sent another one by then.
@@ -36,18 +38,18 @@ WRITES: Table = {
         _LIFELINES, _LIFELINES, _LIFELINES, _COMPONENTS, LIFELINE_PATIENCE_MS
     ),
     RequestClass.SYSTEM: Seats(64, 256, 1_024, _COMPONENTS, SYSTEM_PATIENCE_MS),
-    RequestClass.OPERATOR: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS),
-    RequestClass.TENANT: Seats(16, 48, 96, _PEOPLE, PATIENCE_MS, newcomers=24),
-    RequestClass.BACKGROUND: Seats(2, 8, 64, _PEOPLE, PATIENCE_MS),
+    RequestClass.OPERATOR: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS),
+    RequestClass.TENANT: Seats(16, 48, 96, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS, newcomers=24),
+    RequestClass.BACKGROUND: Seats(2, 8, 64, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS),
 }
 READS: Table = {
     RequestClass.LIFELINE: Seats(
         _LIFELINES, _LIFELINES, _LIFELINES, _COMPONENTS, LIFELINE_PATIENCE_MS
     ),
     RequestClass.SYSTEM: Seats(32, 128, 1_024, _COMPONENTS, SYSTEM_PATIENCE_MS),
-    RequestClass.OPERATOR: Seats(8, 64, 192, _PEOPLE, PATIENCE_MS),
-    RequestClass.TENANT: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS, newcomers=32),
-    RequestClass.BACKGROUND: Seats(1, 4, 64, _PEOPLE, PATIENCE_MS),
+    RequestClass.OPERATOR: Seats(8, 64, 192, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS),
+    RequestClass.TENANT: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS, newcomers=32),
+    RequestClass.BACKGROUND: Seats(1, 4, 64, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS),
 }
 
 

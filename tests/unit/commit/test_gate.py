@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.commit.classes import Flow, RequestClass
 from holdfast.commit.fair_queues import QueueBounds
-from holdfast.commit.gate import Entry, Gate, Seats, State
+from holdfast.commit.gate import CALM_AFTER_MS, Entry, Gate, Seats, State
 from holdfast.commit.gate_counts import OTHERS, TENANTS_COUNTED_MAX
 from holdfast.commit.overload import Refused
 
@@ -53,6 +53,36 @@ def test_a_free_seat_goes_to_the_highest_class_that_waits() -> None:
             gate.leave(entry, 1)
     order = [it.flow.request_class for it in gate.turn(1)]
     assert order[:3] == [RequestClass.LIFELINE, RequestClass.SYSTEM, RequestClass.TENANT]
+
+
+def test_patience_is_longer_while_nobody_was_refused() -> None:
+    """A pause of the server sends nobody away; in an overload whoever is hears so soon. [E6, N3]"""
+    gate = _gate(tenant=Seats(1, 1, 4, BOUNDS, 10, calm_ms=100))
+    gate.enter(TENANT, 0)
+    calm = gate.enter(TENANT, 0)
+    assert gate.turn(99) == []
+    assert gate.next_ms == 100
+    assert gate.turn(100) == [calm]
+    assert calm.state is State.REFUSED
+    hasty = gate.enter(TENANT, 200)
+    assert gate.next_ms == 210
+    assert gate.turn(210) == [hasty]
+    # Long after the last refusal it is calm again.
+    again = gate.enter(TENANT, 210 + CALM_AFTER_MS)
+    assert gate.turn(210 + CALM_AFTER_MS + 99) == []
+    assert again.state is State.WAITING
+
+
+def test_a_shorter_patience_ends_before_a_longer_one_that_began_before() -> None:
+    """[E6, N3]"""
+    gate = _gate(tenant=Seats(1, 1, 4, BOUNDS, 10, calm_ms=100))
+    gate.enter(TENANT, 0)
+    first, second = gate.enter(TENANT, 0), gate.enter(TENANT, 60)
+    assert gate.turn(100) == [first]
+    hasty = gate.enter(TENANT, 101)
+    assert gate.turn(111) == [hasty]
+    assert second.state is State.WAITING
+    assert gate.turn(160) == [second]
 
 
 def test_no_class_is_starved_by_those_above_it() -> None:

@@ -135,6 +135,9 @@ def _gates(size: Size) -> GateSettings:
     def fewer(count: int) -> int:
         return max(2, int(count / slower))
 
+    def longer(ms: int) -> int:
+        return max(ms, int(min(PATIENCE_MAX_MS, ms * slower)))
+
     def table(of: Mapping[RequestClass, Seats]) -> dict[RequestClass, Seats]:
         found = {}
         for which, seats in of.items():
@@ -146,7 +149,8 @@ def _gates(size: Size) -> GateSettings:
                 fewer(seats.most),
                 fewer(seats.ceiling),
                 queue,
-                max(seats.patience_ms, int(min(PATIENCE_MAX_MS, seats.patience_ms * slower))),
+                longer(seats.patience_ms),
+                longer(seats.calm_ms),
             )
         return found
 
