@@ -2,8 +2,9 @@
 
 `commit/gate` has one for each request class. Whoever has had least is next, counted by the cost of
 what it was given since it began to wait (start-time fair queueing, on two levels): a tenant with a
-thousand requests in line delays another's first by one request, not by a thousand. Nobody saves
-up turns by staying away.
+thousand requests in line delays another's first by one request, not by a thousand. By staying away
+nobody saves up more than a few turns: so many that whoever asks now and then for what is his share
+has it, and one that always waits does not live on the pauses of the others.
 
 Lengths are bounded, for all together, for each tenant and for each user. When all places are taken
 and a tenant with less than its share comes, the tenant with the longest line gives one up.
@@ -22,6 +23,8 @@ from holdfast.model.errors import invariant
 
 # Who was charged and waits no more is remembered, up to so many: its debt is paid when it is back.
 DEBTORS_MAX = 4_096
+# What somebody may catch up on after a pause, in units of cost.
+CREDIT = 8
 # So many that were taken out, and one for each that waits, may lie in a line.
 _GONE_MAX = 64
 
@@ -87,8 +90,8 @@ class _Turns(Generic[P]):
         if party.is_in_turn:
             return
         party.is_in_turn = True
-        # Turns that it did not want while nobody of it waited are gone.
-        party.due = max(party.due, self._clock)
+        # Turns that it did not want while nobody of it waited are gone, but for a few.
+        party.due = max(party.due, self._clock - CREDIT)
         self._push(party)
 
     def _push(self, party: P) -> None:
@@ -126,7 +129,7 @@ class _Turns(Generic[P]):
     def forget(self) -> None:
         """Drop whoever neither waits nor owes anything; of debtors the oldest beyond the bound."""
         idle = [it for it in self.parties.values() if not it.is_in_turn]
-        owing = [it.name for it in idle if it.due > self._clock]
+        owing = [it.name for it in idle if it.due > self._clock - CREDIT]
         kept = frozenset(owing[-DEBTORS_MAX // 2 :])
         for party in idle:
             if party.name not in kept:
