@@ -39,7 +39,7 @@ WRITES: Table = {
     ),
     RequestClass.SYSTEM: Seats(64, 256, 1_024, _COMPONENTS, SYSTEM_PATIENCE_MS),
     RequestClass.OPERATOR: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS),
-    RequestClass.TENANT: Seats(16, 48, 96, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS, newcomers=24),
+    RequestClass.TENANT: Seats(16, 32, 96, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS, newcomers=16),
     RequestClass.BACKGROUND: Seats(2, 8, 64, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS),
 }
 READS: Table = {
@@ -48,7 +48,7 @@ READS: Table = {
     ),
     RequestClass.SYSTEM: Seats(32, 128, 1_024, _COMPONENTS, SYSTEM_PATIENCE_MS),
     RequestClass.OPERATOR: Seats(8, 64, 192, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS),
-    RequestClass.TENANT: Seats(16, 64, 128, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS, newcomers=32),
+    RequestClass.TENANT: Seats(16, 32, 128, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS, newcomers=16),
     RequestClass.BACKGROUND: Seats(1, 4, 64, _PEOPLE, PATIENCE_MS, CALM_PATIENCE_MS),
 }
 
