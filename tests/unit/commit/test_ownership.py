@@ -1,0 +1,76 @@
+"""Entries of owners as a client sends them back: read, renamed, or left as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commit.apply import updated
+from holdfast.commit.ownership import entries_sent
+from tests.unit.commit.owned_object import WORKLOAD, Live, workload
+
+
+def test_kubectl_may_rewrite_the_entries_itself() -> None:
+    """From 1.26 on it renames its client-side entry by a patch of managedFields."""
+    live = Live()
+    live.update("kubectl-client-side-apply", workload(replicas=2))
+    sent = msgspec.json.decode(msgspec.json.encode(live.owners))
+    sent[0].update(manager="kubectl", operation="Apply")
+    renamed = entries_sent(live.owners, sent)
+    assert [(e.manager, e.operation) for e in renamed] == [("kubectl", "Apply")]
+    live.owners = updated(
+        live.tree, live.tree or {}, renamed, manager="kubectl", now=live.now, shape=WORKLOAD
+    )
+    live.apply("kubectl", workload())
+    assert live.tree == workload()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        None,
+        [],
+        "x",
+        {},
+        [{"manager": "x", "operation": "Steal", "fieldsV1": {}}],
+        [{"manager": "", "operation": "Apply", "fieldsV1": {"f:spec": {}}}],
+        [{"manager": "x", "operation": "Apply", "fieldsV1": []}],
+        [{"manager": "x", "operation": "Apply", "fieldsV1": {"spec": {}}}],
+        [{"manager": "x", "operation": "Apply", "fieldsV1": {"f:spec": {"k:{": {}}}}],
+        [{"manager": "x", "operation": "Apply", "fieldsV1": {"f:spec": {"k:{x}": {}}}}],
+        [{"manager": "x", "operation": "Apply", "fieldsV1": {"f:spec": 1}}],
+        [{"manager": "x", "operation": "Apply", "fieldsV1": {".": {}}}],
+        [{"manager": "x", "operation": "Apply", "apiVersion": "v9", "fieldsV1": {"f:a": {}}}],
+        [{"manager": "x", "operation": "Apply", "time": "now", "fieldsV1": {"f:a": {}}}],
+        [{}, {}],
+    ],
+)
+def test_entries_that_cannot_be_read_leave_those_there_are(sent: Any) -> None:
+    """Clients that do not understand them must not erase them by accident. [A9]"""
+    live = Live()
+    live.apply("a", workload(replicas=2))
+    assert entries_sent(live.owners, sent) is live.owners
+
+
+def test_an_empty_entry_alone_means_to_forget_all_owners() -> None:
+    live = Live()
+    live.apply("a", workload(replicas=2))
+    assert entries_sent(live.owners, [{}]) == ()
+
+
+def test_entries_come_back_unchanged_as_the_very_same() -> None:
+    """[C2]"""
+    live = Live()
+    live.apply("a", workload(replicas=2))
+    live.update("b", workload(replicas=3))
+    sent = msgspec.json.decode(msgspec.json.encode(live.owners))
+    assert entries_sent(live.owners, sent) is live.owners
+
+
+def test_two_entries_of_one_owner_become_one() -> None:
+    entry = {"manager": "x", "operation": "Apply", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+    other = {**entry, "fieldsV1": {"f:spec": {"f:type": {".": {}}}}}
+    (only,) = entries_sent((), [entry, other])
+    assert only.fields_v1 == {"f:spec": {"f:replicas": {}, "f:type": {}}}
