@@ -166,15 +166,16 @@ async def _storm(plane: SlicePlane, observed: Observed, cluster: EtcdCluster) ->
         counting.cancel()
     usual = counts.rate(stopped - CALM_S + ROUND_S, stopped)
     windows = range(FIRST_ROUND_S, STALL_S - ROUND_S + 1)
-    worst = max(counts.rate(stopped + at, stopped + at + ROUND_S) for at in windows)
+    worst, when = max((counts.rate(stopped + at, stopped + at + ROUND_S), at) for at in windows)
     after = counts.rate(went + WITHIN_S, time.monotonic())
     print(
-        f"usual {usual:.1f}/s, during the stall at most {worst:.1f}/s, after it {after:.1f}/s, "
+        f"usual {usual:.1f}/s, during the stall at most {worst:.1f}/s ({when} s after it began), "
+        f"after it {after:.1f}/s, "
         f"well after {well - went:.1f} s, {len(observed.doubts) - doubts} doubts, "
         f"looks at most {counts.longest_gap_s:.1f} s apart"
     )
-    for begin in (-20.0, 0.0, 20.0, 40.0):
-        print(f"from {begin:g} s on: {counts.most(stopped + begin, stopped + begin + 20.0)}")
+    for begin in (-ROUND_S, 0, when, STALL_S - ROUND_S):
+        print(f"from {begin} s on: {counts.most(stopped + begin, stopped + begin + ROUND_S)}")
     assert worst < 1.1 * usual + 1.0
     assert after < 1.1 * usual + 1.0
     assert well - went <= WITHIN_S

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.commit.authorise import identity_refusal, verb_refusal
-from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME, capacity_class
+from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME, budget_of, capacity_class
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft
 from holdfast.commit.escalation import escalation_refusal
@@ -164,8 +164,9 @@ def _quota(draft: Draft, context: Context, admission: Admission) -> Refusal | No
     quota = draft.object(Quota, obj.namespace, QUOTA_NAME)
     if quota is None:
         return None
-    of = capacity_class(draft, obj.spec.template.priority_class)
-    refusal = never_fits(limits_of(quota), of, demand_of(obj.spec.template).amounts)
+    template = obj.spec.template
+    of, budget = capacity_class(draft, template.priority_class), budget_of(template.priority_class)
+    refusal = never_fits(limits_of(quota), of, demand_of(template).amounts, budget)
     if refusal is None:
         return None
     return msgspec.structs.replace(

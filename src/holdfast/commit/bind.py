@@ -13,6 +13,7 @@ import msgspec
 from holdfast.commit.charges import (
     PRIORITY_NAME,
     QUOTA_NAME,
+    budget_of,
     capacity_class,
     charge_tenant,
     cohort_of,
@@ -213,6 +214,7 @@ class _Taken(msgspec.Struct, frozen=True, gc=False):
     held: Held
     cohort: str
     of: CapacityClass
+    budget: str
 
 
 def _take(
@@ -228,11 +230,12 @@ def _take(
     if isinstance(held, Refusal):
         return held
     of = capacity_class(draft, replica.spec.template.priority_class)
-    cohort = charge_tenant(draft, context, replica.namespace, of, held.charge)
+    budget = budget_of(replica.spec.template.priority_class)
+    cohort = charge_tenant(draft, context, replica.namespace, of, held.charge, budget)
     if isinstance(cohort, Refusal):
         return cohort
     take_node(draft, request.node, ledger, held, replica.metadata.uid)
-    return _Taken(held, cohort, of)
+    return _Taken(held, cohort, of, budget)
 
 
 def _take_reserved(
@@ -274,12 +277,13 @@ def _take_reserved(
     if isinstance(held, Refusal):
         return held
     of = capacity_class(draft, replica.spec.template.priority_class)
-    cohort = charge_tenant(draft, context, replica.namespace, of, held.charge)
+    budget = budget_of(replica.spec.template.priority_class)
+    cohort = charge_tenant(draft, context, replica.namespace, of, held.charge, budget)
     if isinstance(cohort, Refusal):
         return cohort
     take_node(draft, request.node, free, held, replica.metadata.uid)
     save(draft, consumed(reservation, index))
-    return _Taken(held, cohort, of)
+    return _Taken(held, cohort, of, budget)
 
 
 def _owner_refusal(reservation: Reservation, replica: Replica) -> Refusal | None:
@@ -328,6 +332,7 @@ def _binding(
         ports=held.ports,
         cohort=taken.cohort,
         capacity_class=taken.of.value,
+        priority_class=taken.budget,
         reservation=request.reservation or replica.status.reservation,
         # Whoever replaces this replica is created after this bind, so that its token is larger. The
         # revision of the creation would not do: a name that is deleted and given again within one

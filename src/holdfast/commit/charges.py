@@ -51,14 +51,21 @@ def capacity_class(draft: Draft, priority_class: str) -> CapacityClass:
     return found.spec.capacity_class if found is not None else CapacityClass.HARD
 
 
+def budget_of(priority_class: str) -> str:
+    """The priority class whose budget such work is charged to: the default where it names none."""
+    return priority_class or PRIORITY_NAME
+
+
 def charge_tenant(
-    draft: Draft, context: Context, tenant: str, of: CapacityClass, amounts: Amounts
+    draft: Draft, context: Context, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
 ) -> str | Refusal:
-    """Charge the tenant's quota, and its grant where the plane has one. Returns the cohort."""
+    """Charge the tenant's quota with its budget for the priority class,
+    and its grant where the plane has one. Returns the cohort.
+    """
     cohort = cohort_of(draft, tenant)
     key = keys.quota_ledger(cohort)
     ledger = draft.ledger(QuotaLedger, key) or QuotaLedger()
-    refusal = quota_refusal(ledger, tenant, of, amounts)
+    refusal = quota_refusal(ledger, tenant, of, amounts, budget)
     if refusal is not None:
         return refusal
     grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))
@@ -67,7 +74,7 @@ def charge_tenant(
         if refusal is not None:
             return refusal
         _spend(draft, tenant, grant, add(grant.used.get(GUARANTEED, {}), amounts))
-    draft.write(key, charged(ledger, tenant, of, amounts))
+    draft.write(key, charged(ledger, tenant, of, amounts, budget))
     return cohort
 
 
@@ -77,6 +84,7 @@ def allowance_refusal(
     tenant: str,
     of: CapacityClass,
     amounts: Amounts,
+    budget: str,
     leavers: Iterable[Replica],
 ) -> Refusal | None:
     """Whether a charge would be accepted once these replicas have given back what they hold."""
@@ -91,18 +99,21 @@ def allowance_refusal(
         if binding is None or theirs != cohort:
             continue
         class_of = CapacityClass(binding.capacity_class)
-        ledger = refunded(ledger, replica.namespace, class_of, binding.charge)
+        paid = binding.priority_class
+        ledger = refunded(ledger, replica.namespace, class_of, binding.charge, paid)
         if replica.namespace == tenant:
             spent = _less(spent, binding.charge)
-    refusal = quota_refusal(ledger, tenant, of, amounts)
+    refusal = quota_refusal(ledger, tenant, of, amounts, budget)
     if refusal is not None or grant is None:
         return refusal
     left = msgspec.structs.replace(grant, used={**grant.used, GUARANTEED: spent})
     return grant_refusal(left, GUARANTEED, amounts, context.at, context.settings.skew_ms)
 
 
-def refund_tenant(draft: Draft, tenant: str, of: CapacityClass, amounts: Amounts) -> None:
-    """Give back what was charged.
+def refund_tenant(
+    draft: Draft, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
+) -> None:
+    """Give back what was charged, to the budget that was charged.
 
     The tenant may have changed its cohort; its sums moved with it.
     """
@@ -110,7 +121,7 @@ def refund_tenant(draft: Draft, tenant: str, of: CapacityClass, amounts: Amounts
     ledger = draft.ledger(QuotaLedger, key)
     agree(ledger is not None, f"tenant {tenant} is refunded but has no quota ledger")
     if ledger is not None:
-        draft.write(key, refunded(ledger, tenant, of, amounts))
+        draft.write(key, refunded(ledger, tenant, of, amounts, budget))
     grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))
     if grant is not None:
         _spend(draft, tenant, grant, _less(grant.used.get(GUARANTEED, {}), amounts))
@@ -153,4 +164,5 @@ def release_binding(draft: Draft, replica: Replica, binding: Binding) -> None:
     ledger = draft.ledger(NodeLedger, keys.node_ledger(binding.node))
     if ledger is not None and replica.status.cause is Cause.PREEMPTION:
         draft.write(keys.node_ledger(binding.node), departed(ledger, held))
-    refund_tenant(draft, replica.namespace, CapacityClass(binding.capacity_class), binding.charge)
+    of = CapacityClass(binding.capacity_class)
+    refund_tenant(draft, replica.namespace, of, binding.charge, binding.priority_class)

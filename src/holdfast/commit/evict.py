@@ -13,6 +13,7 @@ from holdfast.commit.bind import life_refusal, load_for_place, node_for, place_r
 from holdfast.commit.charges import (
     PRIORITY_NAME,
     allowance_refusal,
+    budget_of,
     capacity_class,
     held_by,
 )
@@ -298,7 +299,8 @@ def _promise(
     of = capacity_class(draft, replica.spec.template.priority_class)
     leavers = [v for v in (find(draft, t) for t in request.victims) if isinstance(v, Replica)]
     # Nobody is stopped for work that its own quota would keep out afterwards.
-    refusal = allowance_refusal(draft, context, replica.namespace, of, held.charge, leavers)
+    budget = budget_of(replica.spec.template.priority_class)
+    refusal = allowance_refusal(draft, context, replica.namespace, of, held.charge, budget, leavers)
     if refusal is not None:
         return refusal
     spec = ReservationSpec(
@@ -306,6 +308,7 @@ def _promise(
         intent=Intent.PREEMPTION,
         deadline=request.deadline,
         capacity_class=of,
+        priority_class=budget,
         quota=False,
     )
     name = reservation_name(replica.name, Intent.PREEMPTION)

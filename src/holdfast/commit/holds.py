@@ -142,8 +142,14 @@ def add_claim(
     """Charge a claim and add it. `ledger` is the node's, already judged; None for quota alone."""
     cohort = reservation.status.cohort
     if reservation.spec.quota:
+        spec = reservation.spec
         charge = charge_tenant(
-            draft, context, reservation.namespace, reservation.spec.capacity_class, claim.charge
+            draft,
+            context,
+            reservation.namespace,
+            spec.capacity_class,
+            claim.charge,
+            spec.priority_class,
         )
         if isinstance(charge, Refusal):
             return charge
@@ -185,8 +191,11 @@ def give_back(draft: Draft, reservation: Reservation, claim: Claim) -> None:
         return
     if claim.node:
         return_node(draft, claim.node, held_of(claim), reservation.metadata.uid)
-    if reservation.spec.quota:
-        refund_tenant(draft, reservation.namespace, reservation.spec.capacity_class, claim.charge)
+    spec = reservation.spec
+    if spec.quota:
+        refund_tenant(
+            draft, reservation.namespace, spec.capacity_class, claim.charge, spec.priority_class
+        )
 
 
 def consumed(reservation: Reservation, index: int) -> Reservation:

@@ -21,6 +21,7 @@ from holdfast.commit.shaping import Shaped, critical
 from holdfast.model import keys
 from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.kinds.template import OnDisconnect
@@ -74,6 +75,8 @@ def policy(draft: Draft, context: Context, obj: Object) -> Shaped | Refusal:
     """Judge one object. Kinds without a policy pass."""
     if isinstance(obj, Revocation):
         return future_refusal(context, obj) or Shaped(obj)
+    if isinstance(obj, Quota):
+        return Shaped(obj, (), _class_hints(draft, obj))
     return _workload(draft, context, obj) if isinstance(obj, Workload) else Shaped(obj)
 
 
@@ -85,6 +88,17 @@ def _workload(draft: Draft, context: Context, obj: Workload) -> Shaped | Refusal
             return by_policy(policy.name, found)
         hints = (*hints, *(found or ()))
     return Shaped(workload, changes, hints)
+
+
+def _class_hints(draft: Draft, obj: Quota) -> tuple[str, ...]:
+    """A budget for a class that is not there holds nobody back: perhaps the name is mistyped."""
+    named = tuple(obj.spec.priority_classes)
+    found = for_each(named, lambda name: draft.object(PriorityClass, "", name))
+    return tuple(
+        f"spec.priorityClasses[{name}]: there is no such priority class yet"
+        for name, there in zip(named, found, strict=True)
+        if there is None and name != PRIORITY_NAME
+    )
 
 
 def _priority_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:

@@ -13,7 +13,15 @@ from holdfast.commit.charges import QUOTA_NAME, alone
 from holdfast.commit.mirrors import UNCOUNTED
 from holdfast.commit.records import Epoch
 from holdfast.commit.recount_nodes import nodes
-from holdfast.commit.tally import Contents, differs, holdings, nonzero, open_claims, total
+from holdfast.commit.tally import (
+    Contents,
+    Holding,
+    differs,
+    holdings,
+    nonzero,
+    open_claims,
+    total,
+)
 from holdfast.model import keys
 from holdfast.model.allowance import ceiling, cohort_nominal, cohort_used
 from holdfast.model.disruption import allowed_missing, desired_of
@@ -81,6 +89,11 @@ def _cohort_excesses(cohort: str, ledger: QuotaLedger) -> Iterator[str]:
                 most = ceiling(limits, of, what)
                 if most is not None and units > most:
                     yield f"tenant {tenant} may have {most} of {of.value} {what} and has {units}"
+        for name, budget in limits.classes.items():
+            for what, most in budget.items():
+                units = use.classes.get(name, {}).get(what, 0)
+                if units > most:
+                    yield f"tenant {tenant} may have {most} of {name} {what} and has {units}"
     for what in dict.fromkeys(w for limits in ledger.limits.values() for w in limits.hard):
         if cohort_used(ledger, what) > cohort_nominal(ledger, what):
             yield f"cohort {cohort} has more of {what} than its tenants' nominal amounts"
@@ -93,23 +106,24 @@ def _use(use: TenantUse, of: CapacityClass) -> dict[str, int]:
 # Tenants -----------------------------------------------------------------------------------------
 
 
-def _charges(contents: Contents) -> dict[str, dict[str, Amounts]]:
-    """What each tenant has charged, by class."""
-    found: dict[str, dict[str, list[Amounts]]] = {}
-    for holding in holdings(contents):
-        if holding.capacity_class:
-            classes = found.setdefault(holding.tenant, {})
-            classes.setdefault(holding.capacity_class, []).append(holding.charge)
+def _charges(found: list[Holding], field: str) -> dict[str, dict[str, Amounts]]:
+    """What each tenant has charged, by one of the two sorts of class."""
+    split: dict[str, dict[str, list[Amounts]]] = {}
+    for holding in found:
+        name = getattr(holding, field)
+        if name:
+            split.setdefault(holding.tenant, {}).setdefault(name, []).append(holding.charge)
     return {
-        tenant: {name: total(amounts) for name, amounts in classes.items()}
-        for tenant, classes in found.items()
+        tenant: {name: sums for name, amounts in classes.items() if (sums := total(amounts))}
+        for tenant, classes in split.items()
     }
 
 
 def _quotas(contents: Contents) -> Iterator[str]:
     quotas = {q.namespace: q for q in contents.of(Quota) if q.name == QUOTA_NAME}
     ledgers: dict[str, QuotaLedger] = contents.under(f"{keys.LEDGERS}quota/")
-    charges = _charges(contents)
+    found = holdings(contents)
+    charges, budgets = (_charges(found, it) for it in ("capacity_class", "priority_class"))
     listed: dict[str, list[str]] = {}
     for cohort, ledger in ledgers.items():
         for tenant in dict.fromkeys((*ledger.used, *ledger.limits)):
@@ -129,6 +143,8 @@ def _quotas(contents: Contents) -> Iterator[str]:
             for of in _CLASSES:
                 sums = charges.get(tenant, {}).get(of.value, {}) if mine else {}
                 yield from differs(whose, of.value, nonzero(_use(use, of)), sums)
+            by_class = budgets.get(tenant, {}) if mine else {}
+            yield from differs(whose, "by priority class", use.classes, by_class)
 
 
 def _objects(contents: Contents) -> Iterator[str]:

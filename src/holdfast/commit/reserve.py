@@ -16,7 +16,7 @@ from holdfast.commit.bind import (
     node_for,
     place_refusal,
 )
-from holdfast.commit.charges import capacity_class
+from holdfast.commit.charges import budget_of, capacity_class
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.holds import (
@@ -127,6 +127,7 @@ def _reservation_for(
             intent=request.intent,
             deadline=request.deadline,
             capacity_class=of,
+            priority_class=budget_of(replica.spec.template.priority_class),
         )
         name = reservation_name(replica.name, request.intent)
         return open_reservation(draft, context, replica.namespace, name, spec, request.term.epoch)
@@ -192,6 +193,7 @@ def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation |
         intent=request.intent,
         deadline=request.deadline,
         capacity_class=capacity_class(draft, owner.spec.template.priority_class),
+        priority_class=budget_of(owner.spec.template.priority_class),
         min_available=request.min_available,
     )
     claims = request.claims
@@ -236,11 +238,14 @@ def _kept(
     that passed meanwhile has not been acted on.
     """
     wanted, kept = list(claims), []
+    # What counts elsewhere from now on is charged anew.
+    paid, pays = ((it.capacity_class, it.priority_class) for it in (old.spec, spec))
+    same = paid == pays
     draft.load(*(keys.node_ledger(it.node) for it in old.status.claims if it.node))
     for claim in old.status.claims:
         if claim.consumed:
             continue
-        if claim in wanted and old.spec.capacity_class is spec.capacity_class:
+        if claim in wanted and same:
             wanted.remove(claim)
             kept.append(claim)
         else:

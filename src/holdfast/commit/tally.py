@@ -64,6 +64,8 @@ class Holding(msgspec.Struct, frozen=True):
     ports: tuple[str, ...] = ()
     # The class of quota that is charged; empty where none is.
     capacity_class: str = ""
+    # The priority class whose budget is charged; empty where none is.
+    priority_class: str = ""
 
     @property
     def sums(self) -> Amounts:
@@ -86,6 +88,7 @@ def _of_binding(replica: Replica, binding: Binding) -> Holding:
         devices=binding.devices,
         ports=binding.ports,
         capacity_class=binding.capacity_class,
+        priority_class=binding.priority_class,
     )
 
 
@@ -99,6 +102,7 @@ def _of_claim(reservation: Reservation, claim: Claim) -> Holding:
         devices=claim.devices,
         ports=claim.ports,
         capacity_class=spec.capacity_class.value if spec.quota else "",
+        priority_class=spec.priority_class if spec.quota else "",
     )
 
 

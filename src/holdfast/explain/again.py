@@ -30,7 +30,7 @@ from holdfast.propose.gpu import Mix
 from holdfast.propose.report import Proposal, Report
 from holdfast.propose.rounds import Case, Round
 from holdfast.propose.scores import Scorer
-from holdfast.propose.view import QUOTA_NAME, View, policy_in_force
+from holdfast.propose.view import QUOTA_NAME, View, budget_of, policy_in_force
 
 _START = Instant(0, 0)
 # The kinds that say where things are, in the order in which they are told.
@@ -131,7 +131,7 @@ class _Again:
         held = Held(charge=demand.amounts, devices=devices, ports=demand.ports)
         self._fleet.assume(uid, (namespace, name), node, held, 0, kin_of(replica))
         of = self._view.capacity_class(replica.spec.template.priority_class)
-        self._dues.assume(uid, namespace, of, held.charge)
+        self._dues.assume(uid, namespace, of, held.charge, budget_of(replica))
 
     def _replica(self, namespace: str, name: str, uid: str) -> Replica:
         found = self._objects.get("replicas", namespace, name)

@@ -33,6 +33,7 @@ ASKED = frozenset(
         Reason.TENANT_SUSPENDED.value,
         Reason.QUOTA_EXCEEDED.value,
         Reason.COHORT_EXHAUSTED.value,
+        Reason.PRIORITY_BUDGET_EXCEEDED.value,
         Reason.NODE_NOT_READY.value,
         Reason.NODE_DRAINING.value,
         Reason.NODE_CORDONED.value,
@@ -96,7 +97,8 @@ def _quota(stored: Stored, replica: Replica, cohort: str) -> Refusal | None:
     found = stored.object(PriorityClass, "", name)
     of = found.spec.capacity_class if found is not None else CapacityClass.HARD
     ledger: QuotaLedger = stored.get(cohort) or QuotaLedger()
-    return quota_refusal(ledger, replica.namespace, of, demand_of(replica.spec.template).amounts)
+    amounts = demand_of(replica.spec.template).amounts
+    return quota_refusal(ledger, replica.namespace, of, amounts, name)
 
 
 def _takes(stored: Stored, replica: Replica, node: Node) -> bool:

@@ -20,7 +20,11 @@ from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.propose.report import SCHEDULING_RETRYING, SERVERS_UNAVAILABLE
 
-_OF_QUOTA = (Reason.QUOTA_EXCEEDED.value, Reason.COHORT_EXHAUSTED.value)
+_OF_QUOTA = (
+    Reason.QUOTA_EXCEEDED.value,
+    Reason.COHORT_EXHAUSTED.value,
+    Reason.PRIORITY_BUDGET_EXCEEDED.value,
+)
 _OF_GRANTS = (
     Reason.GRANT_EXPIRED.value,
     Reason.GRANT_EXCEEDED.value,

@@ -63,11 +63,15 @@ def cohort_used(ledger: QuotaLedger, resource: str) -> int:
 
 
 def quota_refusal(
-    ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amounts
+    ledger: QuotaLedger,
+    tenant: str,
+    of: CapacityClass,
+    amounts: Amounts,
+    priority_class: str = "",
 ) -> Refusal | None:
-    """Whether the tenant, and its cohort, have room for this.
+    """Whether the tenant, its cohort, and its budget for the priority class have room for this.
 
-    Soft capacity backs no commitment at all.
+    Soft capacity backs no commitment at all. What names no class is held to no budget of one.
     """
     if of is CapacityClass.SOFT:
         return _SOFT
@@ -88,13 +92,42 @@ def quota_refusal(
         together, whole = cohort_used(ledger, resource), cohort_nominal(ledger, resource)
         if together + units > whole:
             return _over(Reason.COHORT_EXHAUSTED, "the cohort", resource, units, together, whole)
+    return budget_refusal(ledger, tenant, priority_class, amounts)
+
+
+def budget_refusal(
+    ledger: QuotaLedger, tenant: str, priority_class: str, amounts: Amounts
+) -> Refusal | None:
+    """Whether the tenant's budget for a priority class has room for this.
+
+    Nobody lends any of it: it says how much may be urgent at once, not how much there is.
+    """
+    budget = ledger.limits.get(tenant, _NO_LIMITS).classes.get(priority_class)
+    if budget is None:
+        return None
+    use = ledger.used.get(tenant, _NO_USE).classes.get(priority_class, {})
+    whose = f"tenant {tenant}"
+    for resource, units in amounts.items():
+        most = budget.get(resource)
+        if most is not None and units and use.get(resource, 0) + units > most:
+            return _over_budget(whose, priority_class, resource, units, use.get(resource, 0), most)
     return None
 
 
-def never_fits(limits: TenantLimits, of: CapacityClass, amounts: Amounts) -> Refusal | None:
+def _over_budget(
+    whose: str, priority_class: str, resource: str, wanted: int, used: int, limit: int
+) -> Refusal:
+    whose = f"{whose}, in its budget for priority class {priority_class},"
+    over = _over(Reason.PRIORITY_BUDGET_EXCEEDED, whose, resource, wanted, used, limit)
+    return msgspec.structs.replace(over, details={**over.details, "priorityClass": priority_class})
+
+
+def never_fits(
+    limits: TenantLimits, of: CapacityClass, amounts: Amounts, priority_class: str = ""
+) -> Refusal | None:
     """Whether this could not be had even if the tenant used nothing else. Admission asks this.
 
-    The cohort may lend, so only the tenant's own ceiling counts here.
+    The cohort may lend, so only the tenant's own ceiling and its budget for the class count here.
     """
     if of is CapacityClass.SOFT:
         return _SOFT
@@ -102,43 +135,72 @@ def never_fits(limits: TenantLimits, of: CapacityClass, amounts: Amounts) -> Ref
         most = ceiling(limits, of, resource)
         if most is not None and units > most:
             return _over(Reason.QUOTA_EXCEEDED, "the tenant", resource, units, 0, most)
+    for resource, most in limits.classes.get(priority_class, {}).items():
+        units = amounts.get(resource, 0)
+        if units > most:
+            return _over_budget("the tenant", priority_class, resource, units, 0, most)
     return None
 
 
-def _with_use(ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amounts) -> QuotaLedger:
+def _with_use(
+    ledger: QuotaLedger, tenant: str, of: CapacityClass, sums: Amounts, classes: dict[str, Amounts]
+) -> QuotaLedger:
     """The ledger with these sums. A tenant that uses nothing has no entry, as in a new ledger."""
     invariant(of is not CapacityClass.SOFT, f"tenant {tenant} cannot be charged soft capacity")
     use = ledger.used.get(tenant, _NO_USE)
     if of is CapacityClass.HARD:
-        use = msgspec.structs.replace(use, hard=amounts)
+        use = TenantUse(hard=sums, reclaimable=use.reclaimable, classes=classes)
     else:
-        use = msgspec.structs.replace(use, reclaimable=amounts)
+        use = TenantUse(hard=use.hard, reclaimable=sums, classes=classes)
     used = dict(ledger.used)
-    if use.hard or use.reclaimable:
+    if use.hard or use.reclaimable or use.classes:
         used[tenant] = use
     else:
         used.pop(tenant, None)
     return msgspec.structs.replace(ledger, used=used)
 
 
-def charged(ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amounts) -> QuotaLedger:
-    """The ledger after the tenant took this."""
+def charged(
+    ledger: QuotaLedger,
+    tenant: str,
+    of: CapacityClass,
+    amounts: Amounts,
+    priority_class: str = "",
+) -> QuotaLedger:
+    """The ledger after the tenant took this, for work of a priority class."""
     least = min(amounts.values(), default=0)
     invariant(least >= 0, f"tenant {tenant} took less than nothing")
-    return _with_use(ledger, tenant, of, add(use_of(ledger.used.get(tenant, _NO_USE), of), amounts))
+    use = ledger.used.get(tenant, _NO_USE)
+    classes = use.classes
+    if priority_class:
+        sums = add(classes.get(priority_class, {}), amounts)
+        classes = {**classes, priority_class: sums} if sums else classes
+    return _with_use(ledger, tenant, of, add(use_of(use, of), amounts), classes)
 
 
-def refunded(ledger: QuotaLedger, tenant: str, of: CapacityClass, amounts: Amounts) -> QuotaLedger:
+def refunded(
+    ledger: QuotaLedger,
+    tenant: str,
+    of: CapacityClass,
+    amounts: Amounts,
+    priority_class: str = "",
+) -> QuotaLedger:
     """The ledger after the tenant gave this back.
 
     Refunding what was never charged is our own bug.
     """
-    rest = subtract(use_of(ledger.used.get(tenant, _NO_USE), of), amounts)
+    use = ledger.used.get(tenant, _NO_USE)
+    rest, classes = subtract(use_of(use, of), amounts), use.classes
+    left: Amounts = {}
+    if priority_class:
+        left = subtract(classes.get(priority_class, {}), amounts)
+        others = {name: sums for name, sums in classes.items() if name != priority_class}
+        classes = {**others, priority_class: left} if left else others
     agree(
-        all(units >= 0 for units in rest.values()),
+        all(units >= 0 for units in (*rest.values(), *left.values())),
         f"tenant {tenant} was refunded more than its quota ledger holds",
     )
-    return _with_use(ledger, tenant, of, rest)
+    return _with_use(ledger, tenant, of, rest, classes)
 
 
 def grant_refusal(

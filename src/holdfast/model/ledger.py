@@ -29,6 +29,7 @@ REPLICAS_PER_NODE = 110
 Amounts = dict[str, int]
 # Limits as a quota states them.
 _Stated = tuple[tuple[str, Quantity], ...]
+_Classes = tuple[tuple[str, _Stated], ...]
 
 
 class Gate(Part, frozen=True):
@@ -101,19 +102,25 @@ class NodeLedger(Part, frozen=True):
 class TenantLimits(Part, frozen=True):
     """A tenant's limits inside its cohort's ledger, in internal units.
 
-    What is not named is not limited.
+    What is not named is not limited. `classes` are the budgets of priority classes.
     """
 
     hard: Amounts = {}
     reclaimable: Amounts = {}
     borrowing: Amounts = {}
+    classes: dict[str, Amounts] = {}
 
 
 class TenantUse(Part, frozen=True):
-    """What a tenant has charged, by class."""
+    """What a tenant has charged, by class of capacity, and the same again by priority class.
+
+    A priority class is counted whether it has a budget or not: a budget that is set later must
+    find what is charged already.
+    """
 
     hard: Amounts = {}
     reclaimable: Amounts = {}
+    classes: dict[str, Amounts] = {}
 
 
 class QuotaLedger(Part, frozen=True):
@@ -237,16 +244,28 @@ def limits_of(quota: Quota) -> TenantLimits:
     """The limits that mirror this quota."""
     spec = quota.spec
     return _limits(
-        tuple(spec.hard.items()), tuple(spec.reclaimable.items()), tuple(spec.borrowing.items())
+        tuple(spec.hard.items()),
+        tuple(spec.reclaimable.items()),
+        tuple(spec.borrowing.items()),
+        tuple((name, tuple(most.items())) for name, most in spec.priority_classes.items()),
     )
 
 
 # Every birth asks, and a tenant has one quota.
 @lru_cache(maxsize=4096)
-def _limits(hard: _Stated, reclaimable: _Stated, borrowing: _Stated) -> TenantLimits:
-    read = [{name: capacity(name, value) for name, value in it} for it in (hard, reclaimable)]
-    lent = {name: capacity(name, value) for name, value in borrowing}
-    return TenantLimits(hard=read[0], reclaimable=read[1], borrowing=lent)
+def _limits(
+    hard: _Stated, reclaimable: _Stated, borrowing: _Stated, classes: _Classes
+) -> TenantLimits:
+    return TenantLimits(
+        hard=_read(hard),
+        reclaimable=_read(reclaimable),
+        borrowing=_read(borrowing),
+        classes={name: _read(most) for name, most in classes},
+    )
+
+
+def _read(stated: _Stated) -> Amounts:
+    return {name: capacity(name, value) for name, value in stated}
 
 
 def use_of(use: TenantUse, of: CapacityClass) -> Amounts:

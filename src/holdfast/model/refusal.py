@@ -48,6 +48,7 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     QUOTA_UNKNOWN = "QuotaUnknown"
     COHORT_EXHAUSTED = "CohortExhausted"
+    PRIORITY_BUDGET_EXCEEDED = "PriorityBudgetExceeded"
     GRANT_EXPIRED = "GrantExpired"
     GRANT_EXCEEDED = "GrantExceeded"
     OBJECT_CAP = "ObjectCapReached"

@@ -48,7 +48,7 @@ from holdfast.propose.report import (
     Verdict,
 )
 from holdfast.propose.rounds import ACCEPTED, NOT_BOUND, OVERTAKEN
-from holdfast.propose.view import Objects, capacity_class
+from holdfast.propose.view import Objects, budget_of, capacity_class
 
 # Binds of one scheduler that are on their way at once, when the servers answer soon and at least.
 COURSES_MAX = 4_096
@@ -124,7 +124,7 @@ class Binder:
     def _charge(self, uid: str, replica: Replica, charge: Amounts) -> None:
         if self._dues.is_counting:
             of = capacity_class(self._objects, replica.spec.template.priority_class)
-            self._dues.assume(uid, replica.namespace, of, charge)
+            self._dues.assume(uid, replica.namespace, of, charge, budget_of(replica))
 
     def charge_assumed(self) -> None:
         """Count all that is assumed against quotas: the counting of them has just begun."""

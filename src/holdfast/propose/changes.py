@@ -18,7 +18,7 @@ from holdfast.propose.view import Work
 # Resources that are named in one sentence.
 NAMED_MAX = 4
 
-_OF_QUOTA = (Reason.QUOTA_EXCEEDED, Reason.COHORT_EXHAUSTED)
+_OF_QUOTA = (Reason.QUOTA_EXCEEDED, Reason.COHORT_EXHAUSTED, Reason.PRIORITY_BUDGET_EXCEEDED)
 _OF_NODE: Mapping[Reason, str] = {
     Reason.NODE_NOT_READY: "node {node} ready again",
     Reason.NODE_DRAINING: "node {node} not drained",
@@ -45,6 +45,8 @@ def quota_change(refusal: Refusal, tenant: str) -> str:
     whose = f"the quota of tenant {tenant}"
     if refusal.reason is Reason.COHORT_EXHAUSTED:
         whose = f"the quotas of the cohort of tenant {tenant}"
+    elif refusal.reason is Reason.PRIORITY_BUDGET_EXCEEDED:
+        whose = f"the budget of tenant {tenant} for priority class {details['priorityClass']}"
     return f"{render(resource, used + needed - limit)} more {resource} in {whose}"
 
 

@@ -184,7 +184,7 @@ def _held_up(view: View, work: Work) -> Report | None:
         return None
     # Whether the quota could not hold this even alone.
     of = view.capacity_class(work.priority_class)
-    refusal = never_fits(limits_of(quota), of, work.demand.amounts)
+    refusal = never_fits(limits_of(quota), of, work.demand.amounts, work.budget)
     if refusal is None:
         return None
     return Report(
@@ -201,7 +201,8 @@ def _allowed(view: View, work: Work, most: int) -> tuple[int, Report | None]:
     if view.dues is None or not view.dues.is_counting:
         return most, None
     of = view.capacity_class(work.priority_class)
-    allowed, refusal = view.dues.room(work.namespace, of, work.demand.amounts, most)
+    amounts = work.demand.amounts
+    allowed, refusal = view.dues.room(work.namespace, of, amounts, work.budget, most)
     return allowed, over_quota(refusal, work.namespace) if refusal is not None else None
 
 

@@ -30,11 +30,15 @@ _NO_LIMITS = TenantLimits()
 
 
 class Due(msgspec.Struct, frozen=True, gc=False):
-    """What somebody is charged; `is_assumed` says that it is not seen yet."""
+    """What somebody is charged; `is_assumed` says that it is not seen yet.
+
+    `budget` is the priority class whose budget is charged.
+    """
 
     tenant: str
     of: CapacityClass
     amounts: Amounts
+    budget: str = ""
     is_assumed: bool = False
 
 
@@ -46,6 +50,8 @@ class Dues:
         self._cohorts: dict[str, str] = {}
         self._dues: dict[str, Due] = {}
         self._used: dict[tuple[str, CapacityClass], dict[str, int]] = {}
+        # The same again, by tenant and priority class.
+        self._spent: dict[str, dict[str, dict[str, int]]] = {}
 
     @property
     def is_counting(self) -> bool:
@@ -70,6 +76,7 @@ class Dues:
         if not self.is_counting:
             self._dues.clear()
             self._used.clear()
+            self._spent.clear()
         return self.is_counting and not was_counting
 
     def recount(self, replicas: Iterable[Any], reservations: Iterable[Any]) -> None:
@@ -97,10 +104,12 @@ class Dues:
             return
         self._put(uid, found)
 
-    def assume(self, uid: str, tenant: str, of: CapacityClass, amounts: Amounts) -> None:
+    def assume(
+        self, uid: str, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
+    ) -> None:
         """Count a bind of ours that is on its way."""
         if self._limits:
-            self._put(uid, Due(tenant, of, amounts, is_assumed=True))
+            self._put(uid, Due(tenant, of, amounts, budget, is_assumed=True))
 
     def unassume(self, uid: str) -> str | None:
         """Count it no longer, unless it was seen meanwhile; the tenant that may have more by it."""
@@ -123,13 +132,15 @@ class Dues:
 
     def _add(self, due: Due, sign: int) -> None:
         used = self._used.setdefault((due.tenant, due.of), {})
+        spent = self._spent.setdefault(due.tenant, {}).setdefault(due.budget, {})
         for resource, units in due.amounts.items():
             used[resource] = used.get(resource, 0) + sign * units
+            spent[resource] = spent.get(resource, 0) + sign * units
 
     # What is asked -------------------------------------------------------------------------------
 
     def room(
-        self, tenant: str, of: CapacityClass, amounts: Amounts, most: int
+        self, tenant: str, of: CapacityClass, amounts: Amounts, budget: str, most: int
     ) -> tuple[int, Refusal | None]:
         """How many times this may be had, up to so many; where it is none, what refuses it."""
         if tenant not in self._limits:
@@ -138,7 +149,7 @@ class Dues:
 
         def refusal(times: int) -> Refusal | None:
             asked = {resource: times * units for resource, units in amounts.items()}
-            return quota_refusal(ledger, tenant, of, asked)
+            return quota_refusal(ledger, tenant, of, asked, budget)
 
         if refusal(most) is None:
             return most, None
@@ -152,19 +163,19 @@ class Dues:
                 refused = middle
         return allowed, refusal(1) if not allowed else None
 
-    def state(self, tenant: str, of: CapacityClass) -> str:
+    def state(self, tenant: str, of: CapacityClass, budget: str) -> str:
         """What is used of what, for people; nothing where nothing is limited."""
         limits = self._limits.get(tenant)
         if limits is None:
             return ""
         named = limits.reclaimable if of is CapacityClass.RECLAIMABLE else limits.hard
-        used = self._used.get((tenant, of), {})
-        parts = []
-        for resource in sorted(named):
-            most = ceiling(limits, of, resource) or 0
-            have = render(resource, used.get(resource, 0))
-            parts.append(f"{resource} {have} of {render(resource, most)}")
-        return f"{of.value}: {', '.join(parts)}" if parts else ""
+        most = {resource: ceiling(limits, of, resource) or 0 for resource in named}
+        spent = self._spent.get(tenant, {}).get(budget, {})
+        parts = (
+            _stated(of.value, self._used.get((tenant, of), {}), most),
+            _stated(f"priority class {budget}", spent, limits.classes.get(budget, {})),
+        )
+        return "; ".join(part for part in parts if part)
 
     def _ledger(self, tenant: str) -> QuotaLedger:
         """The ledger of the tenant's cohort, as this picture has it."""
@@ -177,10 +188,19 @@ class Dues:
             name: TenantUse(
                 hard=self._used.get((name, hard), {}),
                 reclaimable=self._used.get((name, reclaimable), {}),
+                classes=self._spent.get(name, {}),
             )
             for name in tenants
         }
         return QuotaLedger(limits={name: self._limits[name] for name in tenants}, used=used)
+
+
+def _stated(whose: str, used: Amounts, most: Amounts) -> str:
+    parts = [
+        f"{name} {render(name, used.get(name, 0))} of {render(name, most[name])}"
+        for name in sorted(most)
+    ]
+    return f"{whose}: {', '.join(parts)}" if parts else ""
 
 
 def _of_replica(replica: Replica) -> Due | None:
@@ -188,7 +208,7 @@ def _of_replica(replica: Replica) -> Due | None:
     if binding is None or replica.status.state not in CHARGED:
         return None
     of = CapacityClass(binding.capacity_class) if binding.capacity_class else CapacityClass.HARD
-    return Due(replica.metadata.namespace, of, binding.charge)
+    return Due(replica.metadata.namespace, of, binding.charge, binding.priority_class)
 
 
 def _of_reservation(reservation: Any) -> dict[str, Due]:
@@ -198,8 +218,9 @@ def _of_reservation(reservation: Any) -> dict[str, Due]:
     spec, uid = reservation.spec, reservation.metadata.uid
     if not spec.quota:
         return {}
+    tenant, of, budget = reservation.namespace, spec.capacity_class, spec.priority_class
     return {
-        f"{uid}/{index}": Due(reservation.namespace, spec.capacity_class, claim.charge)
+        f"{uid}/{index}": Due(tenant, of, claim.charge, budget)
         for index, claim in enumerate(reservation.status.claims)
         if not claim.consumed
     }

@@ -40,7 +40,7 @@ from holdfast.propose.queue import PENDING_PER_TENANT_MAX, Entry, Lane, Queue
 from holdfast.propose.report import PENDING_CAP, Hope, Proposal, Report, Verdict
 from holdfast.propose.scores import Scorer
 from holdfast.propose.share import EVERYTHING, Share
-from holdfast.propose.view import PRIORITY_NAME, QUOTA_NAME, View, policy_in_force
+from holdfast.propose.view import PRIORITY_NAME, QUOTA_NAME, View, budget_of, policy_in_force
 from holdfast.propose.waking import Waking
 
 # A step must not keep its shell waiting; what is left is decided in the next one.
@@ -362,7 +362,7 @@ class Scheduler:
         if view.dues is None or not view.dues.is_counting:
             return ""
         of = view.capacity_class(replica.spec.template.priority_class)
-        return view.dues.state(replica.namespace, of)
+        return view.dues.state(replica.namespace, of, budget_of(replica))
 
     def _wait(self, entry: Entry, replica: Replica, report: Report, now: Instant) -> None:
         """There is no place now: wait for what could help, and let people know."""

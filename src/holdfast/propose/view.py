@@ -63,6 +63,11 @@ class Work(msgspec.Struct, frozen=True):
     def priority_class(self) -> str:
         return self.replica.spec.template.priority_class
 
+    @property
+    def budget(self) -> str:
+        """The priority class whose budget is charged."""
+        return budget_of(self.replica)
+
 
 class View(msgspec.Struct, frozen=True):
     """See the module's docstring. `policy` is the revision that decides, if there is one.
@@ -106,6 +111,11 @@ class View(msgspec.Struct, frozen=True):
     def capacity_class(self, priority_class: str) -> CapacityClass:
         """Whether work of this class is charged as committed or as reclaimable capacity."""
         return capacity_class(self.objects, priority_class)
+
+
+def budget_of(replica: Replica) -> str:
+    """The priority class whose budget a replica is charged to: the default where it names none."""
+    return replica.spec.template.priority_class or PRIORITY_NAME
 
 
 def capacity_class(objects: Objects, priority_class: str) -> CapacityClass:

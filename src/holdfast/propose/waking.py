@@ -18,11 +18,12 @@ from holdfast.model.time import Instant
 from holdfast.propose.board import Board
 from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS, room_for
 from holdfast.propose.fleet import Fleet
-from holdfast.propose.queue import Entry, Queue
+from holdfast.propose.queue import Entry, Lane, Queue
 from holdfast.propose.report import Hope, Report
 from holdfast.propose.view import QUOTA_NAME, Objects, View
 
-# One release of a tenant's work makes room for few; those that get nothing wait for the next.
+# One release of a tenant's work makes room for few; those that get nothing wait for the next. So
+# many of each lane: who waits for the budget of another priority class must not take the turns.
 WOKEN_PER_RELEASE = 4
 # Of each sort that waits for company. Those that get a place stir the others again.
 WOKEN_PER_STIR = 64
@@ -55,12 +56,12 @@ class Waking:
 
     def tenant_released(self, tenant: str) -> None:
         """A tenant gave something back: its quota, and its cohort's, has room again."""
-        left = WOKEN_PER_RELEASE
+        woken: dict[Lane, int] = {}
         for (other, _), alike in self._queue.hoping(Hope.ALLOWANCE):
-            if not left:
-                return
-            if self._share_quota(other, tenant):
-                left -= self._queue.wake_some(alike, left)
+            lane = next(iter(alike.values())).lane
+            left = WOKEN_PER_RELEASE - woken.get(lane, 0)
+            if left and self._share_quota(other, tenant):
+                woken[lane] = woken.get(lane, 0) + self._queue.wake_some(alike, left)
 
     def _room(self, view: View, entry: Entry, rows: npt.NDArray[np.intp]) -> int:
         """How many like this one the nodes of these rows could take at most."""

@@ -46,6 +46,8 @@ class QuotaSpec(Part, frozen=True):
     reclaimable: nominal amounts for work that may be preempted, by resource.
     borrowing: how much may be borrowed from the cohort on top of the hard nominal amounts, by
         resource.
+    priority_classes: budgets, by priority class and resource: the most that all work of the class
+        may have together, whatever else is free. A class that is not named has no budget.
     objects: how many objects the tenant may have.
     requests_per_second: how many API requests a second the tenant may make.
     """
@@ -54,6 +56,7 @@ class QuotaSpec(Part, frozen=True):
     hard: dict[str, Quantity] = {}
     reclaimable: dict[str, Quantity] = {}
     borrowing: dict[str, Quantity] = {}
+    priority_classes: dict[str, dict[str, Quantity]] = {}
     objects: ObjectCaps = ObjectCaps()
     requests_per_second: Count | None = None
 

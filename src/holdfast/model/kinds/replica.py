@@ -72,6 +72,7 @@ class Binding(Part, frozen=True):
     ports: the fixed ports it owns, such as TCP/8080.
     cohort: the quota cohort that was charged.
     capacity_class: the quota class that was charged.
+    priority_class: the priority class whose budget was charged.
     reservation: the reservation it consumed, if any.
     token: the fencing token; it grows with every binding of the store.
     deadline: for temporary placements: when it ends unless confirmed.
@@ -92,6 +93,7 @@ class Binding(Part, frozen=True):
     ports: tuple[str, ...] = ()
     cohort: str = ""
     capacity_class: str = ""
+    priority_class: str = ""
     reservation: str = ""
     token: Revision = 0
     deadline: Timestamp | None = None

@@ -71,6 +71,7 @@ class ReservationSpec(Part, frozen=True):
     intent: why.
     deadline: after this it is released, by the authority's clock.
     capacity_class: the quota class that is charged.
+    priority_class: the priority class whose budget is charged.
     quota: whether the tenant's quota is charged, or only the nodes.
     min_available: for gangs: how many claims must stand before it is committed.
     """
@@ -79,6 +80,7 @@ class ReservationSpec(Part, frozen=True):
     intent: Intent
     deadline: Timestamp
     capacity_class: CapacityClass = CapacityClass.HARD
+    priority_class: str = ""
     quota: bool = True
     min_available: Count = 0
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from holdfast.model.kinds.grant import Grant
-from holdfast.model.kinds.quota import ObjectCaps, Quota
+from holdfast.model.kinds.quota import ObjectCaps, Quota, QuotaSpec
 from holdfast.model.validation import amounts, names
 from holdfast.model.validation.findings import Place
 from holdfast.model.validation.moments import after_creation
 
 QUOTA_NAME = "default"
+# Every bind writes the sums of all classes of its tenant.
+CLASSES_MAX = 32
 
 
 def quota(obj: Quota, at: Place) -> None:
@@ -28,9 +30,24 @@ def quota(obj: Quota, at: Place) -> None:
             )
     if spec.borrowing and not spec.cohort:
         at["borrowing"].wrong(spec.borrowing, "must be left out without a cohort to borrow from")
+    _classes(at["priorityClasses"], spec)
     _caps(at["objects"], spec.objects)
     if spec.requests_per_second == 0:
         at["requestsPerSecond"].wrong(0, "must be at least 1, or nobody could change it again")
+
+
+def _classes(at: Place, spec: QuotaSpec) -> None:
+    """The budgets of priority classes."""
+    if not names.at_most(at, spec.priority_classes, CLASSES_MAX):
+        return
+    for name, budget in spec.priority_classes.items():
+        place = at.entry(name)
+        if not names.is_name(name):
+            place.wrong(name, f"must be the name of a priority class: {names.NAME_RULE}")
+        elif not budget:
+            place.wrong(budget, "must name a resource: a budget without one limits nothing")
+        else:
+            amounts.table(place, budget)
 
 
 def _caps(at: Place, caps: ObjectCaps) -> None:

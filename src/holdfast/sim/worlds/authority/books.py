@@ -150,6 +150,12 @@ class Held(Checker):
                 total = sum(each.hard.get(resource, 0) for each in new.used.values())
                 if total > whole:
                     self.violated("INV3", f"cohort {key} took {total} {resource} of {whole}")
+            for name, sums in use.classes.items():
+                had = before.classes.get(name, {}) if before is not None else {}
+                for resource, used in sums.items():
+                    most = max(_class_most(ledger, tenant, name, resource) for ledger in limits)
+                    if used > most and used > had.get(resource, 0):
+                        self.violated("INV3", f"{tenant} took {used} {resource} of {most} {name}")
 
     def _recount(self) -> None:
         """Add up what replicas and reservations hold, and compare with every ledger."""
@@ -161,7 +167,8 @@ class Held(Checker):
             if binding is None or replica.status.state not in CHARGED:
                 continue
             self._add(nodes, devices, binding.node, binding, replica.metadata.uid)
-            _plus(tenants, (replica.namespace, binding.capacity_class), binding.charge)
+            for of in (binding.capacity_class, _class_key(binding.priority_class)):
+                _plus(tenants, (replica.namespace, of), binding.charge)
         for held in self.books.all("objects/reservations/"):
             self._add_reservation(nodes, devices, tenants, held)
         self._compare_nodes(nodes, devices)
@@ -176,8 +183,9 @@ class Held(Checker):
             if claim.node:
                 self._add(nodes, devices, claim.node, claim, held.metadata.uid)
             if held.spec.quota:
-                owner = (held.namespace, held.spec.capacity_class.value)
-                _plus(tenants, owner, claim.charge)
+                spec = held.spec
+                for of in (spec.capacity_class.value, _class_key(spec.priority_class)):
+                    _plus(tenants, (held.namespace, of), claim.charge)
 
     @staticmethod
     def _add(nodes: Any, devices: Any, node: str, held: Binding | Claim, owner: str) -> None:
@@ -200,7 +208,12 @@ class Held(Checker):
     def _compare_tenants(self, tenants: Any) -> None:
         for ledger in self.books.all("ledgers/quota/"):
             for tenant, use in ledger.used.items():
-                for name, sums in (("hard", use.hard), ("reclaimable", use.reclaimable)):
+                by_class = [(_class_key(name), sums) for name, sums in use.classes.items()]
+                for name, sums in (
+                    ("hard", use.hard),
+                    ("reclaimable", use.reclaimable),
+                    *by_class,
+                ):
                     held = tenants.pop((tenant, name), {})
                     if sums != held:
                         self.violated("INV3", f"{tenant} {name} is charged {sums}, holds {held}")
@@ -209,11 +222,22 @@ class Held(Checker):
                 self.violated("INV3", f"{tenant} {name} holds {held} and is charged nothing")
 
 
+def _class_key(priority_class: str) -> str:
+    """A priority class among the classes of capacity, of which none has such a name."""
+    return f"priority class {priority_class}"
+
+
 def _tenant_most(ledger: QuotaLedger, tenant: str, resource: str) -> float:
     limits = ledger.limits.get(tenant)
     if limits is None or resource not in limits.hard:
         return UNLIMITED
     return limits.hard[resource] + limits.borrowing.get(resource, 0)
+
+
+def _class_most(ledger: QuotaLedger, tenant: str, name: str, resource: str) -> float:
+    limits = ledger.limits.get(tenant)
+    budget = limits.classes.get(name, {}) if limits is not None else {}
+    return budget.get(resource, UNLIMITED)
 
 
 def _cohort_most(ledger: QuotaLedger, resource: str) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from holdfast.commit.charges import budget_of
 from holdfast.model import keys
 from holdfast.model.allowance import quota_refusal
 from holdfast.model.fit import claim, demand_of
@@ -95,7 +96,10 @@ class Placeable:
         wanted = demand_of(replica.spec.template)
         quota = self._books.now["ledgers/quota/house"]
         tenant: Any = self._books.now[f"objects/tenants/{replica.namespace}"]
-        refused = quota_refusal(quota, replica.namespace, CapacityClass.HARD, wanted.amounts)
+        budget = budget_of(replica.spec.template.priority_class)
+        refused = quota_refusal(
+            quota, replica.namespace, CapacityClass.HARD, wanted.amounts, budget
+        )
         if refused is not None or tenant.spec.suspended:
             return False
         home = replica.spec.template.placement.residency

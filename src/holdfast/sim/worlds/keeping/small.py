@@ -27,8 +27,9 @@ NODES = 2
 SEED = 1
 # Long enough for everything that somebody does here and for what follows from it.
 ACTIVE_MS = 45_000
-# The first moment of a cron job that is made at the beginning comes after a minute.
-CRON_ACTIVE_MS = 75_000
+# The first moment of a cron job that is made at the beginning comes after a minute and the next
+# one after two; in between even whoever looked away for 40 s has to have seen the first.
+CRON_ACTIVE_MS = 115_000
 SETTLE_MS = WELL_WITHIN_MS + 15_000
 # When the first act is carried out: a plane needs a moment to come up.
 FIRST_MS, SECOND_MS, THIRD_MS = 5_000, 15_000, 25_000
