@@ -12,8 +12,8 @@ CHARGES = (
         rewrite(
             COMMIT + "charges:release_binding",
             "refund_tenant(",
-            "refund_tenant(draft, replica.namespace, CapacityClass(binding.capacity_class), "
-            "binding.charge); refund_tenant(",
+            "refund_tenant(draft, replica.namespace, of, binding.charge, binding.priority_class); "
+            "refund_tenant(",
         ),
     ),
     bug(
@@ -46,7 +46,8 @@ CHARGES = (
             "    from holdfast.model.fit import demand_of\n"
             "    from holdfast.model.kinds.quota import CapacityClass\n"
             "    wanted = demand_of(spec.template).amounts\n"
-            "    charge_tenant(draft, context, replica.namespace, CapacityClass.HARD, wanted)",
+            "    of = CapacityClass.HARD\n"
+            "    charge_tenant(draft, context, replica.namespace, of, wanted, 'default')",
         ),
     ),
     bug(

@@ -60,7 +60,7 @@ BUGS = (
         "a bind is committed without the tenant's quota",
         rewrite(
             COMMIT + "bind:_take",
-            "charge_tenant(draft, context, replica.namespace, of, held.charge)",
+            "charge_tenant(draft, context, replica.namespace, of, held.charge, budget)",
             "cohort_of(draft, replica.namespace)",
         ),
         swap(COMMIT + "charges:refund_tenant", lambda *_: None),

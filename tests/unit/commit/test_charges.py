@@ -153,12 +153,12 @@ def test_a_charge_and_its_refund_cancel_out() -> None:
     """[C6.5]"""
     draft, context = drafted(Plane())
     amounts = {"cpu": 500, "replicas": 1}
-    assert charge_tenant(draft, context, "acme", HARD, amounts) == "tenant:acme"
-    assert charge_tenant(draft, context, "acme", HARD, amounts) == "tenant:acme"
-    refund_tenant(draft, "acme", HARD, amounts)
+    assert charge_tenant(draft, context, "acme", HARD, amounts, "default") == "tenant:acme"
+    assert charge_tenant(draft, context, "acme", HARD, amounts, "default") == "tenant:acme"
+    refund_tenant(draft, "acme", HARD, amounts, "default")
     ledger = draft.read(keys.quota_ledger("tenant:acme"))
     assert ledger.used["acme"].hard == amounts
-    refund_tenant(draft, "acme", HARD, amounts)
+    refund_tenant(draft, "acme", HARD, amounts, "default")
     assert draft.read(keys.quota_ledger("tenant:acme")).used == {}
 
 
@@ -178,7 +178,7 @@ def test_what_leavers_give_back_counts_for_their_own_cohort_only() -> None:
 
     def allowed(*leavers: Any) -> bool:
         charge = {"cpu": 1000}
-        answer = allowance_refusal(draft, context, "acme", HARD, charge, leavers)
+        answer = allowance_refusal(draft, context, "acme", HARD, charge, "default", leavers)
         assert answer is None or isinstance(answer, Refusal)
         return answer is None
 

@@ -31,10 +31,10 @@ def started(cpu: str, **more: str) -> Rig:
 def test_a_plane_without_quotas_counts_nothing() -> None:
     """[D2]"""
     dues = Dues()
-    dues.assume("u", "acme", HARD, {"cpu": 1_000})
+    dues.assume("u", "acme", HARD, {"cpu": 1_000}, "default")
     assert not dues.is_counting
-    assert dues.room("acme", HARD, {"cpu": 1_000}, 7) == (7, None)
-    assert dues.state("acme", HARD) == ""
+    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 7) == (7, None)
+    assert dues.state("acme", HARD, "default") == ""
 
 
 @pytest.mark.parametrize("most, allowed", [(1, 1), (3, 3), (4, 3), (1_000, 3)])
@@ -42,22 +42,22 @@ def test_as_many_are_allowed_as_the_quota_has_room_for(most: int, allowed: int) 
     """[D2, F2]"""
     dues = Dues()
     dues.limit("acme", quota(cpu="4"))
-    dues.assume("u", "acme", HARD, {"cpu": 500})
-    assert dues.room("acme", HARD, {"cpu": 1_000}, most) == (allowed, None)
-    assert dues.state("acme", HARD) == "hard: cpu 500m of 4"
+    dues.assume("u", "acme", HARD, {"cpu": 500}, "default")
+    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", most) == (allowed, None)
+    assert dues.state("acme", HARD, "default") == "hard: cpu 500m of 4"
 
 
 def test_a_full_quota_says_what_is_used_of_what() -> None:
     """[E3]"""
     dues = Dues()
     dues.limit("acme", quota(cpu="1"))
-    dues.assume("u", "acme", HARD, {"cpu": 1_000})
-    allowed, no = dues.room("acme", HARD, {"cpu": 1_000}, 5)
+    dues.assume("u", "acme", HARD, {"cpu": 1_000}, "default")
+    allowed, no = dues.room("acme", HARD, {"cpu": 1_000}, "default", 5)
     assert no is not None
     assert (allowed, no.reason) == (0, Reason.QUOTA_EXCEEDED)
     assert no.message == "tenant acme uses 1 of 1 cpu, 1 more is asked for"
     assert dues.unassume("u") == "acme"
-    assert dues.room("acme", HARD, {"cpu": 1_000}, 5) == (1, None)
+    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 5) == (1, None)
 
 
 def test_tenants_of_one_cohort_share_what_they_have() -> None:
@@ -66,9 +66,9 @@ def test_tenants_of_one_cohort_share_what_they_have() -> None:
     lent = QuotaSpec(cohort="c", hard={"cpu": "2"}, borrowing={"cpu": "2"})
     dues.limit("acme", msgspec.structs.replace(quota(), spec=lent))
     dues.limit("other", msgspec.structs.replace(quota("other"), spec=lent))
-    assert dues.room("acme", HARD, {"cpu": 1_000}, 9) == (4, None)
-    dues.assume("u", "other", HARD, {"cpu": 3_000})
-    assert dues.room("acme", HARD, {"cpu": 1_000}, 9) == (1, None)
+    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (4, None)
+    dues.assume("u", "other", HARD, {"cpu": 3_000}, "default")
+    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (1, None)
 
 
 def test_work_beyond_the_free_quota_is_not_even_sent() -> None:
