@@ -22,6 +22,7 @@ CLASSES = ("gpu", "npu")
 MODELS = ("A", "B")
 TENANTS = ("ant", "bee", "cat")
 RESOURCES = ("cpu", "gpu")
+PRIORITY_CLASSES = ("critical", "batch")
 REGIONS = ("eu-west", "eu-central", "us-east")
 JURISDICTIONS = ("eu", "us", "de")
 
@@ -145,7 +146,13 @@ def amounts(most: int = 6) -> st.SearchStrategy[Amounts]:
     return st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, most), max_size=2)
 
 
-limits = st.builds(TenantLimits, hard=amounts(6), reclaimable=amounts(6), borrowing=amounts(9))
+limits = st.builds(
+    TenantLimits,
+    hard=amounts(6),
+    reclaimable=amounts(6),
+    borrowing=amounts(9),
+    classes=st.dictionaries(st.sampled_from(PRIORITY_CLASSES), amounts(6), max_size=2),
+)
 quota_ledgers = st.builds(
     QuotaLedger, limits=st.dictionaries(st.sampled_from(TENANTS), limits, max_size=3)
 )

@@ -29,6 +29,7 @@ from holdfast.model.ledger import (
     use_of,
 )
 from tests.strategies import (
+    PRIORITY_CLASSES,
     RESOURCES,
     TENANTS,
     amounts,
@@ -41,7 +42,13 @@ BACKED = (HARD, RECLAIMABLE)
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-charges = st.tuples(st.sampled_from(TENANTS), st.sampled_from(BACKED), amounts(5))
+Charge = tuple[str, CapacityClass, Amounts, str]
+charges = st.tuples(
+    st.sampled_from(TENANTS),
+    st.sampled_from(BACKED),
+    amounts(5),
+    st.sampled_from(("", *PRIORITY_CLASSES)),
+)
 
 
 def within_quota(ledger: QuotaLedger, tenant: str, resource: str) -> bool:
@@ -49,6 +56,12 @@ def within_quota(ledger: QuotaLedger, tenant: str, resource: str) -> bool:
     limit, use = ledger.limits.get(tenant), ledger.used.get(tenant, TenantUse())
     if limit is None:
         return True
+    if any(
+        use.classes.get(name, {}).get(resource, 0) > budget[resource]
+        for name, budget in limit.classes.items()
+        if resource in budget
+    ):
+        return False
     if (
         resource in limit.reclaimable
         and use.reclaimable.get(resource, 0) > limit.reclaimable[resource]
@@ -69,18 +82,20 @@ def within_quota(ledger: QuotaLedger, tenant: str, resource: str) -> bool:
 @settings(max_examples=200)
 @given(ledger=quota_ledgers, wanted=st.lists(charges, max_size=12), data=st.data())
 def test_no_history_of_charges_breaks_a_quota(
-    ledger: QuotaLedger, wanted: list[tuple[str, CapacityClass, Amounts]], data: st.DataObject
+    ledger: QuotaLedger, wanted: list[Charge], data: st.DataObject
 ) -> None:
-    """A charge is accepted exactly when tenant and cohort stay within their limits, and refunding
-    all of them gives back the ledger there was. [C6.5, C6.6, D1, INV3]"""
-    new, accepted = ledger, list[tuple[str, CapacityClass, Amounts]]()
-    for tenant, of, units in wanted:
-        after = charged(ledger, tenant, of, units)
+    """A charge is accepted exactly when tenant, cohort and the budget of its priority class stay
+    within their limits, and refunding all of them gives back the ledger there was.
+    [B6, C6.5, C6.6, D1, INV3]"""
+    new, accepted = ledger, list[Charge]()
+    for charge in wanted:
+        tenant, _, units, _ = charge
+        after = charged(ledger, *charge)
         fits = all(within_quota(after, tenant, r) for r in units)
-        assert (quota_refusal(ledger, tenant, of, units) is None) is fits
+        assert (quota_refusal(ledger, *charge) is None) is fits
         if fits:
             ledger = after
-            accepted.append((tenant, of, units))
+            accepted.append(charge)
         assert all(within_quota(ledger, t, r) for t in TENANTS for r in RESOURCES)
         if accepted and data.draw(st.booleans(), label="refund one"):
             back = accepted.pop(data.draw(st.integers(0, len(accepted) - 1)))
@@ -99,7 +114,7 @@ def test_no_history_of_charges_breaks_a_quota(
 )
 def test_lowering_a_quota_takes_nothing_away_and_gives_nothing_more(
     ledger: QuotaLedger,
-    wanted: list[tuple[str, CapacityClass, Amounts]],
+    wanted: list[Charge],
     lowered: TenantLimits,
     tenant: str,
     more: Amounts,
@@ -121,34 +136,41 @@ def test_lowering_a_quota_takes_nothing_away_and_gives_nothing_more(
     assert refunded(after, tenant, HARD, use).used.get(tenant, TenantUse()).hard == {}
 
 
-@given(own=limits, of=st.sampled_from(CapacityClass), wanted=amounts(14), others=quota_ledgers)
+@given(
+    own=limits,
+    of=st.sampled_from(CapacityClass),
+    wanted=amounts(14),
+    name=st.sampled_from(("", *PRIORITY_CLASSES)),
+    others=quota_ledgers,
+)
 def test_what_never_fits_is_refused_in_every_state(
-    own: TenantLimits, of: CapacityClass, wanted: Amounts, others: QuotaLedger
+    own: TenantLimits, of: CapacityClass, wanted: Amounts, name: str, others: QuotaLedger
 ) -> None:
     """Admission says Never only when no ledger could accept it, and then none does. [C7.6, D3]"""
     ledger = msgspec.structs.replace(others, limits={**others.limits, "ant": own})
-    if never_fits(own, of, wanted) is not None:
-        assert quota_refusal(ledger, "ant", of, wanted) is not None
+    if never_fits(own, of, wanted, name) is not None:
+        assert quota_refusal(ledger, "ant", of, wanted, name) is not None
     else:
         lender = TenantLimits(hard=dict.fromkeys(RESOURCES, 100))
         generous = QuotaLedger(limits={"ant": own, "lender": lender})
-        assert quota_refusal(generous, "ant", of, wanted) is None
+        assert quota_refusal(generous, "ant", of, wanted, name) is None
 
 
 @given(ledger=quota_ledgers, wanted=st.lists(charges, max_size=6), asked=charges)
 def test_classes_of_capacity_never_mix(
     ledger: QuotaLedger,
-    wanted: list[tuple[str, CapacityClass, Amounts]],
-    asked: tuple[str, CapacityClass, Amounts],
+    wanted: list[Charge],
+    asked: Charge,
 ) -> None:
-    """What is charged to one class changes no answer and no sum of another. [D3]"""
+    """What is charged to one class changes no answer and no sum of another. A priority class may
+    be of both, so that its budget is another question. [D3]"""
     alone = ledger
+    tenant, of, units, _ = asked
     for charge in wanted:
         ledger = charged(ledger, *charge)
-        if charge[1] is asked[1]:
+        if charge[1] is of:
             alone = charged(alone, *charge)
-    assert quota_refusal(ledger, *asked) == quota_refusal(alone, *asked)
-    tenant, of, units = asked
+    assert quota_refusal(ledger, tenant, of, units) == quota_refusal(alone, tenant, of, units)
     (other,) = (c for c in BACKED if c is not of)
     before, after = (
         use_of(it.used.get(tenant, TenantUse()), other) for it in (ledger, charged(ledger, *asked))
@@ -158,9 +180,7 @@ def test_classes_of_capacity_never_mix(
 
 
 @given(ledger=quota_ledgers, wanted=st.lists(charges, max_size=5), data=st.data())
-def test_charges_commute(
-    ledger: QuotaLedger, wanted: list[tuple[str, CapacityClass, Amounts]], data: st.DataObject
-) -> None:
+def test_charges_commute(ledger: QuotaLedger, wanted: list[Charge], data: st.DataObject) -> None:
     """The ledger is the sum of its charges, in whatever order they came. [N6]"""
     ends = []
     for order in (wanted, data.draw(st.permutations(wanted))):

@@ -16,7 +16,7 @@ from holdfast.model.allowance import (
     quota_refusal,
     refunded,
 )
-from holdfast.model.errors import InvariantBroken
+from holdfast.model.errors import InvariantBroken, RecordsDisagree
 from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.ledger import Amounts, GrantLedger, QuotaLedger, TenantLimits, TenantUse
 from holdfast.model.refusal import Reason, Refusal
@@ -120,6 +120,26 @@ def test_refunding_what_was_never_charged_is_our_own_bug(
     assert refunded(ledger, "risk", HARD, {"cpu": 1000}) == COHORT
     with pytest.raises(InvariantBroken):
         charged(ledger, "risk", HARD, {"cpu": 1, "gpu": -1})
+
+
+def test_a_budget_limits_one_class_of_work_of_one_tenant() -> None:
+    """It is looked at after the quota itself, and nobody lends any of it. [B6, D1]"""
+    own = TenantLimits(hard={"cpu": 4000}, classes={"critical": {"cpu": 1000, "gpu": 0}})
+    ledger = charged(QuotaLedger(limits={"risk": own}), "risk", HARD, {"cpu": 1000}, "critical")
+    assert ledger.used["risk"].classes == {"critical": {"cpu": 1000}}
+    more = {"cpu": 1}
+    budget, quota = Reason.PRIORITY_BUDGET_EXCEEDED, Reason.QUOTA_EXCEEDED
+    assert reason(quota_refusal(ledger, "risk", HARD, more, "critical")) is budget
+    assert reason(quota_refusal(ledger, "risk", HARD, {"gpu": 1}, "critical")) is budget
+    assert reason(quota_refusal(ledger, "risk", HARD, {"cpu": 3001}, "critical")) is quota
+    assert quota_refusal(ledger, "risk", HARD, {"cpu": 0, "memory": 1}, "critical") is None
+    assert quota_refusal(ledger, "risk", HARD, {"cpu": 3000}, "batch") is None
+    assert quota_refusal(ledger, "risk", RECLAIMABLE, more, "critical") is not None
+    with pytest.raises(RecordsDisagree):
+        refunded(ledger, "risk", HARD, {"cpu": 1000}, "batch")
+    assert refunded(ledger, "risk", HARD, {"cpu": 1000}, "critical").used == {}
+    assert reason(never_fits(own, HARD, {"cpu": 1001}, "critical")) is budget
+    assert never_fits(own, HARD, {"cpu": 1001}, "batch") is None
 
 
 def test_what_never_fits_is_told_from_what_waits() -> None:

@@ -304,6 +304,7 @@ class Rig:
             charge=demand_of(found.spec.template).amounts,
             devices=request.devices or (),
             ports=demand_of(found.spec.template).ports,
+            priority_class=found.spec.template.priority_class or "default",
         )
         status = ReplicaStatus(
             state=State.BOUND, binding=binding, transition_number=target.number + 1

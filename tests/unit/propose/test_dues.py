@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import CapacityClass, Quota, QuotaSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.propose.dues import Dues
+from holdfast.propose.waking import WOKEN_PER_RELEASE
+from tests.plane import template
 from tests.unit.propose.rig import Rig, Silence, refusal
 
 HARD = CapacityClass.HARD
@@ -69,6 +72,59 @@ def test_tenants_of_one_cohort_share_what_they_have() -> None:
     assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (4, None)
     dues.assume("u", "other", HARD, {"cpu": 3_000}, "default")
     assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (1, None)
+
+
+def budgeted(**classes: dict[str, str]) -> Rig:
+    rig = Rig()
+    rig.node("node-a", cpu="64")
+    for name in classes:
+        rig.put(PriorityClass(ObjectMeta(name=name)))
+    spec = QuotaSpec(priority_classes=dict(classes))
+    rig.put(Quota(ObjectMeta(name="default", namespace="acme"), spec=spec))
+    rig.start()
+    return rig
+
+
+def test_a_budget_counts_the_work_of_its_priority_class_alone() -> None:
+    """[B6, D2]"""
+    dues = Dues()
+    spec = QuotaSpec(hard={"cpu": "9"}, priority_classes={"high": {"cpu": "2"}})
+    dues.limit("acme", msgspec.structs.replace(quota(), spec=spec))
+    dues.assume("u", "acme", HARD, {"cpu": 1_000}, "high")
+    dues.assume("v", "acme", HARD, {"cpu": 1_000}, "default")
+    assert dues.room("acme", HARD, {"cpu": 1_000}, "high", 5) == (1, None)
+    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (7, None)
+    assert dues.state("acme", HARD, "high") == "hard: cpu 2 of 9; priority class high: cpu 1 of 2"
+    dues.unassume("u")
+    assert dues.room("acme", HARD, {"cpu": 1_000}, "high", 5) == (2, None)
+
+
+def test_work_beyond_the_budget_of_its_class_waits_with_the_reason_and_is_not_sent() -> None:
+    """[B6, D2, E3]"""
+    rig = budgeted(high={"cpu": "1"})
+    for number in range(3):
+        rig.replica(f"web-{number}-0", template=template(priority_class="high"))
+    rig.replica("other-0-0")
+    assert [bind.target.name for bind in rig.binds] == ["web-0-0", "other-0-0"]
+    pending = rig.get("web-1-0").status.pending
+    assert pending.reasons == {"PriorityBudgetExceeded": 1}
+    assert (pending.verdict, pending.owner) == ("BlockedBy", "operator")
+    assert pending.smallest_change == (
+        "1 more cpu in the budget of tenant acme for priority class high"
+    )
+
+
+def test_a_budget_that_is_given_back_is_taken_by_whoever_waits_for_that_budget() -> None:
+    """However many wait for another one, and have waited longer. [B6, C7.1, D2]"""
+    rig = budgeted(high={"cpu": "1"}, low={"cpu": "1"})
+    names = [f"low-{number}-0" for number in range(WOKEN_PER_RELEASE + 2)]
+    for name in names:
+        rig.replica(name, template=template(priority_class="low"), priority=1)
+    for name in ("high-0-0", "high-1-0"):
+        rig.replica(name, template=template(priority_class="high"), priority=2)
+    assert [bind.target.name for bind in rig.binds] == ["low-0-0", "high-0-0"]
+    rig.status(rig.get("high-0-0"), state=State.RELEASED)
+    assert [bind.target.name for bind in rig.binds][2:] == ["high-1-0"]
 
 
 def test_work_beyond_the_free_quota_is_not_even_sent() -> None:
