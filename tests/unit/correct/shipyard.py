@@ -168,3 +168,8 @@ class Yard(Rig):
 
 def name_of(number: int, broken: str = "") -> str:
     return revision_of(version(number, broken))
+
+
+def all_of(number: int, count: int) -> dict[int, str]:
+    """One version at so many places."""
+    return dict.fromkeys(range(count), str(number))
