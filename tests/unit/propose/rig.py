@@ -337,3 +337,11 @@ class Rig:
 
 def refusal(reason: Reason, message: str = "no") -> Refusal:
     return Refusal(reason, message)
+
+
+def small(slots: int = 1, **more: object) -> Rig:
+    """One node with room for so many replicas."""
+    rig = Rig(**more)
+    rig.node("node-0", cpu=str(slots))
+    rig.start()
+    return rig
