@@ -1,0 +1,112 @@
+"""Pictures made by hand of a replica that waits, and the question why."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from holdfast.explain.answer import Explanation, Leg, Why
+from holdfast.explain.facts import Facts, Stored
+from holdfast.explain.replica import explain
+from holdfast.model import keys
+from holdfast.model.fence import FenceTiming
+from holdfast.model.heartbeat import Doing, Heard, Note, Said
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Pending, Replica
+from holdfast.model.kinds.template import ExecAction, OnDisconnect, Probe, Probes
+from holdfast.model.ledger import mirrored
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.meta import Object
+from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
+from tests.unit.correct.pictures import TEMPLATE, at, later, record, replaced, replica
+
+TIMING = FenceTiming()
+# Everything in these pictures is of the moment NOW; it is asked so long after it.
+LOOK_MS = 5_000
+NODES = "system:controller:nodes"
+KEEP = replaced(TEMPLATE, on_disconnect=OnDisconnect.KEEP)
+PROBED = replaced(TEMPLATE, probes=Probes(readiness=Probe(exec=ExecAction(("true",)))))
+FULL = Pending(
+    {"NodeFull": 1},
+    "none of 1 nodes can take it: 1 NodeFull",
+    "Waiting",
+    next_wake=at(30_000),
+    owner="scheduler",
+)
+OVER = Pending(
+    {"QuotaExceeded": 1},
+    "tenant acme uses 2 of 2 cpu",
+    "BlockedBy",
+    next_wake=at(-200_000),
+    owner="operator",
+)
+
+# Everybody who may be waited for works.
+ACTING = (
+    Pulses(
+        "one",
+        60_000,
+        (
+            Felt(
+                "system:controllers",
+                1_000,
+                Pulse(
+                    "all",
+                    tuple(
+                        Beat(f"controller:{it}", 3)
+                        for it in ("nodes", "repair", "workload", "status", "endpoints")
+                    ),
+                ),
+            ),
+            Felt("system:scheduler:main", 1_000, Pulse("main", (Beat("scheduler:main", 3),))),
+        ),
+    ),
+)
+
+
+def heard(said: Said | None = None, age_ms: int = 1_000) -> Heard:
+    notes = {"node-a": said} if said is not None else {}
+    return Heard("one", 60_000, {"node-a": age_ms}, TIMING, notes)
+
+
+def noted(doing: Doing) -> Heard:
+    return heard(Said((Note("uid-web-0-0", doing),)))
+
+
+def ledgers(*nodes: Node) -> list[tuple[str, Any, int]]:
+    """What the nodes have, of which nothing is taken."""
+    return [(keys.node_ledger(it.name), mirrored(it, None), 30) for it in nodes]
+
+
+def asked(
+    about: Replica,
+    *objects: Object,
+    more: list[tuple[str, Any, int]] | None = None,
+    ms: int = LOOK_MS,
+    **facts: Any,
+) -> Explanation:
+    records = [(keys.key_of(it), it, 7) for it in (about, *objects)]
+    stored = Stored(40, [*records, *(more or ())])
+    facts = {"pulses": ACTING, **facts}
+    return explain(Facts(about, stored, TIMING, **facts), later(ms))
+
+
+def says(answer: Explanation, why: Why, leg: Leg, owner: str) -> None:
+    found = answer.finding
+    assert (found.why, found.leg, found.owner) == (why, leg, owner), found.message
+
+
+def due_in_ms(answer: Explanation) -> int:
+    """How long after NOW the next move is due."""
+    deadline = answer.finding.deadline
+    assert deadline is not None, answer.finding.no_deadline
+    return round((deadline - at()) / timedelta(milliseconds=1))
+
+
+# Out of contact -----------------------------------------------------------------------------------
+
+LOST = (record(State.UNKNOWN, NODES, 0, State.RUNNING),)
+
+
+def unknown(**more: Any) -> Replica:
+    return replica(State.UNKNOWN, transitions=LOST, stage=Stage.READY, **more)

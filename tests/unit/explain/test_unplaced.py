@@ -1,0 +1,167 @@
+"""Why a replica has no place yet: one case for each reason, from pictures made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.explain.answer import Leg, Why
+from holdfast.explain.places import ASKED
+from holdfast.explain.times import CONTROLLER_LOOKS_MS, SCHEDULER_LOOKS_MS
+from holdfast.model import keys
+from holdfast.model.kinds.decision import Decision, DecisionSpec
+from holdfast.model.kinds.quota import Quota, QuotaSpec
+from holdfast.model.kinds.replica import Pending, Replica
+from holdfast.model.kinds.reservation import Intent, Reservation, ReservationOwner, ReservationSpec
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.ledger import QuotaLedger, TenantLimits, TenantUse
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import ObjectMeta
+from holdfast.propose.filters import FILTERS
+from tests.unit.correct.pictures import TEMPLATE, at, meta, node, record, replaced, replica
+from tests.unit.explain.questions import FULL, OVER, asked, due_in_ms, ledgers, says
+
+
+def waiting(pending: Pending | None = FULL, **more: Any) -> Replica:
+    born = (record(State.PENDING, "system:controller:workload"),)
+    return replica(State.PENDING, pending=pending, transitions=born, **more)
+
+
+def decided(chosen: str = "", result: str = "Pending", seen: int = 9) -> Decision:
+    spec = DecisionSpec(
+        "web-0-0", chosen=chosen, result=result, decided_at=at(), seen={"nodes": seen}
+    )
+    return Decision(meta("d-1"), spec=spec)
+
+
+BIG = msgspec.structs.replace(
+    node(), spec=msgspec.structs.replace(node().spec, capacity={"cpu": "8", "memory": "8Gi"})
+)
+ACME = Tenant(ObjectMeta(name="acme"))
+
+
+def test_nobody_has_looked_yet() -> None:
+    """[M2, M3]"""
+    answer = asked(waiting(None))
+    says(answer, Why.NOT_TRIED, Leg.SCHEDULING, "scheduler")
+    assert due_in_ms(answer) == SCHEDULER_LOOKS_MS
+
+
+def test_a_quota_that_is_used_up_is_the_operators_to_change() -> None:
+    """By its ledger as it is now; the scheduler looks again once in its period. [M2, SC4]"""
+    quota = Quota(ObjectMeta(name="default", namespace="acme"), spec=QuotaSpec(hard={"cpu": "2"}))
+    ledger = QuotaLedger(
+        limits={"acme": TenantLimits(hard={"cpu": 2_000})},
+        used={"acme": TenantUse(hard={"cpu": 2_000})},
+    )
+    more = [(keys.quota_ledger("tenant:acme"), ledger, 33)]
+    answer = asked(waiting(OVER), quota, ACME, BIG, more=[*more, *ledgers(BIG)])
+    says(answer, Why.QUOTA, Leg.SCHEDULING, "operator")
+    assert answer.finding.then == "scheduler"
+    assert due_in_ms(answer) == -200_000 + 4 * SCHEDULER_LOOKS_MS
+    (sign,) = [it for it in answer.signs if it.what == "quota of its tenant"]
+    assert sign.revision == 33
+    # Once there is room again, what was said is not so any more.
+    says(
+        asked(waiting(OVER), quota, ACME, BIG, more=ledgers(BIG)),
+        Why.STALE_PICTURE,
+        Leg.SCHEDULING,
+        "scheduler",
+    )
+
+
+def test_a_place_that_there_is_was_not_known_to_whoever_decided() -> None:
+    """[M2, SC4]"""
+    answer = asked(waiting(), ACME, BIG, more=ledgers(BIG), decision=decided())
+    says(answer, Why.STALE_PICTURE, Leg.SCHEDULING, "scheduler")
+    assert "node node-a would take it since revision 30" in answer.finding.message
+    assert "had not been told of that: it had seen revision 0" in answer.finding.message
+    assert due_in_ms(answer) == 30_000
+
+
+@pytest.mark.parametrize(
+    "shut",
+    [
+        {"cordoned": True},
+        {"capacity": {"cpu": "500m", "memory": "8Gi"}},
+        {"pool": "gpu"},
+    ],
+)
+def test_no_place_is_what_the_scheduler_says_where_the_ledgers_agree(shut: dict[str, Any]) -> None:
+    """By the very rules of the commit. [M2]"""
+    spec = msgspec.structs.replace(BIG.spec, **shut)
+    there = msgspec.structs.replace(BIG, spec=spec)
+    asks = replaced(TEMPLATE, placement=replaced(TEMPLATE.placement, pool="general"))
+    answer = asked(waiting(template=asks), ACME, there, more=ledgers(there))
+    says(answer, Why.NO_PLACE, Leg.SCHEDULING, "scheduler")
+    assert answer.finding.message == FULL.message
+
+
+@pytest.mark.parametrize(
+    "reason, why",
+    [
+        ("NodeFull", Why.STALE_PICTURE),
+        # Where its companions are is not asked here, nor what filters of users say.
+        ("AntiAffinityViolated", Why.NO_PLACE),
+        ("OfAPlugin", Why.NO_PLACE),
+        ("GrantExpired", Why.QUOTA),
+    ],
+)
+def test_of_rules_that_are_not_asked_again_the_schedulers_word_counts(
+    reason: str, why: Why
+) -> None:
+    """[M2]"""
+    said = replaced(FULL, reasons={reason: 1})
+    answer = asked(waiting(said), ACME, BIG, more=ledgers(BIG))
+    says(answer, why, Leg.SCHEDULING, "scheduler")
+
+
+def test_every_filter_that_ships_is_asked_again() -> None:
+    """Or a reason of it is told as if nothing were known. [M2]"""
+    reasons = {str(reason) for each in FILTERS for reason in each.reasons if reason}
+    assert reasons <= ASKED
+
+
+@pytest.mark.parametrize(
+    "pending, decision",
+    [
+        (Pending({"SchedulingRetrying": 1}, "lost", next_wake=at(9_000)), None),
+        (None, decided("node-a", "Unknown")),
+    ],
+)
+def test_a_bind_whose_answer_is_lost_is_the_schedulers_to_settle(
+    pending: Pending | None, decision: Decision | None
+) -> None:
+    """[M2, M3, F6]"""
+    answer = asked(waiting(pending), decision=decision)
+    says(answer, Why.BIND_OPEN, Leg.BINDING, "scheduler")
+    assert due_in_ms(answer) <= SCHEDULER_LOOKS_MS
+
+
+def test_one_that_is_deleted_before_it_had_a_place() -> None:
+    """[M2]"""
+    says(asked(waiting(dying=True)), Why.STOPPING, Leg.RELEASE, "controller:workload")
+
+
+@pytest.mark.parametrize(
+    "ms, owner, due_ms",
+    [
+        (5_000, "scheduler", 20_000),
+        (25_000, "controller:repair", 20_000 + CONTROLLER_LOOKS_MS),
+    ],
+)
+def test_a_place_that_is_held_ends_with_its_deadline(ms: int, owner: str, due_ms: int) -> None:
+    """[M2, I3]"""
+    held = Reservation(
+        meta("held", "acme"),
+        spec=ReservationSpec(
+            ReservationOwner("Replica", "web-0-0", "u"), Intent.BIND, deadline=at(20_000)
+        ),
+    )
+    about = replica(State.RESERVED, reservation="held")
+    answer = asked(about, held, ms=ms)
+    says(answer, Why.RESERVED, Leg.BINDING, owner)
+    assert due_in_ms(answer) == due_ms
+    says(asked(about), Why.RESERVED, Leg.BINDING, "controller:repair")
