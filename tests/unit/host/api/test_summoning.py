@@ -1,0 +1,139 @@
+"""What a server makes of agents that answer, refuse, are silent or go."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.host import summons, switchboard
+from holdfast.host.summons import Opened, Refused, Summons
+from tests.unit.host.api.api_rig import Answer, ApiRig
+from tests.unit.host.api.attended import POD, Socket, attended, player, say, tell_log
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    return player(tmp_path)
+
+
+async def _refusal(rig: ApiRig) -> Answer:
+    answer = await rig.send("GET", f"{POD}/log")
+    # Stock clients try again, ten times, whatever has this header.
+    assert "Retry-After" not in answer.headers
+    return answer
+
+
+def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none(run: Any) -> None:
+    """[H3]"""
+
+    async def story(rig: ApiRig) -> None:
+        answer = await _refusal(rig)
+        assert answer.code == 502
+        assert "node n1 has had no connection to this server since" in answer.body["message"]
+        async with attended(rig, tell_log):
+            assert (await rig.send("GET", f"{POD}/log")).code == 200
+        # It may take the server a moment to notice.
+        while (answer := await rig.send("GET", f"{POD}/log")).code == 200:
+            continue
+        assert "node n1 has had no connection to this server for 0 s" in answer.body["message"]
+
+    run(story)
+
+
+def test_a_node_that_does_not_answer_is_not_waited_for(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H3]"""
+    monkeypatch.setattr(switchboard, "ANSWER_S", 0.05)
+
+    async def silent(asked: Summons, socket: Socket) -> None:
+        await socket.receive()
+
+    async def story(rig: ApiRig) -> None:
+        async with attended(rig, silent):
+            answer = await _refusal(rig)
+        assert answer.code == 502
+        assert "node n1 did not answer within" in answer.body["message"]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "reason, code",
+    [(summons.NOT_BEGUN, 400), (summons.GONE, 400), (summons.BUSY, 429), (summons.BROKEN, 502)],
+)
+def test_what_an_agent_refuses_is_passed_on_with_its_sentence(
+    run: Any, reason: str, code: int
+) -> None:
+    async def refuse(asked: Summons, socket: Socket) -> None:
+        await say(socket, Refused(reason, "for a reason"))
+
+    async def story(rig: ApiRig) -> None:
+        async with attended(rig, refuse):
+            answer = await rig.send("GET", f"{POD}/log")
+        assert (answer.code, answer.body["message"]) == (code, "for a reason")
+
+    run(story)
+
+
+def test_a_later_connection_of_a_node_takes_the_place_of_the_earlier(run: Any) -> None:
+    async def story(rig: ApiRig) -> None:
+        async with attended(rig, tell_log) as first, attended(rig, tell_log) as second:
+            await first.has_ended.wait()
+            assert (await rig.send("GET", f"{POD}/log")).code == 200
+            assert len(second.asked) == 1
+
+    run(story)
+
+
+def test_what_a_lost_node_was_saying_ends(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own connection may look alive for long when a machine is gone. [H3]"""
+    monkeypatch.setattr(switchboard, "LINE_LOST_S", 0.01)
+
+    async def hang(asked: Summons, socket: Socket) -> None:
+        await say(socket, Opened())
+        await asyncio.Event().wait()
+
+    async def story(rig: ApiRig) -> None:
+        async with attended(rig, hang) as agent:
+            reading = asyncio.create_task(rig.send("GET", f"{POD}/log", follow="true"))
+            await agent.is_asked.wait()
+            board = rig.api.services.switchboard
+            board.disconnect(board._lines["n1"])
+            answer = await reading
+        assert b"[holdfast: the log ends here" in answer.raw
+
+    run(story)
+
+
+def test_only_the_nodes_own_agent_waits_and_visits(run: Any) -> None:
+    """[H1]"""
+
+    async def story(rig: ApiRig) -> None:
+        for user in ("admin", "ada", "system:node:n2", "system:server:one"):
+            for path in (summons.summons_path("n1"), summons.visit_path("n1", "0" * 32)):
+                assert (await rig.send("GET", path, user=user)).code == 403
+        missing = await rig.send("GET", summons.visit_path("n1", "0" * 32), user="system:node:n1")
+        assert missing.code == 404
+
+    run(story)
+
+
+def test_another_nodes_agent_cannot_make_a_visit_that_it_was_not_asked_for(run: Any) -> None:
+    """Not even with the number, and nobody makes one twice. [H1]"""
+
+    async def story(rig: ApiRig) -> None:
+        async def steal(asked: Summons, socket: Socket) -> None:
+            for node, code in (("n2", 404), ("n1", 404)):
+                path = summons.visit_path(node, asked.id)
+                answer = await rig.send("GET", path, user=f"system:node:{node}")
+                assert answer.code == code
+            await tell_log(asked, socket)
+
+        async with attended(rig, steal):
+            assert (await rig.send("GET", f"{POD}/log")).raw == b"hello\n"
+
+    run(story)
