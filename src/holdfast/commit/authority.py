@@ -22,6 +22,7 @@ import msgspec
 from holdfast.commit.context import Context, Luck, Settings
 from holdfast.commit.decide import Decided, decide
 from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View
+from holdfast.commit.exhausted import Exhausted
 from holdfast.commit.mutations import mutation
 from holdfast.commit.records import versioned
 from holdfast.model.errors import Invalid, OutcomeUnknown, RecordsDisagree, Unavailable, invariant
@@ -127,6 +128,8 @@ class Authority:
         self._tries = 0
         self._group_max = limits.requests_max
         self._calls = 0
+        # Who was refused for want of a budget; its owner may give it one that others write, too.
+        self.exhausted = Exhausted()
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         """Take in a request, or what came of a transaction."""
@@ -313,7 +316,12 @@ class Authority:
         return [_failure(waiting, error) for waiting, _ in flight.members]
 
     def _answers(self, members: Iterable[tuple[Waiting, Ruling]], revision: int) -> list[Any]:
-        return [Answer(waiting.call, _verdict(outcome, revision)) for waiting, outcome in members]
+        answers = []
+        for waiting, outcome in members:
+            if isinstance(outcome, Refusal):
+                self.exhausted.refused(waiting.request, outcome)
+            answers.append(Answer(waiting.call, _verdict(outcome, revision)))
+        return answers
 
     # When the answer was lost --------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from holdfast.commit.authority import (
     Limits,
 )
 from holdfast.commit.context import Settings
+from holdfast.commit.exhausted import Exhausted
 from holdfast.commit.records import decode
 from holdfast.model import identity as who
 from holdfast.model import keys
@@ -97,6 +98,11 @@ class Server:
         self.address = ""
         # Why nothing may be changed at the moment, if the shell knows of a reason.
         self.closed: Callable[[], str] = str
+
+    @property
+    def exhausted(self) -> Exhausted:
+        """Whom this server refused for want of a budget."""
+        return self._authority.exhausted
 
     @property
     def term(self) -> Term | None:

@@ -101,8 +101,10 @@ async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
         await remote.hand_in(identity, server, body, TIMEOUT_S)
 
     def beats(now: Instant) -> tuple[Beat, ...]:
-        term, waiting = machine.tenure.term, len(machine.queue)
-        return (Beat(machine.tenure.scope, term.epoch if term is not None else 0, waiting=waiting),)
+        scope, term, waiting = machine.tenure.scope, machine.tenure.term, len(machine.queue)
+        if term is None:
+            return (Beat(scope, waiting=waiting),)
+        return (Beat(scope, term.epoch, waiting=waiting, backlog=machine.backlog(now)),)
 
     title = f"scheduler {origin.name}"
     return Component(

@@ -24,8 +24,8 @@ from holdfast.commit.context import Settings as Rules
 from holdfast.commit.renewals import Renewals
 from holdfast.commit.server import SCOPE, Server
 from holdfast.commit.shaping import CRITICAL
+from holdfast.host import plane_counted
 from holdfast.host.admitting import Admitting
-from holdfast.host.api import turns_counted
 from holdfast.host.api.app import Api, ApiLimits, Observer
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
@@ -151,10 +151,12 @@ class Plane:
         await self._show_roles(authority, hub)
         await self._run(renewals, "the hearing of agents")
         await self._begin_audit(audit, store)
-        port = await self._listen(store, authority, hub, hub_shell, renewals, audit, trust, tls)
+        port, api = await self._listen(
+            store, authority, hub, hub_shell, renewals, audit, trust, tls
+        )
         self._keep(renew_for_ever(settings, trust, tls, peer_tls, self._introduce(port)))
         machine.address = settings.advertise or settings.listen.url_for_others(port)
-        self._count(hub, machine)
+        plane_counted.count(self.metrics, hub, machine, api)
 
         self._keep(
             compact_for_ever(
@@ -220,7 +222,7 @@ class Plane:
         audit: Keeping,
         trust: Trust,
         tls: ssl.SSLContext,
-    ) -> int:
+    ) -> tuple[int, Api]:
         receive_into_small_buffers()
         door, freshness = Door(hub), Freshness(store, hub, hub_shell)
         self._health = Health(store, freshness)
@@ -259,23 +261,10 @@ class Plane:
                 f"cannot listen on {listen.host}:{listen.port}: {error.strerror or error}"
             ) from error
         self._stack.push_async_callback(api.stop)
-        turns_counted.count(api.turns, self.metrics)
         self._keep(api.guests.sweep_for_ever())
-        self.metrics.gauges(
-            "connections_cut_total",
-            "Connections cut because a head did not come, or an answer was not taken, in time.",
-            ("waited_for",),
-            lambda: [((reason,), count) for reason, count in api.cut.items()],
-            kind="counter",
-        )
-        self.metrics.gauge(
-            "streams_shown_out",
-            "Open streams ended because whoever opened them may not have them any more.",
-            lambda: api.guests.shown_out,
-        )
         self.url = self.settings.advertise or listen.url(port)
         self.kubeconfig = await asyncio.to_thread(self._introduce(port), trust)
-        return port
+        return port, api
 
     def _observer(self, door: Door) -> Observer:
         """Is told of every request when it is over."""
@@ -290,17 +279,6 @@ class Plane:
         """Writes the administrator's way in, at the start and when his certificate is renewed."""
         url = self.settings.listen.url(port)
         return lambda trust: write_kubeconfig(self.settings, trust, url)
-
-    def _count(self, hub: Hub, machine: Server) -> None:
-        gauge = self.metrics.gauge
-        gauge("watchers", "Open watches.", lambda: hub.watchers)
-        gauge("watches_dropped", "Watches ended for slow readers.", lambda: hub.dropped)
-        gauge("hub_revision", "Revision up to which the hub has read.", lambda: hub.revision)
-        gauge(
-            "authority_epoch",
-            "Epoch under which this server decides for all; 0 when another one does.",
-            lambda: machine.term.epoch if machine.term is not None else 0,
-        )
 
     async def _furnish(self, authority: Shell) -> None:
         """What a new plane needs so that somebody can work in it: a tenant, and the class of work

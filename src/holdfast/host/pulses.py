@@ -13,12 +13,15 @@ import msgspec
 
 from holdfast.host import clock
 from holdfast.host.metrics import Labels, Metrics
-from holdfast.model.pulse import Felt, Pulse, Pulses
+from holdfast.model.pulse import Backlog, Beat, Felt, Pulse, Pulses
+from holdfast.model.quantity import units_per_one
 
 # Far more processes than a plane has; whoever was silent longest makes room.
 PROCESSES_MAX = 256
 # One that ended is shown for so long, so that people see that it did.
 FORGET_AFTER_MS = 600_000
+# What waited with a scheduler that was silent for so long may wait with another one by now.
+BACKLOG_MAX_MS = 30_000
 
 
 class _Heard(msgspec.Struct, frozen=True):
@@ -89,6 +92,11 @@ class PulseBook:
             partial(self._parts, "looks", 1),
             kind="counter",
         )
+        for name, text, field in (
+            ("component_relists_total", "Kinds listed anew after a gap.", "relists"),
+            ("component_missed_total", "Objects that only a list brought to light.", "missed"),
+        ):
+            metrics.gauges(name, text, by_process, partial(self._whole, field), kind="counter")
         metrics.gauges(
             "component_requests_total",
             "Requests by outcome.",
@@ -96,6 +104,60 @@ class PulseBook:
             self._outcomes,
             kind="counter",
         )
+        metrics.gauges(
+            "pending_replicas",
+            "Replicas that wait for a place, by the reasons of each; several count several times.",
+            ("tenant", "reason"),
+            self._waits,
+        )
+        metrics.gauges(
+            "queue_age_seconds",
+            "How long the oldest replica of a priority class has waited for a place.",
+            ("priority_class",),
+            self._ages,
+        )
+        by_place = ("region", "zone", "pool", "resource")
+        for name, text, field in (
+            ("capacity_free", "What is free on nodes that take work.", "free"),
+            ("capacity_fragments", "The part in pieces too small for any work.", "fragments"),
+        ):
+            metrics.gauges(name, text, by_place, partial(self._rooms, field))
+
+    def _whole(self, field: str) -> Iterator[tuple[Labels, float]]:
+        for felt in self.shown().felt:
+            yield (felt.pulse.process,), getattr(felt.pulse, field)
+
+    def _backlogs(self) -> list[Backlog]:
+        """Of each scheduler that acts. One that is silent may not act any more."""
+        found: dict[str, Beat] = {}
+        for felt in self.shown().felt:
+            for beat in felt.pulse.beats if felt.age_ms <= BACKLOG_MAX_MS else ():
+                known = found.get(beat.scope)
+                if beat.backlog is not None and (known is None or known.epoch < beat.epoch):
+                    found[beat.scope] = beat
+        return [beat.backlog for beat in found.values() if beat.backlog is not None]
+
+    def _waits(self) -> Iterator[tuple[Labels, float]]:
+        found: dict[Labels, float] = {}
+        for backlog in self._backlogs():
+            for it in backlog.waits:
+                labels = (it.tenant, it.reason)
+                found[labels] = found.get(labels, 0) + it.replicas
+        yield from found.items()
+
+    def _ages(self) -> Iterator[tuple[Labels, float]]:
+        found: dict[Labels, float] = {}
+        for backlog in self._backlogs():
+            for name, age_ms in backlog.oldest_ms.items():
+                found[(name,)] = max(age_ms / 1_000, found.get((name,), 0))
+        yield from found.items()
+
+    def _rooms(self, field: str) -> Iterator[tuple[Labels, float]]:
+        """As one of them sees it: all schedulers look at the same nodes."""
+        for backlog in self._backlogs()[:1]:
+            for it in backlog.rooms:
+                amount = getattr(it, field) / units_per_one(it.resource)
+                yield (it.region, it.zone, it.pool, it.resource), amount
 
     def _parts(self, field: str, scale: int) -> Iterator[tuple[Labels, float]]:
         for felt in self.shown().felt:

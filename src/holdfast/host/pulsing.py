@@ -36,7 +36,8 @@ def pulse_of(process: str, cache: Cache, beats: Beats) -> Feel:
 
     def feel(now: Instant) -> Pulse:
         up_ms = max(0, now.monotonic_ms - began_ms)
-        return Pulse(process, beats(now), up_ms, max(0, cache.age_ms(now)))
+        age_ms = max(0, cache.age_ms(now))
+        return Pulse(process, beats(now), up_ms, age_ms, cache.relists, cache.missed)
 
     return feel
 

@@ -14,9 +14,47 @@ from msgspec import Meta
 
 # All that others send has bounds: far more parts than there are controllers, and the longest names.
 BEATS_MAX = 64
+# Of a backlog: pairs of tenant and reason, priority classes, and zones of pools by resource.
+WAITS_MAX, AGES_MAX, ROOMS_MAX = 1_000, 256, 1_000
+# What is beyond a bound is counted together, under this name.
+OTHERS = "(others)"
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
+_Label = Annotated[str, Meta(max_length=253)]
 _Number = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 _Sentence = Annotated[str, Meta(max_length=1_024)]
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """So many replicas of a tenant wait for this reason; one that has several counts for each."""
+
+    tenant: _Name
+    reason: _Name
+    replicas: _Number
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What is free of a resource on the open nodes of one zone of one pool, in internal units.
+
+    fragments: the part of it in pieces into which none of the work that was seen lately fits.
+    """
+
+    region: _Label
+    zone: _Label
+    pool: _Label
+    resource: _Name
+    free: _Number
+    fragments: _Number
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """What waits for a place with a scheduler, and the room there is. `propose/backlog.py`.
+
+    oldest_ms: how long the oldest of each priority class has waited.
+    """
+
+    waits: Annotated[tuple[Waits, ...], Meta(max_length=2 * WAITS_MAX)] = ()
+    oldest_ms: Annotated[dict[_Name, _Number], Meta(max_length=AGES_MAX)] = {}
+    rooms: Annotated[tuple[Room, ...], Meta(max_length=ROOMS_MAX)] = ()
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,6 +68,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     sent: requests, with what became of them: accepted, refused by reason, down (did not happen, by
         fault), unknown (no answer).
     last_error: the last refusal or fault, and how long ago that was.
+    backlog: what waits for a place; of a scheduler that acts.
     """
 
     scope: _Name
@@ -45,6 +84,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     refused: Annotated[dict[_Name, _Number], Meta(max_length=128)] = {}
     last_error: _Sentence = ""
     last_error_ago_ms: _Number | None = None
+    backlog: Backlog | None = None
 
 
 class Pulse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,12 +93,16 @@ class Pulse(msgspec.Struct, frozen=True, omit_defaults=True):
     process: which of its kind, such as `controllers main`.
     up_ms: for how long it lives.
     picture_ms: how old its picture of the plane is.
+    relists: how often it had to list a kind anew, because what it missed was not kept any more.
+    missed: how many objects only such a list, or the resync, brought to light.
     """
 
     process: _Name
     beats: Annotated[tuple[Beat, ...], Meta(max_length=BEATS_MAX)] = ()
     up_ms: _Number = 0
     picture_ms: _Number = 0
+    relists: _Number = 0
+    missed: _Number = 0
 
 
 class Felt(msgspec.Struct, frozen=True):

@@ -73,6 +73,8 @@ class Cache:
         invariant(len(self._followed) == len(follows), "a cache follows each kind once")
         self._by_stream: dict[int, Channel] = {}
         self._streams = 0
+        # How often a kind that had been listed had to be listed anew.
+        self.relists = 0
         # Once every kind was listed it stays so; owners ask at every step.
         self._is_ready = False
 
@@ -237,7 +239,10 @@ class Cache:
         else:
             followed.live_ms = None
             followed.patience_ms = now.monotonic_ms + SILENCE_MS
+            was_listed = followed.story.is_listed
             since = followed.story.begin()
+            if since is None and was_listed:
+                self.relists += 1
         wanted = msgspec.structs.replace(followed.follow, since=since, is_list=is_list)
         return Open(channel.stream, self._to, wanted)
 

@@ -95,8 +95,9 @@ class Hub:
         self._unmarked: list[Watcher] = []
         self._round_ms = 0
         self._reaching: list[tuple[int, int]] = []
-        # Streams that were ended because their readers were too slow.
-        self.dropped = 0
+        # Streams that were ended because their readers were too slow, those that could not go on
+        # where they wanted to, and how often all had to be listed anew.
+        self.dropped = self.outlived = self.relists = 0
 
     # What reads are answered from ------------------------------------------------------------
 
@@ -230,6 +231,7 @@ class Hub:
         if isinstance(batch, Expired):
             # Nobody may join before the new list is complete: its window would not be his.
             self._is_ready = False
+            self.relists += 1
             return [*self._drop_all("the server has lost its place in the history"), *self._load()]
         if isinstance(batch, HoldfastError):
             # Watching again after the last revision loses nothing.
@@ -286,6 +288,7 @@ class Hub:
         else:
             found = resumed(opened.stream, request, request.since, self._window, self._revision)
             if isinstance(found, HoldfastError):
+                self.outlived += isinstance(found, Expired)
                 return [End(opened.stream, found)]
             watcher = found
         self._watchers[opened.stream] = watcher

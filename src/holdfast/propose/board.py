@@ -67,6 +67,15 @@ class Board:
         """What is kept of a sort of work, perhaps under rules that have changed since."""
         return self._alikes.get(key)
 
+    def shapes(self, most: int) -> list[tuple[tuple[int, int], ...]]:
+        """What the sorts that were asked for last take of each resource, every shape once."""
+        found: dict[tuple[tuple[int, int], ...], None] = {}
+        for alike in reversed(self._alikes.values()):
+            found[alike.work.units] = None
+            if len(found) == most:
+                break
+        return list(found)
+
     def key(self, replica: Replica) -> _Key:
         """What is equal for replicas that are alike."""
         spec = replica.spec

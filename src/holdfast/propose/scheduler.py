@@ -19,12 +19,14 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answered, Ask, Rng, Started, Wake, Woken
+from holdfast.model.pulse import Backlog
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant
 from holdfast.observe.asks import Asks
 from holdfast.observe.cache import Cache, Change, Key, is_streams
 from holdfast.observe.news import Follow, Get
 from holdfast.observe.tenure import Tenure
+from holdfast.propose.backlog import backlog
 from holdfast.propose.binder import COURSES_MAX, Binder
 from holdfast.propose.board import Board
 from holdfast.propose.choosing import salt_of
@@ -151,6 +153,10 @@ class Scheduler:
     def _is_unwaited(self) -> bool:
         """Whether nobody waits for the picture to become younger."""
         return not self.queue.hoping(Hope.FRESHNESS)
+
+    def backlog(self, now: Instant) -> Backlog:
+        """What waits, and the room there is: for operators."""
+        return backlog(self.queue, self.cache, self.fleet, self.board, now)
 
     def _tend(self, now: Instant) -> list[Any]:
         """All that is due, whatever the stimulus was: nothing here depends on being told."""

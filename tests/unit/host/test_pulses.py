@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.host import clock, pulses, pulsing
 from holdfast.host.metrics import Metrics
-from holdfast.host.pulses import FORGET_AFTER_MS, PulseBook
+from holdfast.host.pulses import BACKLOG_MAX_MS, FORGET_AFTER_MS, PulseBook
 from holdfast.host.pulsing import Pulsing, pulse_of
 from holdfast.model.errors import Unavailable
-from holdfast.model.pulse import Beat, Pulse
+from holdfast.model.pulse import Backlog, Beat, Pulse, Room, Waits
 
 WORK = Beat("controller:workload", 3, 7, 40, 5, 1_500, 9, 6, 1, 0, {"Conflict": 2}, "Conflict: x")
 
@@ -87,8 +87,45 @@ def test_prometheus_reads_them_from_the_server(time: _Clock) -> None:
         assert line in lines
 
 
+def scheduler(epoch: int, *waits: Waits, scope: str = "one", **more: Any) -> Beat:
+    return Beat(f"scheduler:{scope}", epoch, backlog=Backlog(waits, **more))
+
+
+def test_what_waits_is_told_by_the_scheduler_that_acts(time: _Clock) -> None:
+    """Of two under one lease the later holder counts; those of different shares are added. One
+    that is silent tells nothing that could be so any more. [M5, M6]
+    """
+    book, metrics = PulseBook("one"), Metrics()
+    book.count(metrics)
+    room = Room("eu", "eu-a", "", "cpu", 2_500, 500)
+    old = scheduler(1, Waits("acme", "NodeFull", 9), oldest_ms={"default": 90_000})
+    new = scheduler(
+        2, Waits("acme", "NodeFull", 3), oldest_ms={"default": 4_000, "high": 500}, rooms=(room,)
+    )
+    other = scheduler(1, Waits("acme", "NodeFull", 2), scope="two", oldest_ms={"default": 6_000})
+    book.take("b", Pulse("scheduler b", (new,), relists=4, missed=1))
+    book.take("a", Pulse("scheduler a", (old,)))
+    book.take("c", Pulse("scheduler c", (other,)))
+    lines = metrics.text().splitlines()
+    where = 'region="eu",zone="eu-a",pool="",resource="cpu"'
+    for line in (
+        'holdfast_pending_replicas{tenant="acme",reason="NodeFull"} 5',
+        'holdfast_queue_age_seconds{priority_class="default"} 6',
+        'holdfast_queue_age_seconds{priority_class="high"} 0.5',
+        f"holdfast_capacity_free{{{where}}} 2.5",
+        f"holdfast_capacity_fragments{{{where}}} 0.5",
+        'holdfast_component_relists_total{process="scheduler b"} 4',
+        'holdfast_component_missed_total{process="scheduler b"} 1',
+    ):
+        assert line in lines
+    time.ms += BACKLOG_MAX_MS + 1
+    assert "pending_replicas{" not in metrics.text()
+
+
 class _Picture:
     """As much of a cache as a pulse asks for."""
+
+    relists, missed = 2, 1
 
     def age_ms(self, now: Any) -> int:
         return 30
@@ -121,3 +158,4 @@ def test_every_server_is_told_again_and_again_though_one_is_away(
     asyncio.run(asyncio.wait_for(story(), 10.0))
     first = heard["up"][0]
     assert (first.process, first.picture_ms, first.beats) == ("controllers main", 30, (WORK,))
+    assert (first.relists, first.missed) == (2, 1)

@@ -167,7 +167,7 @@ def test_after_expired_it_lists_again_and_shows_the_old_picture_meanwhile(rig: R
     assert rig.names == {"a": 2, "b": 4}
     rig.push(list_end(10))
     assert rig.names == {"a": 9, "c": 8}
-    assert rig.cache.missed == 0
+    assert (rig.cache.missed, rig.cache.relists) == (0, 1)
 
 
 @pytest.mark.parametrize(

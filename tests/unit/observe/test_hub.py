@@ -319,6 +319,7 @@ def test_when_the_store_has_forgotten_the_place_everybody_lists_again(rig: HubRi
     assert isinstance(rig.ended[stream], Expired)
     assert [e.name for e in rig.hub.select(Selection(WORKLOAD))] == ["b"]
     assert isinstance(rig.ended[rig.open("Workload", since=old)], Expired)
+    assert (rig.hub.relists, rig.hub.outlived) == (1, 1)
     again = rig.open("Workload")
     assert rig.names(again) == [("ADDED", "b")]
 

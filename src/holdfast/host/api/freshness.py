@@ -8,9 +8,11 @@ waits for the next, since that one may have been sent too early for him.
 from __future__ import annotations
 
 import asyncio
+import time
 
+from holdfast.host.metrics import Histogram
 from holdfast.host.shell import Shell
-from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.model.errors import HoldfastError
 from holdfast.observe.hub import Hub, Reach
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
@@ -28,14 +30,16 @@ class Freshness:
     def __init__(self, store: Store, hub: Hub, shell: Shell) -> None:
         self._store, self._hub, self._shell = store, hub, shell
         # These know their revision without asking anybody, so there is nothing to share.
-        self._is_local = isinstance(store, MemoryStore | SqliteStore)
+        self._local = store if isinstance(store, MemoryStore | SqliteStore) else None
         self._sent: asyncio.Task[int] | None = None
         self._next: asyncio.Task[int] | None = None
+        # How far the hub is behind the store, in seconds, where somebody wants to know.
+        self.lags: Histogram | None = None
 
     async def revision(self) -> int:
         """The store's revision, confirmed after this call. Raises Unavailable."""
-        if self._is_local:
-            return await self._store.revision()
+        if self._local is not None:
+            return self._local.known_revision
         if self._next is None:
             self._next = asyncio.create_task(self._confirm(self._sent))
         # Others wait for the same; one of them that gives up must not end it.
@@ -48,18 +52,30 @@ class Freshness:
         self._sent, self._next = self._next, None
         return await self._store.revision()
 
+    @property
+    def is_hub_fresh_now(self) -> bool:
+        """Whether the hub has all that is acknowledged, where that is known without asking."""
+        local = self._local
+        if local is None or not self._hub.is_ready:
+            return False
+        return self._hub.revision >= local.known_revision
+
     async def is_hub_fresh(self, *, patience_s: float = BEHIND_MAX_S) -> bool:
         """Whether the hub has, within some patience, all that was acknowledged before this call."""
         wanted = await self.revision()
-        if self._hub.is_ready and self._hub.revision >= wanted:
-            return True
-        return patience_s > 0 and await self.reached(wanted, patience_s)
+        if patience_s <= 0:
+            return self._hub.is_ready and self._hub.revision >= wanted
+        began = time.monotonic()
+        is_fresh = await self.reached(wanted, patience_s)
+        if self.lags is not None:
+            # Only here, where the store itself has said how far it is: a client may ask for any
+            # revision. What is given up counts as long as it was waited for.
+            self.lags.observe(time.monotonic() - began)
+        return is_fresh
 
     async def reached(self, revision: int, patience_s: float) -> bool:
         """Whether the hub has, within some patience, everything up to a revision."""
         if self._hub.is_ready and self._hub.revision >= revision:
             return True
         answer = await self._shell.submit(_READER, Reach(revision), patience_s)
-        if isinstance(answer, Unavailable):
-            return False
         return not isinstance(answer, HoldfastError)

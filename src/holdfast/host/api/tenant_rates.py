@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.commit.exhausted import RATE, Exhausted
 from holdfast.commit.rates import Rate, Rates
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.registry import kind_of_struct
@@ -42,12 +43,14 @@ class TenantRates:
         # What each quota says, and the very quota that said it.
         self._known: dict[str, tuple[Entry, Rate]] = {}
         self.refused = 0
+        self.exhausted = Exhausted()
 
     def take(self, tenant: str, now_ms: int) -> int:
         """One more request: 0 if it may be made, else after how many milliseconds it may."""
         wait_ms = self._rates.take(tenant, self._of(tenant), now_ms)
         if wait_ms:
             self.refused += 1
+            self.exhausted.add(tenant, RATE)
         return wait_ms
 
     def charge(self, tenant: str, cost: int, now_ms: int) -> None:
