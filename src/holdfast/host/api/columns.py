@@ -67,6 +67,11 @@ def _joined(table: dict[str, Any]) -> str:
     return ",".join(f"{key}={value}" for key, value in table.items()) or "-"
 
 
+def _budgets(quota: Quota) -> str:
+    classes = quota.spec.priority_classes
+    return ";".join(f"{name}:{_joined(budget)}" for name, budget in classes.items()) or "-"
+
+
 def _phase(node: Node) -> str:
     gates = [node.status.phase.value]
     if node.spec.cordoned:
@@ -182,6 +187,7 @@ COLUMNS: dict[type[Object], tuple[Column, ...]] = {
         _of("Hard", lambda o: _joined(o.spec.hard), "what may be committed"),
         _of("Used", lambda o: _joined(o.status.used.get("hard", {})), "what is committed"),
         _of("Borrowing", lambda o: _joined(o.spec.borrowing), "on top of that", wide=True),
+        _of("Budgets", lambda o: _budgets(o), "by priority class", wide=True),
     ),
     Tenant: (
         _of("Phase", lambda o: o.status.phase.value, "Active or Terminating"),
