@@ -113,7 +113,7 @@ class _Lane:
     def __init__(self, seats: Seats) -> None:
         self.seats = seats
         self.executing = 0
-        # How many of each tenant are under way, of whom any are.
+        # How many of each tenant are under way, of whom any are; for the seats of newcomers.
         self.busy: dict[str, int] = {}
         self.queue: FairQueue[Entry] = FairQueue(seats.queue)
         # All that wait by when they came, in a line for each patience that there is.
@@ -207,11 +207,12 @@ class Gate:
         entry.state = State.OVER
         lane = self._lanes[entry.flow.request_class]
         lane.executing -= 1
-        left = lane.busy[entry.tenant] - 1
-        if left:
-            lane.busy[entry.tenant] = left
-        else:
-            del lane.busy[entry.tenant]
+        if lane.seats.newcomers:
+            left = lane.busy[entry.tenant] - 1
+            if left:
+                lane.busy[entry.tenant] = left
+            else:
+                del lane.busy[entry.tenant]
         lane.moved_ms = now_ms
         self._executing -= 1
 
@@ -292,7 +293,8 @@ class Gate:
         if not lane.executing:
             lane.moved_ms = now_ms
         lane.executing += 1
-        lane.busy[entry.tenant] = lane.busy.get(entry.tenant, 0) + 1
+        if lane.seats.newcomers:
+            lane.busy[entry.tenant] = lane.busy.get(entry.tenant, 0) + 1
         self._executing += 1
         lane.tally.begun += 1
         tally = lane.tenants.get(entry.tenant) or lane.count(entry.tenant)

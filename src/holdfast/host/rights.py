@@ -86,7 +86,7 @@ class Rights:
 
     def given(self, identity: Identity) -> tuple[Grant, ...]:
         """What roles and bindings give somebody; nothing while they may be too old."""
-        if not subjects_of(identity) or self.age_s > TRUST_S:
+        if not subjects_of(identity) or not self.is_trusted:
             return ()
         self._look()
         found = self._given.get(identity)
@@ -101,11 +101,16 @@ class Rights:
         """How long ago the view was last known to be as new as the store."""
         return self._now_s() - self._confirmed_s
 
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the view may be believed as it is."""
+        return self.age_s <= TRUST_S
+
     async def is_current(self) -> bool:
         """Whether the view may be believed; one that is too old is held against the store first."""
-        if self.age_s > TRUST_S:
+        if not self.is_trusted:
             await self.confirm()
-        return self.age_s <= TRUST_S
+        return self.is_trusted
 
     # The view ------------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ class Api:
         """Listen."""
         wire.prepare()
         server = Server(
-            self._handle if self._observer is None else self._observed,
+            self._handle,
             request_factory=self._request,
             # A client that goes is noticed at once; otherwise an idle watch would stay for ever.
             handler_cancellation=True,
@@ -164,10 +164,26 @@ class Api:
             client_max_size=self._limits.body_bytes,
         )
 
-    async def _observed(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         began, code = time.perf_counter(), BUG
+        about = _NOTHING
+        path, _, query = request.raw_path.partition("?")
         try:
-            response = await self._handle(request)
+            extra = self._extras.get(path)
+            if extra is not None:
+                response = await extra(request)
+            else:
+                identity = self._known(request) or await self._identity(request)
+                refuse_impersonation(request.raw_headers)
+                route, variables = self._found(request, path, query)
+                call = Call(request, route, variables, query, identity, self._services)
+                about = (route.kind, call.name)
+                serve = self._last if lasts(route) else self.turns.serve
+                response = await serve(call)
+            code = response.status
+            return response
+        except HoldfastError as error:
+            response = reply(*status.of(error, *about))
             code = response.status
             return response
         except asyncio.CancelledError:
@@ -177,25 +193,20 @@ class Api:
             if self._observer is not None:
                 self._observer(request, code, time.perf_counter() - began)
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        path, _, query = request.raw_path.partition("?")
-        extra = self._extras.get(path)
-        if extra is not None:
-            return await extra(request)
-        about = _NOTHING
+    async def _last(self, call: Call) -> web.StreamResponse:
+        """Serve what may go on for long."""
+        let_last(call.request)
+        with self.guests.stay(call):
+            return await self.turns.stay(call)
+
+    def _known(self, request: web.BaseRequest) -> Identity | None:
+        """Who is asking, where nothing has to be waited for to know that: nearly always."""
         try:
-            identity = await self._identity(request)
-            refuse_impersonation(request.raw_headers)
-            route, variables = self._found(request, path, query)
-            call = Call(request, route, variables, query, identity, self._services)
-            about = (route.kind, call.name)
-            if not lasts(route):
-                return await self.turns.serve(call)
-            let_last(request)
-            with self.guests.stay(call):
-                return await self.turns.stay(call)
-        except HoldfastError as error:
-            return reply(*status.of(error, *about))
+            identity = self._authenticate(request)
+        except TokenUnknown:
+            return None
+        is_believed = self._services.rights.is_trusted or not is_person(identity)
+        return identity if is_believed and identity.name != ANONYMOUS else None
 
     async def _identity(self, request: web.BaseRequest) -> Identity:
         """Who is asking. Nobody in particular learns nothing, not even what paths there are."""

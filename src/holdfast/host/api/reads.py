@@ -74,7 +74,8 @@ async def current(call: Call) -> Entry | None:
     # Who may see nothing of a kind learns no more of its names than that.
     visible(call.identity, kind)
     if version is None:
-        if not await services.freshness.is_hub_fresh(patience_s=0):
+        freshness = services.freshness
+        if not (freshness.is_hub_fresh_now or await freshness.is_hub_fresh(patience_s=0)):
             # Reading one key costs less than waiting for the hub.
             return await _one_from_store(call)
     elif not await services.freshness.reached(version.revision, AHEAD_S):

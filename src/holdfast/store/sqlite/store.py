@@ -150,9 +150,14 @@ class SqliteStore:
     async def compact(self, revision: int) -> None:
         await self._ask(Compact(revision), TIMEOUT_S)
 
-    async def revision(self) -> int:
+    @property
+    def known_revision(self) -> int:
+        """The current revision, which nobody has to be asked for."""
         self._check_open()
         return self._view.revision
+
+    async def revision(self) -> int:
+        return self.known_revision
 
     async def close(self) -> None:
         if self._ended is None:
