@@ -23,21 +23,11 @@ from typing import Any
 import msgspec
 
 from holdfast.model import keys
-from holdfast.model.audit import (
-    AuditRecord,
-    Gap,
-    Head,
-    encoded,
-    head_of,
-    line_of,
-    stamp_of,
-    written,
-)
-from holdfast.model.errors import Expired, HoldfastError, Unavailable, invariant
+from holdfast.model.audit import Gap, Head, encoded, head_of
+from holdfast.model.errors import Expired, HoldfastError, Unavailable
 from holdfast.model.machine import (
     Answered,
     Changed,
-    Range,
     Started,
     Txn,
     Unwatch,
@@ -47,6 +37,8 @@ from holdfast.model.machine import (
 )
 from holdfast.model.time import Instant
 from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Transaction
+from holdfast.observe.scribe_chain import Chain, taken_over
+from holdfast.observe.scribe_survey import Survey, everything, stamp_at
 from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
 
 # A record is on disk and in the head so long after its mutation; nothing is lost until then.
@@ -61,20 +53,7 @@ RETRY_MS = 3_000
 STANDSTILL_MS = 15_000
 # With nothing to write, the head still moves now and then, so that history can be forgotten.
 IDLE_REVISIONS = 1_000
-# Of so many servers that wrote before it is known where they ended.
-ENDED_MAX = 64
-# So many halvings find one revision among all that there can be.
-PROBES_MAX = 64
 _LOOK, _FLUSH = "look", "flush"
-
-
-class _Probe(msgspec.Struct):
-    """Looking for the oldest revision that is not forgotten: between these two."""
-
-    after: int
-    gone: int
-    there: int = 0
-    tries: int = 0
 
 
 class Scribe:
@@ -99,13 +78,11 @@ class Scribe:
         self._awaits: tuple[int, _Take] | None = None
         self._watch = 0
         self._is_following = False
-        self._probe: _Probe | None = None
-        # Where the chain will be once all that waits is written.
-        self._next = Head()
-        self._waiting: list[bytes] = []
-        # Whether a wake-up to write them is on its way.
+        self._survey: Survey | None = None
+        self._chain = Chain()
+        # Whether a wake-up to write what waits is on its way.
         self._is_due = False
-        # How many of those are being written, and where the chain is then.
+        # How many of those lines are being written, and where the chain is then.
         self._flight: tuple[int, Head] | None = None
         self._pruned = 1
         self._cut: int | None = None
@@ -153,7 +130,7 @@ class Scribe:
         if self._awaits is not None:
             # Whatever it is, its answer leads on.
             return []
-        return [_everything(self._call(self._looked))]
+        return [everything(self._call(self._looked))]
 
     def _looked(self, body: Any, now: Instant) -> list[Any]:
         if isinstance(body, HoldfastError):
@@ -168,7 +145,7 @@ class Scribe:
         if self.head.by == self.name:
             return effects + self._resume()
         if is_new or now.monotonic_ms - self._since_ms >= STANDSTILL_MS:
-            return effects + self._move(_taken_over(self.head, self.name))
+            return effects + self._move(taken_over(self.head, self.name))
         effects += self._cut_off()
         return [*effects, Wake(_LOOK, now.monotonic_ms + LOOK_MS)]
 
@@ -191,8 +168,8 @@ class Scribe:
     def _rest(self) -> list[Any]:
         """Stop writing. What waits is in the history as well."""
         was, self._is_following, self.is_writing = self._is_following, False, False
-        self._waiting, self._flight, self._probe = [], None, None
-        self._is_due = False
+        self._chain.waiting.clear()
+        self._flight, self._survey, self._is_due = None, None, False
         return [Unwatch(self._watch)] if was else []
 
     def _prune(self) -> list[Any]:
@@ -234,10 +211,7 @@ class Scribe:
         if not self.is_writing:
             return effects + self._resume()
         self.wrote += count
-        del self._waiting[:count]
-        self._next = msgspec.structs.replace(
-            self._next, floor=self.head.floor, ended=self.head.ended
-        )
+        self._chain.wrote(count, self.head)
         if not self._is_following:
             effects += self._follow()
         return effects + self._go_on(now)
@@ -255,25 +229,13 @@ class Scribe:
         if not isinstance(body, Ready):
             return self._failed(body, now)
         self.is_writing = True
-        self._next, self._waiting = self.head, []
-        gap = self.head.gap
-        if gap is not None:
-            self._add(written(*self._place(gap.upto, gap.at), gap))
+        self._chain.begin(self.head)
         return [*self._follow(), *self._go_on(now)]
 
     def _follow(self) -> list[Any]:
         self._watch += 1
         self._is_following = True
-        return [Watch(self._watch, keys.audit_stamp(), self._next.revision)]
-
-    def _place(self, revision: int, at: int) -> tuple[int, int, int, str]:
-        return self._next.number + 1, revision, at, self._next.hash
-
-    def _add(self, record: AuditRecord) -> None:
-        self._waiting.append(line_of(record))
-        self._next = msgspec.structs.replace(
-            self._next, number=record.number, hash=record.hash, gap=None
-        )
+        return [Watch(self._watch, keys.audit_stamp(), self._chain.end.revision)]
 
     def _changed(self, batch: Any, now: Instant) -> list[Any]:
         if isinstance(batch, HoldfastError):
@@ -281,26 +243,16 @@ class Scribe:
             if not isinstance(batch, Expired):
                 return self._failed(batch, now)
             # What waits is written first; the place is asked for again after that.
-            busy = self._waiting or self._awaits is not None
+            busy = self._chain.waiting or self._awaits is not None
             return self._go_on(now) if busy else self._lost_place()
-        if batch.revision < self._next.revision:
+        if batch.revision < self._chain.end.revision:
             # A watch never does that. Whatever came in its wrong place must not be written.
             return self._failed(Unavailable("a watch of the store went back in time"), now)
-        for change in batch.changes:
-            # A watch may repeat itself after a reconnection; revisions tell.
-            if change.value is None or change.revision <= self._next.revision:
-                continue
-            stamp = stamp_of(change.value)
-            for said in stamp.mutations:
-                place = self._place(change.revision, stamp.at)
-                self._add(written(*place, bytes(said)))
-            self._stamp_revision = change.revision
+        self._stamp_revision = self._chain.take(batch) or self._stamp_revision
         if not self.lag:
             self._since_ms = now.monotonic_ms
-        revision = max(self._next.revision, batch.revision)
-        self._next = msgspec.structs.replace(self._next, revision=revision)
-        self._store_revision = max(self._store_revision, revision)
-        if len(self._waiting) < PENDING_MAX:
+        self._store_revision = max(self._store_revision, self._chain.end.revision)
+        if len(self._chain.waiting) < PENDING_MAX:
             return self._go_on(now)
         # The history holds the rest until there is room again.
         self._is_following = False
@@ -310,23 +262,25 @@ class Scribe:
         """Write at once when there is much, soon when there is something."""
         if self._awaits is not None:
             return []
-        if len(self._waiting) >= FLUSH_LINES:
+        chain = self._chain
+        if len(chain.waiting) >= FLUSH_LINES:
             return self._flush()
-        if self._waiting and self._is_due:
+        if chain.waiting and self._is_due:
             # Not put off by what comes after it, or a steady trickle would never be written.
             return []
-        if self._waiting:
+        if chain.waiting:
             self._is_due = True
             return [Wake(_FLUSH, now.monotonic_ms + FLUSH_MS)]
-        if self._next.revision - self.head.revision >= IDLE_REVISIONS:
-            return self._move(self._next)
+        if chain.end.revision - self.head.revision >= IDLE_REVISIONS:
+            return self._move(chain.end)
         return []
 
     def _flush(self) -> list[Any]:
-        if self._awaits is not None or not self.is_writing or not self._waiting:
+        chain = self._chain
+        if self._awaits is not None or not self.is_writing or not chain.waiting:
             return []
-        self._flight = (len(self._waiting), self._next)
-        return [Append(self._call(self._appended), tuple(self._waiting))]
+        self._flight = (len(chain.waiting), chain.end)
+        return [Append(self._call(self._appended), tuple(chain.waiting))]
 
     def _appended(self, body: Any, now: Instant) -> list[Any]:
         flight = self._flight
@@ -341,78 +295,44 @@ class Scribe:
 
     def _lost_place(self) -> list[Any]:
         """Find out whether anything is lost, and from where on nothing is."""
-        after = self._next.revision
+        after = self._chain.end.revision
         self._rest()
-        self._probe = _Probe(after, after)
-        return [_everything(self._call(self._surveyed))]
+        self._survey = Survey(after, after)
+        return [everything(self._call(self._surveyed))]
 
     def _surveyed(self, body: Any, now: Instant) -> list[Any]:
-        probe, known = self._probe, self.head
-        if isinstance(body, HoldfastError) or probe is None:
+        survey, known = self._survey, self.head
+        if isinstance(body, HoldfastError) or survey is None:
             return self._failed(body, now)
         if not self._learn(body) or self.head != known:
             return [*self._rest(), *self._look()]
-        if self._stamp_revision <= probe.after:
+        if self._stamp_revision <= survey.after:
             # Nobody did anything; what is forgotten were leases that were renewed.
             return self._move(msgspec.structs.replace(self.head, revision=body.revision))
-        probe.there = body.revision
-        if not probe.after:
-            return self._halve(now)
+        survey.there = body.revision
+        if not survey.after:
+            return self._narrow(survey, now)
         # Whoever says that a place is gone may be wrong; it is if that revision can be read.
-        return [_stamp_at(self._call(self._asked_again), probe.after)]
+        return [stamp_at(self._call(self._asked_again), survey.after)]
 
     def _asked_again(self, body: Any, now: Instant) -> list[Any]:
-        if isinstance(body, Expired):
-            return self._halve(now)
-        return self._failed(body, now)
+        if self._survey is None or not isinstance(body, Expired):
+            return self._failed(body, now)
+        return self._narrow(self._survey, now)
 
-    def _halve(self, now: Instant) -> list[Any]:
-        probe = self._probe
-        if probe is None:
-            return self._failed(None, now)
-        if probe.there - probe.gone <= 1:
-            gap = Gap(probe.after, probe.there, now.wall_ms)
-            self._probe = None
-            return self._move(msgspec.structs.replace(self.head, revision=probe.there, gap=gap))
-        probe.tries += 1
-        invariant(probe.tries <= PROBES_MAX, "the oldest revision was never found")
-        middle = (probe.gone + probe.there) // 2
-        return [_stamp_at(self._call(self._probed), middle)]
+    def _narrow(self, survey: Survey, now: Instant) -> list[Any]:
+        if not survey.is_over:
+            return [stamp_at(self._call(self._probed), survey.probe())]
+        gap = Gap(survey.after, survey.there, now.wall_ms)
+        self._survey = None
+        return self._move(msgspec.structs.replace(self.head, revision=survey.there, gap=gap))
 
     def _probed(self, body: Any, now: Instant) -> list[Any]:
-        probe = self._probe
-        if probe is None or (isinstance(body, HoldfastError) and not isinstance(body, Expired)):
+        is_gone = isinstance(body, Expired)
+        if self._survey is None or (isinstance(body, HoldfastError) and not is_gone):
             return self._failed(body, now)
-        middle = (probe.gone + probe.there) // 2
-        if isinstance(body, Expired):
-            probe.gone = middle
-        else:
-            probe.there = middle
-        return self._halve(now)
+        self._survey.heard(is_gone=is_gone)
+        return self._narrow(self._survey, now)
 
 
 _Take = Callable[[Any, Instant], list[Any]]
-
-
-def _taken_over(head: Head, name: str) -> Head:
-    """The head when this server is to write from here on.
-
-    Where it ended before stays known until it writes: only then has it surely set aside what came
-    after that. Likewise of one that was to write and never did.
-    """
-    ended = {head.by: head.number, **head.ended} if head.by else head.ended
-    while len(ended) > ENDED_MAX:
-        oldest = min(ended, key=lambda server: ended[server])
-        ended = {server: last for server, last in ended.items() if server != oldest}
-    return msgspec.structs.replace(head, by=name, ended=ended)
-
-
-def _everything(call: int) -> Range:
-    """The stamp and the head, as of one revision."""
-    return Range(call, keys.AUDIT, keys.after_prefix(keys.AUDIT), 10)
-
-
-def _stamp_at(call: int, revision: int) -> Range:
-    """The stamp as of a past revision, or Expired."""
-    key = keys.audit_stamp()
-    return Range(call, key, f"{key}\0", 1, revision)
