@@ -406,7 +406,7 @@ async def heard(
     """How long events took to reach their watchers, and how many a second there were."""
     audience = Audience()
     watchers = await audience.gather(rig, everything, nodes)
-    lines = await rig.lines(CONNECTIONS, "system:controller:workload")
+    lines = await rig.lines(CONNECTIONS)
     waiting = itertools.cycle(binds)
     began, sent = time.perf_counter(), itertools.count()
 
