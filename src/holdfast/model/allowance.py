@@ -92,7 +92,8 @@ def quota_refusal(
         together, whole = cohort_used(ledger, resource), cohort_nominal(ledger, resource)
         if together + units > whole:
             return _over(Reason.COHORT_EXHAUSTED, "the cohort", resource, units, together, whole)
-    return budget_refusal(ledger, tenant, priority_class, amounts)
+    # Most quotas have none, and every bind asks.
+    return budget_refusal(ledger, tenant, priority_class, amounts) if limits.classes else None
 
 
 def budget_refusal(

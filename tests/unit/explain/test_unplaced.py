@@ -72,6 +72,22 @@ def test_a_quota_that_is_used_up_is_the_operators_to_change() -> None:
     )
 
 
+def test_a_budget_of_a_priority_class_that_is_used_up_is_the_operators_to_change_too() -> None:
+    """[B6, M2]"""
+    spec = QuotaSpec(priority_classes={"default": {"cpu": "2"}})
+    quota = Quota(ObjectMeta(name="default", namespace="acme"), spec=spec)
+    ledger = QuotaLedger(
+        limits={"acme": TenantLimits(classes={"default": {"cpu": 2_000}})},
+        used={"acme": TenantUse(hard={"cpu": 2_000}, classes={"default": {"cpu": 2_000}})},
+    )
+    more = [(keys.quota_ledger("tenant:acme"), ledger, 33), *ledgers(BIG)]
+    said = replaced(OVER, reasons={"PriorityBudgetExceeded": 1})
+    answer = asked(waiting(said), quota, ACME, BIG, more=more)
+    says(answer, Why.QUOTA, Leg.SCHEDULING, "operator")
+    (sign,) = [it for it in answer.signs if it.what == "quota of its tenant"]
+    assert "priority class default" in sign.says
+
+
 def test_a_place_that_there_is_was_not_known_to_whoever_decided() -> None:
     """[M2, SC4]"""
     answer = asked(waiting(), ACME, BIG, more=ledgers(BIG), decision=decided())
