@@ -63,6 +63,11 @@ def _again(storm: Storm, begin_s: int, end_s: int) -> float:
 
 
 def _expects(storm: Storm) -> tuple[Expect, ...]:
+    return (*_first(storm), *_of_retries(storm), *_of_nodes(storm), *_afterwards(storm))
+
+
+def _first(storm: Storm) -> tuple[Expect, ...]:
+    """What is served before the storm, and first of all when it begins."""
     meter = storm.meter
 
     def normal(story: Story) -> str:
@@ -86,14 +91,23 @@ def _expects(storm: Storm) -> tuple[Expect, ...]:
         demand(turned > 0, "nobody was turned away: it was no overload")
         return f"every renewal and lease, 99 % within {p99} ms; of tenants {turned:.0%} turned away"
 
+    return (
+        Expect("sc14.normal", "Before it, everything is served.", normal),
+        Expect("sc14.leases", "While the store is slow, renewals and leases come first.", leases),
+    )
+
+
+def _of_retries(storm: Storm) -> tuple[Expect, ...]:
+    """How much is sent again while the store is slow, and while it refuses."""
+
     def first_round(story: Story) -> str:
-        usual = meter.offered_per_s(CALM_S, SLOW_S)
+        usual = storm.meter.offered_per_s(CALM_S, SLOW_S)
         more = max(_again(storm, at_s, at_s + FIRST_ROUND_S) for at_s in (SLOW_S, REFUSES_S))
         demand(more <= usual, f"{more:.0f} requests/s were sent again, usual are {usual:.0f}")
         return f"{more / usual:.0%} of the usual {usual:.0f} requests/s were sent again"
 
     def retries(story: Story) -> str:
-        usual = meter.offered_per_s(CALM_S, SLOW_S)
+        usual = storm.meter.offered_per_s(CALM_S, SLOW_S)
         windows = [
             at_s
             for begin_s, end_s in ((SLOW_S, REFUSES_S), (REFUSES_S, BACK_S))
@@ -106,6 +120,21 @@ def _expects(storm: Storm) -> tuple[Expect, ...]:
         )
         return f"at most {worst / usual:.1%} of the usual load in any {RENEW_S} s"
 
+    return (
+        Expect(
+            "sc14.first-round", "In the first round nobody asks more than once again.", first_round
+        ),
+        Expect(
+            "sc14.retries",
+            "Beyond the first round, retries stay below 10 % of the normal load.",
+            retries,
+        ),
+    )
+
+
+def _of_nodes(storm: Storm) -> tuple[Expect, ...]:
+    """What becomes of those who only could not be heard."""
+
     def unfenced(story: Story) -> str:
         fenced = story.all(Judged, lambda it: it.phase in (NodePhase.FENCED, NodePhase.LOST))
         demand(not fenced, f"{len(fenced)} nodes were fenced")
@@ -114,10 +143,22 @@ def _expects(storm: Storm) -> tuple[Expect, ...]:
 
     def spread(story: Story) -> str:
         streams = 2 * storm.size.agents
-        most = meter.opened_at_once(BACK_S, AT_ONCE_US)
+        most = storm.meter.opened_at_once(BACK_S, AT_ONCE_US)
         demand(most, "no stream was ended")
         demand(most <= 2 * streams // 5, f"{most} of {streams} streams were opened at once")
         return f"of {streams} streams at most {most} were opened within {AT_ONCE_US // 1_000} ms"
+
+    return (
+        Expect("sc14.unfenced", "Nothing is fenced for our own deafness.", unfenced),
+        Expect(
+            "sc14.spread", "Those who lose their streams at once do not come back at once.", spread
+        ),
+    )
+
+
+def _afterwards(storm: Storm) -> tuple[Expect, ...]:
+    """That it is over when its cause is."""
+    meter = storm.meter
 
     def recovered(story: Story) -> str:
         late = {at: why for at, why in meter.unwell.items() if at >= BACK_S + WITHIN_S}
@@ -136,20 +177,6 @@ def _expects(storm: Storm) -> tuple[Expect, ...]:
         return f"{more / usual:.1%} is sent again, wishes take {after_ms} ms as {before_ms} before"
 
     return (
-        Expect("sc14.normal", "Before it, everything is served.", normal),
-        Expect("sc14.leases", "While the store is slow, renewals and leases come first.", leases),
-        Expect(
-            "sc14.first-round", "In the first round nobody asks more than once again.", first_round
-        ),
-        Expect(
-            "sc14.retries",
-            "Beyond the first round, retries stay below 10 % of the normal load.",
-            retries,
-        ),
-        Expect("sc14.unfenced", "Nothing is fenced for our own deafness.", unfenced),
-        Expect(
-            "sc14.spread", "Those who lose their streams at once do not come back at once.", spread
-        ),
         Expect("sc14.recovered", "All is well within 60 s of the store's return.", recovered),
         Expect("sc14.stable", "There is no metastable state: it stays as it was before.", stable),
     )
