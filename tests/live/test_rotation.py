@@ -132,82 +132,93 @@ class Stream:
             await asyncio.sleep(0.02)
 
 
+def requests(
+    plane: PlaneProcess, remote: Remote, kept: Client, new: aiohttp.ClientSession
+) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """What a node, and people on kept and on new connections, ask all the time."""
+    node = agent("n1")
+
+    async def connects() -> None:
+        async with new.get(f"{plane.url}/apis/holdfast.dev/v1/nodes") as answer:
+            assert answer.status == 200, await answer.text()
+
+    async def writes() -> Any:
+        label = {"metadata": {"labels": {"at": f"{time.monotonic_ns()}"}}}
+        return await kept.patch(Tenant, "default", "", label)
+
+    async def follows() -> None:
+        # Until the stream ends, which with the certificate it was opened under it may.
+        async for _ in remote.follow(node, SERVERS, Follow("nodes")):
+            pass
+
+    return {
+        "node asks": lambda: remote.ask(node, SERVERS, Get("nodes", "n1"), 5.0),
+        "kept": lambda: kept.get(Tenant, "default"),
+        "writes": writes,
+        "new": connects,
+        "follows": follows,
+    }
+
+
+async def replaced(plane: PlaneProcess, remote: Remote, rotation: Rotation) -> None:
+    """Until both the node and the server have had several certificates."""
+    seen = {"node": {b""}, "server": {b""}}
+    deadline = time.monotonic() + PATIENCE_S
+    while min(map(len, seen.values())) <= LIVES:
+        assert time.monotonic() < deadline, (seen, rotation.trouble)
+        seen["node"].add(remote.access(agent("n1").name).certificate)
+        there = ssl.get_server_certificate(("127.0.0.1", plane.port)).encode()
+        seen["server"].add(there)
+        await asyncio.sleep(0.3)
+
+
+async def asked_meanwhile(plane: PlaneProcess, pki: Path) -> Stream:
+    """Everybody asks while certificates are replaced; what came of it."""
+    async with plane.client() as admin:
+        token = await create_token(admin, "n1", timedelta(hours=1))
+        bearer = await create_bearer(admin, "ops", (ADMINS,), timedelta(hours=1))
+    node = agent("n1")
+    access = await joined((plane.url,), "n1", pki, token)
+    remote = Remote({node.name: access})
+    spec = Node(ObjectMeta(name="n1"), spec=NodeSpec(region="eu", zone="eu-a"))
+    await remote.ask(node, SERVERS, RegisterNode(spec), 5.0)
+
+    async def renew(name: str, before: Access) -> Access:
+        return await renewed(before, "n1", pki)
+
+    rotation = Rotation({node.name: access}, renew, remote.take)
+    people = msgspec.structs.replace(access, certificate=b"", key=b"", token=bearer)
+    one_each = aiohttp.TCPConnector(ssl=people.context(), force_close=True)
+    bears = {"Authorization": f"Bearer {bearer}"}
+    stream = Stream()
+    async with (
+        Client(people, policy=RetryPolicy(tries_max=1)) as kept,
+        aiohttp.ClientSession(connector=one_each, headers=bears) as new,
+    ):
+        asking = (stream.go(*it) for it in requests(plane, remote, kept, new).items())
+        tasks = [asyncio.create_task(it) for it in (rotation.run(), *asking)]
+        await replaced(plane, remote, rotation)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await remote.close()
+    return stream
+
+
 def test_no_request_fails_while_certificates_are_replaced(tmp_path: Path) -> None:
     """Of a node whose own are, and of people on kept and on new connections. [K1, H8]"""
-
-    async def story(plane: PlaneProcess) -> None:
-        async with plane.client() as admin:
-            token = await create_token(admin, "n1", timedelta(hours=1))
-            bearer = await create_bearer(admin, "ops", (ADMINS,), timedelta(hours=1))
-        node, pki = agent("n1"), tmp_path / "agent"
-        access = await joined((plane.url,), "n1", pki, token)
-        remote = Remote({node.name: access})
-        spec = Node(ObjectMeta(name="n1"), spec=NodeSpec(region="eu", zone="eu-a"))
-        await remote.ask(node, SERVERS, RegisterNode(spec), 5.0)
-
-        async def renew(name: str, before: Access) -> Access:
-            return await renewed(before, "n1", pki)
-
-        rotation = Rotation({node.name: access}, renew, remote.take)
-        people = msgspec.structs.replace(access, certificate=b"", key=b"", token=bearer)
-        stream, seen = Stream(), {"node": {b""}, "server": {b""}}
-        one_each = aiohttp.TCPConnector(ssl=people.context(), force_close=True)
-        async with (
-            Client(people, policy=RetryPolicy(tries_max=1)) as kept,
-            aiohttp.ClientSession(
-                connector=one_each, headers={"Authorization": f"Bearer {bearer}"}
-            ) as new,
-        ):
-
-            async def connects() -> None:
-                async with new.get(f"{plane.url}/apis/holdfast.dev/v1/nodes") as answer:
-                    assert answer.status == 200, await answer.text()
-
-            async def writes() -> Any:
-                label = {"metadata": {"labels": {"at": f"{time.monotonic_ns()}"}}}
-                return await kept.patch(Tenant, "default", "", label)
-
-            async def follows() -> None:
-                # Until the stream ends, which with the certificate it was opened under it may.
-                async for _ in remote.follow(node, SERVERS, Follow("nodes")):
-                    pass
-
-            tasks = [
-                asyncio.create_task(rotation.run()),
-                *(
-                    asyncio.create_task(stream.go(name, ask))
-                    for name, ask in (
-                        ("node asks", lambda: remote.ask(node, SERVERS, Get("nodes", "n1"), 5.0)),
-                        ("kept", lambda: kept.get(Tenant, "default")),
-                        ("writes", writes),
-                        ("new", connects),
-                    )
-                ),
-                asyncio.create_task(stream.go("follows", follows)),
-            ]
-            deadline = time.monotonic() + PATIENCE_S
-            while min(map(len, seen.values())) <= LIVES:
-                assert time.monotonic() < deadline, (seen, rotation.trouble)
-                seen["node"].add(remote.access(node.name).certificate)
-                there = ssl.get_server_certificate(("127.0.0.1", plane.port)).encode()
-                seen["server"].add(there)
-                await asyncio.sleep(0.3)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        await remote.close()
-        # A watch may be told that its certificate is old; that is no request.
-        failed = [it for it in stream.failures if it[0] != "follows"]
-        assert not failed, failed[:5]
-        assert all(stream.counts[name] > 50 for name in ("node asks", "kept", "writes", "new"))
 
     async def played() -> None:
         plane = PlaneProcess(tmp_path / "plane", "--certificate-life", "4s")
         await plane.start()
         try:
-            await story(plane)
+            stream = await asked_meanwhile(plane, tmp_path / "agent")
         finally:
             plane.kill()
+        # A watch may be told that its certificate is old; that is no request.
+        failed = [it for it in stream.failures if it[0] != "follows"]
+        assert not failed, failed[:5]
+        assert all(stream.counts[name] > 50 for name in ("node asks", "kept", "writes", "new"))
 
     play(played())
 
