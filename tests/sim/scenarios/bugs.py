@@ -35,7 +35,7 @@ def bug(example: str, sentence: str, mistake: str, *plants: Plant) -> Bug:
 
 
 # A scheduler that asked its own picture of a quota would not send what was just refused for it.
-UNASKED = swap(PROPOSE + "dues:Dues.room", lambda _dues, _tenant, _of, _amounts, most: (most, None))
+UNASKED = swap(PROPOSE + "dues:Dues.room", lambda *asked: (asked[-1], None))
 NO_WORDS = swap(PROPOSE + "notices:Notices.say", lambda *_: None)
 # Of the rule and of the table that is made of it.
 DOUBTED_NODES_TAKE_WORK = (
