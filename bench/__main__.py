@@ -16,6 +16,12 @@ _NOT_BENCHMARKS = frozenset(
     {
         "__init__",
         "__main__",
+        "api_binds",
+        "api_reads",
+        "api_rig",
+        "api_watches",
+        "api_writes",
+        "bare_store",
         "control_plane",
         "harness",
         "hollow",

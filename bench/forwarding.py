@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.api import Rig
+from bench.api_rig import Rig
 from bench.harness import figure, percentile
 from bench.http_load import request, through
 from holdfast.model.errors import invariant

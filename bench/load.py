@@ -28,7 +28,8 @@ from typing import Any
 
 import msgspec
 
-from bench.api import GROUP, Rig, register
+from bench.api_binds import register
+from bench.api_rig import GROUP, Rig, workload
 from bench.harness import figure, load
 from bench.http_load import request, through
 from bench.load_generator import Load, Piece, Stream
@@ -106,7 +107,7 @@ class Plane:
         for tenant in TENANTS:
             space = await rig.tenant(line, tenant)
             self.tenants[tenant] = self._client(f"user-of-{tenant}", f"tenant:{tenant}")
-            documents = [_workload(f"w{n:08d}") for n in range(WORKLOADS)]
+            documents = [workload(f"w{n:08d}") for n in range(WORKLOADS)]
             path = f"{space}/workloads?results=names"
             await through([line], iter([request("POST", path, _encode(documents))]), 200)
         for made in await register(rig, NODES):
@@ -174,17 +175,6 @@ class Plane:
             process.kill()
             process.wait()
         return Results(told, [it.name for it in streams]), spent
-
-
-def _workload(name: str) -> dict[str, Any]:
-    resources = {"cpu": "100m", "memory": "128Mi"}
-    template = {"command": ["sleep", "60"], "resources": resources}
-    return {
-        "apiVersion": "holdfast.dev/v1",
-        "kind": "Workload",
-        "metadata": {"name": name},
-        "spec": {"replicas": 1, "template": template},
-    }
 
 
 # What tenants do. ---------------------------------------------------------------------------------

@@ -1,0 +1,98 @@
+"""A server process with connections to it, and what the load on it is made of.
+
+`bench/api` and its parts, `bench/load` and `bench/forwarding` begin with this.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.http_load import Connection, connect, request
+from holdfast.host.certificates import Authority
+from holdfast.model.errors import invariant
+from tests.live.plane_process import PlaneProcess
+
+GROUP = "/apis/holdfast.dev/v1"
+CONNECTIONS = 32
+ROUNDS = 3
+BATCH = 500
+BATCHES_AT_ONCE = 2
+# A tenant may have so many workloads.
+TENANT_WORKLOADS = 10_000
+_encode = msgspec.json.encode
+
+
+def document(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "holdfast.dev/v1",
+        "kind": kind,
+        "metadata": {"name": name, **more.pop("metadata", {})},
+        **more,
+    }
+
+
+def workload(name: str) -> dict[str, Any]:
+    resources = {"cpu": "100m", "memory": "128Mi"}
+    template = {"command": ["sleep", "60"], "resources": resources}
+    return document("Workload", name, spec={"replicas": 1, "template": template})
+
+
+def chunks(documents: list[Any], path: str) -> Iterator[bytes]:
+    for at in range(0, len(documents), BATCH):
+        yield request("POST", path, _encode(documents[at : at + BATCH]))
+
+
+class Rig:
+    """A server process and connections to it under several names."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.plane = PlaneProcess(folder / "data", *options)
+        self._lines: list[Connection] = []
+
+    async def __aenter__(self) -> Rig:
+        await self.plane.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for line in self._lines:
+            line.close()
+        self.plane.kill()
+
+    def tls(self, name: str = "admin", *groups: str) -> ssl.SSLContext:
+        """The TLS of somebody; the administrator's if nobody is named."""
+        access = self.plane.access()
+        if name != "admin":
+            issued = Authority.open(self.plane.data / "pki").issue(name, groups=groups)
+            access = msgspec.structs.replace(access, certificate=issued.certificate, key=issued.key)
+        return access.context()
+
+    async def lines(self, count: int, name: str = "admin") -> list[Connection]:
+        made = await connect(self.plane.port, self.tls(name), count)
+        self._lines += made
+        return made
+
+    async def ask(self, line: Connection, path: str, body: Any) -> Any:
+        code, answer = await line.ask(request("POST", path, _encode(body)))
+        invariant(200 <= code < 300, f"{path}: {code} {answer[:300]!r}")
+        return msgspec.json.decode(answer)
+
+    async def tenant(self, line: Connection, name: str) -> str:
+        """A tenant with room for everything here; the path of its namespace."""
+        await self.ask(line, f"{GROUP}/tenants", document("Tenant", name))
+        quota = document("Quota", "default", spec={"hard": {"cpu": "1000000"}})
+        space = f"{GROUP}/namespaces/{name}"
+        await self.ask(line, f"{space}/quotas", quota)
+        return space
+
+    def rss_mb(self) -> float:
+        """Resident memory of the server."""
+        process = self.plane._process
+        invariant(process is not None, "the server runs")
+        text = Path(f"/proc/{process.pid}/status").read_text()  # type: ignore[union-attr]
+        return int(text.partition("VmRSS:")[2].split()[0]) / 1024
