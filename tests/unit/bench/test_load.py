@@ -10,11 +10,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from bench.load import TENANTS, _recovery_s, fair_share, intents, mix
+from bench.load_fairness import fair_share
 from bench.load_generator import Piece, Source, Stream
 from bench.load_intents import Intents
+from bench.load_plane import TENANTS, intents, mix
 from bench.load_plot import Curve, Panel, Span, draw
 from bench.load_results import Results
+from bench.load_stall import recovery_s
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_a_plane_that_is_never_normal_again_has_no_time_of_recovery(tmp_path: Pa
         )
         return Results(path, list(TENANTS))
 
-    assert _recovery_s(seen(100.0), 20.0, 60.0, 20.0) is None
-    found = _recovery_s(seen(30.0), 20.0, 60.0, 20.0)
+    assert recovery_s(seen(100.0), 20.0, 60.0, 20.0) is None
+    found = recovery_s(seen(30.0), 20.0, 60.0, 20.0)
     assert found is not None
     assert 9.0 <= found <= 16.0

@@ -1,0 +1,130 @@
+"""The stall of `bench/load`: the store stands still below clients that go on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from bench.api_rig import Rig
+from bench.harness import figure, load
+from bench.load_generator import Stream
+from bench.load_pictures import plot_goodput, plot_latency
+from bench.load_plane import (
+    CONNECTIONS,
+    IS_SHORT,
+    SCALE,
+    STEADY,
+    TENANTS,
+    Plane,
+    costs,
+    intents,
+    peak,
+)
+from bench.load_plot import Span
+from bench.load_results import Results
+from tests.etcd_cluster import EtcdCluster
+
+BEFORE_STALL_S, STALL_S, AFTER_STALL_S = 20.0, 30.0 if not IS_SHORT else 10.0, 90.0 * SCALE
+# Normal is what it was before, to a twentieth, and stays so for this long.
+WINDOW_S = 5.0
+
+
+async def stall(folder: Path) -> None:
+    """The store stands still for 30 s below clients that go on."""
+    with EtcdCluster(folder / "etcd") as cluster:
+        store = ("--store", "etcd://" + ",".join(cluster.endpoints))
+        async with Rig(folder / "on-etcd", *store) as rig:
+            plane = Plane(rig, folder)
+            await plane.furnish()
+            most = await peak(plane, lambda tenant: intents(tenant, "peak"))
+            await _stalled(plane, cluster, most)
+
+
+async def _struck(
+    plane: Plane, cluster: EtcdCluster, most: float, whole: float
+) -> tuple[Results, float, float, float]:
+    """What was seen, the CPU seconds of the server, and when the store stopped and went on."""
+    rate = STEADY * most / len(TENANTS)
+    tenants = tuple(
+        Stream(
+            tenant, client.file, CONNECTIONS, intents(tenant, "run"), ((0.0, rate),), retries=True
+        )
+        for tenant, client in plane.tenants.items()
+    )
+    times: list[float] = []
+
+    async def strike(began: float) -> None:
+        await asyncio.sleep(max(0.0, began + BEFORE_STALL_S - time.monotonic()))
+        cluster.pause(0)
+        times.append(time.monotonic())
+        await asyncio.sleep(STALL_S)
+        cluster.resume(0)
+        times.append(time.monotonic())
+
+    seen, spent = await plane.run((*tenants, *plane.leases()), whole, strike)
+    stopped, went = (at - seen.began for at in times)
+    return seen, spent, stopped, went
+
+
+async def _stalled(plane: Plane, cluster: EtcdCluster, most: float) -> None:
+    whole = BEFORE_STALL_S + STALL_S + AFTER_STALL_S
+    seen, spent, stopped, went = await _struck(plane, cluster, most, whole)
+    usual = seen.rate(seen.good & seen.stream(*TENANTS), 2.0, stopped)
+    recovery = recovery_s(seen, went, whole, usual)
+    counts = [it for it in seen.intents if it is not None]
+    begun, sent, failed = (
+        sum(it.get(name, 0) for it in counts) for name in ("begun", "requests", "failed")
+    )
+    more = {"durability": "quorum", "offered_per_s": round(STEADY * most), **costs(seen, spent)}
+    if recovery is None:
+        left_s = whole - went
+        print(f"load.recovery_s: no figure, not normal within {left_s:.0f} s at a load of {load()}")
+    else:
+        figure(
+            "load.recovery_s",
+            recovery,
+            "s after the stall",
+            peer="the stall",
+            peer_value=went - stopped,
+            goal="<= 60",
+            usual_per_s=round(usual),
+            codes_during=seen.codes(seen.between(stopped, went)),
+            codes_after=seen.codes(seen.between(went, whole)),
+            lease_p99_ms_after=round(
+                seen.p_ms(seen.kind("lease") & seen.between(went + 10.0, whole), 0.99), 1
+            ),
+            **more,
+        )
+    figure(
+        "load.requests_per_intent",
+        sent / max(1, begun),
+        "requests",
+        peer="one for each",
+        peer_value=1.0,
+        goal="<= 1.2",
+        intents=begun,
+        failed_pct=round(100 * failed / max(1, begun), 1),
+        seconds=round(whole),
+        **more,
+    )
+    spans = (Span("the store stands still", stopped, went),)
+    title = f"A store that stands still for {STALL_S:g} s"
+    plot_latency("stall-latency", title, seen, whole, spans)
+    plot_goodput("stall-goodput", title, seen, whole, spans, most)
+
+
+def recovery_s(seen: Results, went: float, whole: float, usual: float) -> float | None:
+    """When everything was normal again, and stayed so to the end; None if it never was."""
+    tenants = seen.stream(*TENANTS)
+    normal_from = at = went
+    while at + WINDOW_S <= whole - 1.0:
+        inside = tenants & seen.between(at, at + WINDOW_S)
+        good = seen.rate(seen.good & tenants, at, at + WINDOW_S)
+        fast = seen.p_ms(inside & seen.good, 0.99) if (inside & seen.good).any() else 1e9
+        share = (inside & seen.good).sum() / max(1, inside.sum())
+        if good < 0.95 * usual or fast > 250.0 or share < 0.99:
+            normal_from = at + WINDOW_S
+        at += 1.0
+    # A last look that was bad says nothing about when it would have been good.
+    return None if normal_from >= at - 1.0 + WINDOW_S else normal_from - went
