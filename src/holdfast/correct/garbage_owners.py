@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.correct.controller import BY_WORKLOAD, Index, View
-from holdfast.correct.garbage_tenants import CONTENTS
 from holdfast.model.errors import Missing
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import CONTENTS
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import Object, OwnerReference
 from holdfast.model.registry import Kind, kind_named

@@ -13,27 +13,12 @@ from typing import Any
 import msgspec
 
 from holdfast.correct.controller import Plan, View, operation
-from holdfast.model.kinds.tenant import Tenant, TenantPhase
+from holdfast.model.kinds.tenant import CONTENTS, Tenant, TenantPhase
 from holdfast.model.meta import Condition, ConditionStatus, Object, with_condition
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Remove, Update
 
 CONTENTS_FINALIZER = "holdfast.dev/contents"
-# What may lie in a namespace, in the order in which it goes; replicas go with their workloads.
-CONTENTS = (
-    "workloads",
-    "overrides",
-    "commitments",
-    "endpoints",
-    "workloadrevisions",
-    "reservations",
-    "secrets",
-    "tokens",
-    "rolebindings",
-    "roles",
-    "quotas",
-    "events",
-)
 REMOVALS_PER_PLAN_MAX = 64
 
 

@@ -26,6 +26,7 @@ from holdfast.model.identity import (
     acts_as,
 )
 from holdfast.model.kinds.role import Rule
+from holdfast.model.kinds.tenant import CONTENTS
 from holdfast.model.lifecycle import Actor
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.rights import (
@@ -76,21 +77,6 @@ _CLUSTER = (
     "grants",
     "leases",
     "revocations",
-)
-# What a tenant's end leaves behind.
-_CONTENTS = (
-    "workloads",
-    "overrides",
-    "commitments",
-    "endpoints",
-    "workloadrevisions",
-    "reservations",
-    "secrets",
-    "tokens",
-    "rolebindings",
-    "roles",
-    "quotas",
-    "events",
 )
 # What operators keep: the plane itself, and what each tenant may have of it.
 _RUN = (
@@ -265,7 +251,7 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
     "controller-garbage": (
         # What has lost its owner, or waits for it; `commit/leaks` wants each proven. Replicas go
         # with their workloads.
-        Rule(_CONTENTS, ("update", "delete")),
+        Rule(CONTENTS, ("update", "delete")),
         # It reads for all controllers of its process, since no other may see all that it follows.
         Rule(_HIDDEN, READ),
         Rule(("replicas",), ("update",)),

@@ -6,6 +6,23 @@ from enum import StrEnum
 
 from holdfast.model.meta import Condition, Object, Part
 
+# What may lie in a tenant's namespace, in the order in which it goes with its tenant; replicas go
+# with their workloads. Whoever empties a namespace may remove these, and looks for these.
+CONTENTS = (
+    "workloads",
+    "overrides",
+    "commitments",
+    "endpoints",
+    "workloadrevisions",
+    "reservations",
+    "secrets",
+    "tokens",
+    "rolebindings",
+    "roles",
+    "quotas",
+    "events",
+)
+
 
 class TenantPhase(StrEnum):
     ACTIVE = "Active"
