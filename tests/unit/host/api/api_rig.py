@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +168,14 @@ async def store_of(kind: str, folder: Path) -> Store:
 
 def play(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(story, PATIENCE_S))
+
+
+def with_tenant(story: Callable[[ApiRig], Awaitable[None]]) -> None:
+    """Play a story on a server over an empty store in memory, with one tenant."""
+
+    async def played() -> None:
+        async with ApiRig(MemoryStore()) as rig:
+            await rig.tenant()
+            await story(rig)
+
+    play(played())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,20 +26,9 @@ from tests.unit.host.api.api_rig import (
     WEB,
     ApiRig,
     named,
-    play,
-    store_of,
+    with_tenant,
     workloads,
 )
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Any:
-    async def played(story: Any) -> None:
-        async with ApiRig(await store_of("memory", tmp_path)) as rig:
-            await rig.tenant()
-            await story(rig)
-
-    return lambda story: play(played(story))
 
 
 def replica(
@@ -58,7 +46,7 @@ def replica(
     return Replica(meta, spec=spec, status=status)
 
 
-def test_nobody_in_particular_reads_and_writes_nothing(run: Any) -> None:
+def test_nobody_in_particular_reads_and_writes_nothing() -> None:
     """Not even which kinds there are. [B5]"""
 
     async def story(rig: ApiRig) -> None:
@@ -67,10 +55,10 @@ def test_nobody_in_particular_reads_and_writes_nothing(run: Any) -> None:
             assert (answer.code, answer.body["reason"]) == (401, "Unauthorized"), path
         assert (await rig.create(WEB, user="system:anonymous")).code == 401
 
-    run(story)
+    with_tenant(story)
 
 
-def test_nobody_in_particular_learns_not_even_which_paths_there_are(run: Any) -> None:
+def test_nobody_in_particular_learns_not_even_which_paths_there_are() -> None:
     """Every route, one that is not there, and a method that is not: the same word. [B5, B3]"""
 
     async def story(rig: ApiRig) -> None:
@@ -80,10 +68,10 @@ def test_nobody_in_particular_learns_not_even_which_paths_there_are(run: Any) ->
                 answer = await rig.send(method, path, user="system:anonymous")
                 assert (answer.code, answer.body["reason"]) == (401, "Unauthorized"), path
 
-    run(story)
+    with_tenant(story)
 
 
-def test_what_is_wrong_first_is_heard_first_from_the_bytes_to_the_store(run: Any) -> None:
+def test_what_is_wrong_first_is_heard_first_from_the_bytes_to_the_store() -> None:
     """Authenticate, authorise, schema, validation, tenant, policy, quota. [B3]"""
 
     async def story(rig: ApiRig) -> None:
@@ -116,11 +104,11 @@ def test_what_is_wrong_first_is_heard_first_from_the_bytes_to_the_store(run: Any
             assert answer.code == code, (case, answer.body)
             assert text in answer.body["message"], answer.body
 
-    run(story)
+    with_tenant(story)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_who_may_not_write_hears_nothing_of_what_he_wrote(run: Any, method: str) -> None:
+def test_who_may_not_write_hears_nothing_of_what_he_wrote(method: str) -> None:
     """Nor whether it could be read at all. [B3]"""
 
     async def story(rig: ApiRig) -> None:
@@ -129,10 +117,10 @@ def test_who_may_not_write_hears_nothing_of_what_he_wrote(run: Any, method: str)
         answer = await rig.send(method, workloads("other", name), b"[" * 100, user="ada")
         assert (answer.code, answer.body["reason"]) == (403, "Forbidden")
 
-    run(story)
+    with_tenant(story)
 
 
-def test_a_tenant_sees_and_changes_its_own_namespace_only(run: Any) -> None:
+def test_a_tenant_sees_and_changes_its_own_namespace_only() -> None:
     """Reads go through the same door as writes. [C6.8]"""
 
     async def story(rig: ApiRig) -> None:
@@ -147,10 +135,10 @@ def test_a_tenant_sees_and_changes_its_own_namespace_only(run: Any) -> None:
         assert (await rig.create(named("x", "other"), user="ada")).code == 403
         assert (await rig.send("DELETE", workloads("other"), user="ada")).code == 403
 
-    run(story)
+    with_tenant(story)
 
 
-def test_an_agent_sees_what_is_bound_to_its_node_only(run: Any) -> None:
+def test_an_agent_sees_what_is_bound_to_its_node_only() -> None:
     """In lists, by name and in watches; and of other kinds nothing. [C6.8]"""
 
     async def story(rig: ApiRig) -> None:
@@ -168,10 +156,10 @@ def test_an_agent_sees_what_is_bound_to_its_node_only(run: Any) -> None:
         secrets = f"{GROUP}/namespaces/acme/secrets"
         assert (await rig.send("GET", secrets, user=agent)).code == 403
 
-    run(story)
+    with_tenant(story)
 
 
-def test_an_agent_gets_the_secrets_of_work_on_its_node_and_no_others(run: Any) -> None:
+def test_an_agent_gets_the_secrets_of_work_on_its_node_and_no_others() -> None:
     """By name alone, while such work is bound there; for all others there is no such Secret.
 
     [C6.8, B5]
@@ -224,10 +212,10 @@ def test_an_agent_gets_the_secrets_of_work_on_its_node_and_no_others(run: Any) -
         async with rig.watch(path, user=agent) as watch:
             assert watch.status == 403
 
-    run(story)
+    with_tenant(story)
 
 
-def test_bodies_are_bounded_and_errors_are_statuses(run: Any) -> None:
+def test_bodies_are_bounded_and_errors_are_statuses() -> None:
     """Each mistake has its code, and none is our own failure. [E5]"""
 
     async def story(rig: ApiRig) -> None:
@@ -253,7 +241,7 @@ def test_bodies_are_bounded_and_errors_are_statuses(run: Any) -> None:
         assert await code("GET", f"{GROUP}/nothing") == 404
         assert await code("GET", workloads(name="%ff")) in (400, 404)
 
-    run(story)
+    with_tenant(story)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +260,7 @@ def test_bodies_are_bounded_and_errors_are_statuses(run: Any) -> None:
         b"just text",
     ],
 )
-def test_hostile_yaml_is_refused_before_it_is_built(run: Any, text: bytes) -> None:
+def test_hostile_yaml_is_refused_before_it_is_built(text: bytes) -> None:
     """Neither aliases nor tags, nor too much of anything. [E5]"""
 
     async def story(rig: ApiRig) -> None:
@@ -282,7 +270,7 @@ def test_hostile_yaml_is_refused_before_it_is_built(run: Any, text: bytes) -> No
         )
         assert answer.code in (400, 413, 422), answer.body
 
-    run(story)
+    with_tenant(story)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +301,7 @@ def test_a_batch_is_measured_before_it_is_cut() -> None:
         typed.decoded(b"[" + b",".join([b'{"type":"Create"}'] * 5_001) + b"]")
 
 
-def test_typed_requests_are_decided_one_by_one_with_reasons_for_machines(run: Any) -> None:
+def test_typed_requests_are_decided_one_by_one_with_reasons_for_machines() -> None:
     """One or many; a refusal names its stable reason. [C4]"""
 
     async def story(rig: ApiRig) -> None:
@@ -342,10 +330,10 @@ def test_typed_requests_are_decided_one_by_one_with_reasons_for_machines(run: An
         assert (await rig.send("POST", other, bind, user=scheduler)).code == 400
         assert (await rig.send("POST", path, {"type": "Nonsense"}, user=scheduler)).code == 400
 
-    run(story)
+    with_tenant(story)
 
 
-def test_answers_take_the_shape_that_is_asked_for(run: Any) -> None:
+def test_answers_take_the_shape_that_is_asked_for() -> None:
     """Tables for people, metadata for informers, JSON for the rest. [M1]"""
 
     async def story(rig: ApiRig) -> None:
@@ -358,7 +346,7 @@ def test_answers_take_the_shape_that_is_asked_for(run: Any) -> None:
         assert partial["kind"] == "PartialObjectMetadataList"
         assert set(partial["items"][0]) == {"kind", "apiVersion", "metadata"}
 
-    run(story)
+    with_tenant(story)
 
 
 def test_every_kind_has_its_routes_and_each_is_found() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -22,20 +20,9 @@ from tests.unit.host.api.api_rig import (
     ApiRig,
     events,
     named,
-    play,
-    store_of,
+    with_tenant,
     workloads,
 )
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Any:
-    async def played(story: Any) -> None:
-        async with ApiRig(await store_of("memory", tmp_path)) as rig:
-            await rig.tenant()
-            await story(rig)
-
-    return lambda story: play(played(story))
 
 
 def test_every_route_that_stays_open_is_judged_again() -> None:
@@ -44,7 +31,7 @@ def test_every_route_that_stays_open_is_judged_again() -> None:
     assert found == {("watch", ""), ("attend", ""), ("get", "log"), ("create", "exec")}
 
 
-def test_a_watch_ends_when_its_reader_is_nobody_any_more_and_others_go_on(run: Any) -> None:
+def test_a_watch_ends_when_its_reader_is_nobody_any_more_and_others_go_on() -> None:
     """As if its time were over; what its client asks next is refused. [B5]"""
 
     async def story(rig: ApiRig) -> None:
@@ -64,11 +51,11 @@ def test_a_watch_ends_when_its_reader_is_nobody_any_more_and_others_go_on(run: A
             assert [it[0] for it in await events(others, 1)] == ["ADDED"]
             assert (rig.api.guests.shown_out, len(rig.api.guests)) == (1, 1)
 
-    run(story)
+    with_tenant(story)
 
 
 def test_a_watch_ends_when_its_reader_may_not_watch_any_more(
-    run: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """[B5, C6.8]"""
 
@@ -80,10 +67,10 @@ def test_a_watch_ends_when_its_reader_may_not_watch_any_more(
             await rig.api.guests.sweep()
             assert await asyncio.wait_for(hers.content.read(), 5.0) == b""
 
-    run(story)
+    with_tenant(story)
 
 
-def test_a_stream_without_a_way_to_end_in_peace_is_cut_off(run: Any) -> None:
+def test_a_stream_without_a_way_to_end_in_peace_is_cut_off() -> None:
     """An agent's line is one. [B5]"""
 
     async def story(rig: ApiRig) -> None:
@@ -97,11 +84,11 @@ def test_a_stream_without_a_way_to_end_in_peace_is_cut_off(run: Any) -> None:
                 await asyncio.wait_for(line.content.read(), 5.0)
         assert len(rig.api.guests) == 0
 
-    run(story)
+    with_tenant(story)
 
 
 def test_a_server_that_may_be_behind_serves_no_person_until_it_knows(
-    run: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was taken away may not have reached it. Components go on. [B5]"""
 
@@ -128,11 +115,11 @@ def test_a_server_that_may_be_behind_serves_no_person_until_it_knows(
             assert scheduler.code == 200
         assert (await rig.send("GET", workloads(), user="ada")).code == 200
 
-    run(story)
+    with_tenant(story)
 
 
 def test_a_server_that_may_be_behind_ends_logs_and_commands_and_no_watch(
-    run: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a watch could tell has not reached it either. [B5]"""
     log = next(it for it in table() if it.subresource == "log")
@@ -149,11 +136,11 @@ def test_a_server_that_may_be_behind_ends_logs_and_commands_and_no_watch(
                     patched.setattr(rig.api.services.rights, "_now_s", lambda: later_s)
                     assert rig.api.guests._may_stay(guest.call) is may
 
-    run(story)
+    with_tenant(story)
 
 
 def test_a_watch_that_does_not_end_in_peace_is_cut_off_by_the_next_sweep(
-    run: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As one whose reader takes nothing in would not. [B5, C7.6]"""
 
@@ -170,4 +157,4 @@ def test_a_watch_that_does_not_end_in_peace_is_cut_off_by_the_next_sweep(
                     await asyncio.wait_for(hers.content.read(), 5.0)
             assert (len(rig.api.guests), rig.api.guests.shown_out) == (0, 1)
 
-    run(story)
+    with_tenant(story)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
-from pathlib import Path
-from typing import Any
-
-import pytest
 
 from holdfast.commit.records import encode as stored
 from holdfast.model import keys
@@ -15,19 +11,9 @@ from holdfast.model.kinds.template import Template
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.transaction import Put, Transaction
-from tests.unit.host.api.api_rig import GROUP, ApiRig, play, store_of
+from tests.unit.host.api.api_rig import GROUP, ApiRig, with_tenant
 
 AGENT = "system:node:n1"
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Any:
-    async def played(story: Any) -> None:
-        async with ApiRig(await store_of("memory", tmp_path)) as rig:
-            await rig.tenant()
-            await story(rig)
-
-    return lambda story: play(played(story))
 
 
 async def put(rig: ApiRig, name: str, node: str) -> None:
@@ -38,7 +24,7 @@ async def put(rig: ApiRig, name: str, node: str) -> None:
     await rig.store.txn(Transaction((), (Put(keys.key_of(replica), stored(replica)),)))
 
 
-def test_the_pages_of_an_agent_name_nothing_that_is_not_its_own(run: Any) -> None:
+def test_the_pages_of_an_agent_name_nothing_that_is_not_its_own() -> None:
     """Where the next page begins is in its token, for everybody who can read. [C6.8]"""
 
     async def story(rig: ApiRig) -> None:
@@ -60,10 +46,10 @@ def test_the_pages_of_an_agent_name_nothing_that_is_not_its_own(run: Any) -> Non
         assert seen == ["b-mine", "d-mine", "f-mine"]
         assert not token
 
-    run(story)
+    with_tenant(story)
 
 
-def test_an_agent_gets_no_decision_by_name_either(run: Any) -> None:
+def test_an_agent_gets_no_decision_by_name_either() -> None:
     """[C6.8]"""
 
     async def story(rig: ApiRig) -> None:
@@ -71,4 +57,4 @@ def test_an_agent_gets_no_decision_by_name_either(run: Any) -> None:
             answer = await rig.send("GET", f"{GROUP}/namespaces/acme/{path}", user=AGENT)
             assert answer.code == 403
 
-    run(story)
+    with_tenant(story)
