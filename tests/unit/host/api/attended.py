@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -19,7 +18,8 @@ from holdfast.model.kinds.template import EnvVar, Template
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.transaction import Put, Transaction
-from tests.unit.host.api.api_rig import ApiRig, play, store_of
+from holdfast.store.memory import MemoryStore
+from tests.unit.host.api.api_rig import ApiRig, play
 
 POD = "/api/v1/namespaces/acme/pods/web-0-0"
 Socket = aiohttp.ClientWebSocketResponse
@@ -36,17 +36,17 @@ def replica(state: State = State.RUNNING, **more: Any) -> Replica:
     )
 
 
-def player(folder: Path) -> Any:
-    """Plays a story on a server that has one replica, the usual one unless it is given."""
+def with_replica(story: Callable[[ApiRig], Awaitable[None]], found: Replica | None = None) -> None:
+    """Play a story on a server that has one replica, the usual one unless it is given."""
+    made = found or replica()
 
-    async def played(story: Any, found: Replica) -> None:
-        async with ApiRig(await store_of("memory", folder)) as rig:
+    async def played() -> None:
+        async with ApiRig(MemoryStore()) as rig:
             await rig.tenant()
-            write = Put(keys.key_of(found), stored(found))
-            await rig.store.txn(Transaction((), (write,)))
+            await rig.store.txn(Transaction((), (Put(keys.key_of(made), stored(made)),)))
             await story(rig)
 
-    return lambda story, found=None: play(played(story, found or replica()))
+    play(played())
 
 
 class Agent:

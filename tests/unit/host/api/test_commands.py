@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket as socket_
-from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -17,7 +15,7 @@ from holdfast.host.summons import Closed, Opened, Run, Summons
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.lifecycle import State
 from tests.unit.host.api.api_rig import ApiRig
-from tests.unit.host.api.attended import POD, Socket, attended, player, replica, say
+from tests.unit.host.api.attended import POD, Socket, attended, replica, say, with_replica
 
 UPGRADE = {
     "Connection": "Upgrade",
@@ -27,13 +25,8 @@ UPGRADE = {
 }
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Any:
-    return player(tmp_path)
-
-
 @pytest.mark.parametrize("protocol", channels.PROTOCOLS)
-def test_a_command_and_its_client_speak_in_channels(run: Any, protocol: str) -> None:
+def test_a_command_and_its_client_speak_in_channels(protocol: str) -> None:
     """What is typed arrives, nothing else does, and the code comes back as a Status. [H1]"""
     heard: list[bytes] = []
 
@@ -72,10 +65,10 @@ def test_a_command_and_its_client_speak_in_channels(run: Any, protocol: str) -> 
         assert heard == [b"\x00typed", b"\xff\x00"]
         assert agent.asked[0].wanted == Run("uid-web", ("sh", "-c", "a b"), False, True)
 
-    run(story)
+    with_replica(story)
 
 
-def test_a_client_that_goes_ends_the_visit(run: Any) -> None:
+def test_a_client_that_goes_ends_the_visit() -> None:
     is_gone = asyncio.Event()
 
     async def wait(asked: Summons, socket: Socket) -> None:
@@ -91,7 +84,7 @@ def test_a_client_that_goes_ends_the_visit(run: Any) -> None:
                 await client.receive_bytes()
             await is_gone.wait()
 
-    run(story)
+    with_replica(story)
 
 
 async def _type_for_ever(client: Socket) -> None:
@@ -101,7 +94,7 @@ async def _type_for_ever(client: Socket) -> None:
 
 
 def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
-    run: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is read from it then, so its end is found by trying whether it is there. [H1]"""
     monkeypatch.setattr(summons, "TRY_S", 0.05)
@@ -123,7 +116,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
             while visits:
                 await rig.send("GET", "/version")
 
-    run(story)
+    with_replica(story)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +136,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
     ],
 )
 def test_a_command_that_cannot_be_run_is_refused_in_a_sentence(
-    run: Any, query: str, headers: dict[str, str] | None, state: State, word: str
+    query: str, headers: dict[str, str] | None, state: State, word: str
 ) -> None:
     whole = {**UPGRADE, "Sec-WebSocket-Protocol": "v5.channel.k8s.io"}
 
@@ -153,7 +146,7 @@ def test_a_command_that_cannot_be_run_is_refused_in_a_sentence(
             assert response.status == 400
             assert word in (await response.json())["message"]
 
-    run(story, replica(state))
+    with_replica(story, replica(state))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,17 +10,12 @@ from holdfast.host.runtime.log_reading import Wish
 from holdfast.host.summons import Opened, ReadLog, Summons
 from holdfast.model.lifecycle import State
 from tests.unit.host.api.api_rig import GROUP, ApiRig
-from tests.unit.host.api.attended import POD, Socket, attended, player, replica, say, tell_log
+from tests.unit.host.api.attended import POD, Socket, attended, replica, say, tell_log, with_replica
 
 OURS = f"{GROUP}/namespaces/acme/replicas/web-0-0"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Any:
-    return player(tmp_path)
-
-
-def test_a_log_is_asked_of_the_node_that_the_replica_is_on(run: Any) -> None:
+def test_a_log_is_asked_of_the_node_that_the_replica_is_on() -> None:
     """Every wish arrives, under both names of a replica. [H1]"""
 
     async def story(rig: ApiRig) -> None:
@@ -53,7 +46,7 @@ def test_a_log_is_asked_of_the_node_that_the_replica_is_on(run: Any) -> None:
         assert agent.asked[0].wanted == ReadLog("uid-web", Wish())
         assert len({asked.id for asked in agent.asked}) == 3
 
-    run(story)
+    with_replica(story)
 
 
 @pytest.mark.parametrize(
@@ -73,17 +66,17 @@ def test_a_log_is_asked_of_the_node_that_the_replica_is_on(run: Any) -> None:
     ],
 )
 def test_a_wish_that_makes_no_sense_is_refused_by_its_name(
-    run: Any, query: dict[str, str], word: str
+    query: dict[str, str], word: str
 ) -> None:
     async def story(rig: ApiRig) -> None:
         answer = await rig.send("GET", f"{POD}/log", **query)
         assert answer.code == 400
         assert word in answer.body["message"]
 
-    run(story)
+    with_replica(story)
 
 
-def test_a_log_that_breaks_off_says_so_where_it_does(run: Any) -> None:
+def test_a_log_that_breaks_off_says_so_where_it_does() -> None:
     async def vanish(asked: Summons, socket: Socket) -> None:
         await say(socket, Opened())
         await socket.send_bytes(b"half\n")
@@ -95,10 +88,10 @@ def test_a_log_that_breaks_off_says_so_where_it_does(run: Any) -> None:
             b"half\n[holdfast: the log ends here: the connection to node n1"
         )
 
-    run(story)
+    with_replica(story)
 
 
-def test_a_client_that_does_not_read_holds_the_agent_back(run: Any) -> None:
+def test_a_client_that_does_not_read_holds_the_agent_back() -> None:
     """What is in between stays bounded, and when the client goes, the agent is told. [H1]"""
     sent, is_held, is_gone = 0, asyncio.Event(), asyncio.Event()
     piece = b"x" * 65_536
@@ -125,13 +118,13 @@ def test_a_client_that_does_not_read_holds_the_agent_back(run: Any) -> None:
             response.close()
             await is_gone.wait()
 
-    run(story)
+    with_replica(story)
 
 
-def test_work_that_has_no_node_has_nothing_to_look_into(run: Any) -> None:
+def test_work_that_has_no_node_has_nothing_to_look_into() -> None:
     async def story(rig: ApiRig) -> None:
         answer = await rig.send("GET", f"{POD}/log")
         assert answer.code == 400
         assert "on no node" in answer.body["message"]
 
-    run(story, replica(State.PENDING, binding=None))
+    with_replica(story, replica(State.PENDING, binding=None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +10,7 @@ from holdfast.host.api import pods
 from holdfast.model.kinds.replica import Process
 from holdfast.model.lifecycle import Stage, State
 from tests.unit.host.api.api_rig import ApiRig
-from tests.unit.host.api.attended import POD, player, replica
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Any:
-    return player(tmp_path)
+from tests.unit.host.api.attended import POD, replica, with_replica
 
 
 @pytest.mark.parametrize(
@@ -45,7 +39,7 @@ def test_a_replica_in_any_state_is_a_pod(
     assert container["ready"] is (more.get("stage") is Stage.READY)
 
 
-def test_pods_are_read_and_never_written_and_show_no_variables(run: Any) -> None:
+def test_pods_are_read_and_never_written_and_show_no_variables() -> None:
     """[A1]"""
 
     async def story(rig: ApiRig) -> None:
@@ -58,4 +52,4 @@ def test_pods_are_read_and_never_written_and_show_no_variables(run: Any) -> None
             assert (await rig.send(method, POD, {})).code == 405
         assert (await rig.send("GET", POD, user="eve")).code == 403
 
-    run(story)
+    with_replica(story)

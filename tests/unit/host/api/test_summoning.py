@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast.host import summons, switchboard
 from holdfast.host.summons import Opened, Refused, Summons
 from tests.unit.host.api.api_rig import Answer, ApiRig
-from tests.unit.host.api.attended import POD, Socket, attended, player, say, tell_log
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Any:
-    return player(tmp_path)
+from tests.unit.host.api.attended import POD, Socket, attended, say, tell_log, with_replica
 
 
 async def _refusal(rig: ApiRig) -> Answer:
@@ -26,7 +19,7 @@ async def _refusal(rig: ApiRig) -> Answer:
     return answer
 
 
-def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none(run: Any) -> None:
+def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none() -> None:
     """[H3]"""
 
     async def story(rig: ApiRig) -> None:
@@ -40,12 +33,10 @@ def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none(run:
             continue
         assert "node n1 has had no connection to this server for 0 s" in answer.body["message"]
 
-    run(story)
+    with_replica(story)
 
 
-def test_a_node_that_does_not_answer_is_not_waited_for(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """[H3]"""
     monkeypatch.setattr(switchboard, "ANSWER_S", 0.05)
 
@@ -58,16 +49,14 @@ def test_a_node_that_does_not_answer_is_not_waited_for(
         assert answer.code == 502
         assert "node n1 did not answer within" in answer.body["message"]
 
-    run(story)
+    with_replica(story)
 
 
 @pytest.mark.parametrize(
     "reason, code",
     [(summons.NOT_BEGUN, 400), (summons.GONE, 400), (summons.BUSY, 429), (summons.BROKEN, 502)],
 )
-def test_what_an_agent_refuses_is_passed_on_with_its_sentence(
-    run: Any, reason: str, code: int
-) -> None:
+def test_what_an_agent_refuses_is_passed_on_with_its_sentence(reason: str, code: int) -> None:
     async def refuse(asked: Summons, socket: Socket) -> None:
         await say(socket, Refused(reason, "for a reason"))
 
@@ -76,20 +65,20 @@ def test_what_an_agent_refuses_is_passed_on_with_its_sentence(
             answer = await rig.send("GET", f"{POD}/log")
         assert (answer.code, answer.body["message"]) == (code, "for a reason")
 
-    run(story)
+    with_replica(story)
 
 
-def test_a_later_connection_of_a_node_takes_the_place_of_the_earlier(run: Any) -> None:
+def test_a_later_connection_of_a_node_takes_the_place_of_the_earlier() -> None:
     async def story(rig: ApiRig) -> None:
         async with attended(rig, tell_log) as first, attended(rig, tell_log) as second:
             await first.has_ended.wait()
             assert (await rig.send("GET", f"{POD}/log")).code == 200
             assert len(second.asked) == 1
 
-    run(story)
+    with_replica(story)
 
 
-def test_what_a_lost_node_was_saying_ends(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_lost_node_was_saying_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own connection may look alive for long when a machine is gone. [H3]"""
     monkeypatch.setattr(switchboard, "LINE_LOST_S", 0.01)
 
@@ -106,10 +95,10 @@ def test_what_a_lost_node_was_saying_ends(run: Any, monkeypatch: pytest.MonkeyPa
             answer = await reading
         assert b"[holdfast: the log ends here" in answer.raw
 
-    run(story)
+    with_replica(story)
 
 
-def test_only_the_nodes_own_agent_waits_and_visits(run: Any) -> None:
+def test_only_the_nodes_own_agent_waits_and_visits() -> None:
     """[H1]"""
 
     async def story(rig: ApiRig) -> None:
@@ -119,10 +108,10 @@ def test_only_the_nodes_own_agent_waits_and_visits(run: Any) -> None:
         missing = await rig.send("GET", summons.visit_path("n1", "0" * 32), user="system:node:n1")
         assert missing.code == 404
 
-    run(story)
+    with_replica(story)
 
 
-def test_another_nodes_agent_cannot_make_a_visit_that_it_was_not_asked_for(run: Any) -> None:
+def test_another_nodes_agent_cannot_make_a_visit_that_it_was_not_asked_for() -> None:
     """Not even with the number, and nobody makes one twice. [H1]"""
 
     async def story(rig: ApiRig) -> None:
@@ -136,4 +125,4 @@ def test_another_nodes_agent_cannot_make_a_visit_that_it_was_not_asked_for(run: 
         async with attended(rig, steal):
             assert (await rig.send("GET", f"{POD}/log")).raw == b"hello\n"
 
-    run(story)
+    with_replica(story)
