@@ -7,22 +7,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT
-from holdfast.sim.mutants import Mutant, confirm, load, search
+from holdfast.sim.mutants import Mutant, load, search
 from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.census import DEMANDED, Census
 from holdfast.sim.worlds.slice.checks import OneCopy
 from tests.sim.agents.bugs import AGENTS, AWAY, STOPPING
 from tests.sim.agents.mutants import MUTANTS, RECORDED
+from tests.sim.findings import all_found, found_by_a_promise
 
 # The tests that use the campaign run in one process, so that it is run once.
 together = pytest.mark.xdist_group("agents-world")
 
 PAGE = (Path(__file__).parents[2] / "docs/simulator.md").read_text(encoding="utf-8")
 SEEDS = {AGENTS: 6, AWAY: 2, STOPPING: 2}
-# A planted bug that takes more seeds than this counts as not found.
-SEEDS_MAX = 50
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
 CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
@@ -71,21 +69,12 @@ def test_everything_that_may_happen_to_the_work_of_an_agent_does(campaign: Campa
 @pytest.mark.parametrize("mutant", BUGS, ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_agents_is_found(mutant: Mutant) -> None:
     """By a promise that it breaks, not by breaking down. [N6, H1]"""
-    finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
-    assert finding.as_hoped()
-    assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT)
+    found_by_a_promise(mutant, RECORDED)
 
 
 def test_the_recorded_search_found_every_bug_of_agents_and_no_control() -> None:
     """At least 20 bugs, half of them within 5 seeds, and 3 controls that do not alarm. [N6]"""
-    recorded = {finding.mutant: finding for finding in load(RECORDED)}
-    assert recorded.keys() == {mutant.name for mutant in MUTANTS}
-    assert all(finding.as_hoped() for finding in recorded.values())
-    seeds = sorted(finding.seeds for finding in recorded.values() if not finding.benign)
-    assert len(seeds) >= 20
-    assert seeds[-1] <= SEEDS_MAX
-    assert seeds[len(seeds) // 2] <= 5
-    assert len(CONTROLS) >= 3
+    all_found(MUTANTS, RECORDED, bugs_min=20, controls_min=3, half_within=5)
 
 
 def test_the_page_shows_each_bug_of_agents_as_it_was_found() -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 
 from holdfast.sim.campaign import Summary, campaign
-from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT
 from holdfast.sim.fault_kinds import KINDS
 from holdfast.sim.mutants import Mutant, confirm, load, search
 from holdfast.sim.run import drawn_plan, find, run
 from holdfast.sim.shrink import shrink
 from tests.sim.demo.mutants import MUTANTS, RECORDED
 from tests.sim.demo.world import SCENARIO
+from tests.sim.findings import SEEDS_MAX, all_found, found_by_a_promise
 
 SEEDS = 100
 BENIGN_SEEDS = 6
-# A planted bug that takes more seeds than this counts as not found.
-SEEDS_MAX = 50
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
 CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
@@ -43,19 +41,12 @@ def test_every_kind_of_fault_takes_place(summary: Summary) -> None:
 @pytest.mark.parametrize("mutant", BUGS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant) -> None:
     """By a promise that it breaks, not by breaking down. [N6]"""
-    finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
-    assert finding.as_hoped()
-    assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT)
+    found_by_a_promise(mutant, RECORDED)
 
 
 def test_the_recorded_search_found_every_bug_and_no_control() -> None:
     """Half of the planted bugs within 20 seeds. [N6]"""
-    recorded = {finding.mutant: finding for finding in load(RECORDED)}
-    assert recorded.keys() == {mutant.name for mutant in MUTANTS}
-    assert all(finding.as_hoped() for finding in recorded.values())
-    seeds = sorted(finding.seeds for finding in recorded.values() if not finding.benign)
-    assert len(seeds) >= 20
-    assert seeds[len(seeds) // 2] <= 20
+    all_found(MUTANTS, RECORDED, bugs_min=20, half_within=20)
 
 
 @pytest.mark.parametrize("mutant", CONTROLS, ids=lambda mutant: mutant.name)

@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from holdfast.model.errors import InvariantBroken
-from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT, Violation
-from holdfast.sim.mutants import Mutant, confirm, load, search
+from holdfast.sim.check import Violation
+from holdfast.sim.mutants import Mutant, load, search
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.keeping.census import DEMANDED, KeepingCensus
 from holdfast.sim.worlds.keeping.small import WORKLOADS
 from holdfast.sim.worlds.keeping.sweeping import KINDS, main, swept
 from tests.sim.authority.coverage import told
+from tests.sim.findings import all_found, found_by_a_promise
 from tests.sim.keeping.mutants import MUTANTS, RECORDED
 from tests.sim.keeping.planting import CALM, WHOLE
 
@@ -28,8 +29,6 @@ SEEDS = 8
 # Of the points of each workload and kind of fault, one in so many is taken here; `make sim-sweep`
 # takes all.
 SWEEP_EVERY = 211
-# A planted bug that takes more seeds than this counts as not found.
-SEEDS_MAX = 50
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
 CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
@@ -117,19 +116,12 @@ def test_the_long_sweep_says_what_it_has_done(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("mutant", BUGS, ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_a_controller_is_found(mutant: Mutant) -> None:
     """By a promise that it breaks, not by breaking down. [N6, I1]"""
-    finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
-    assert finding.as_hoped()
-    assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT)
+    found_by_a_promise(mutant, RECORDED)
 
 
 def test_the_recorded_search_found_every_bug_of_the_controllers_and_no_control() -> None:
     """At least 20 bugs, and 3 controls that do not alarm. [N6]"""
-    recorded = {finding.mutant: finding for finding in load(RECORDED)}
-    assert recorded.keys() == {mutant.name for mutant in MUTANTS}
-    assert all(finding.as_hoped() for finding in recorded.values())
-    assert max(it.seeds for it in recorded.values() if not it.benign) <= SEEDS_MAX
-    assert len(BUGS) >= 20
-    assert len(CONTROLS) >= 3
+    all_found(MUTANTS, RECORDED, bugs_min=20, controls_min=3)
 
 
 def test_the_page_shows_each_bug_of_the_controllers_as_it_was_found() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT
-from holdfast.sim.mutants import Mutant, confirm, load
+from holdfast.sim.mutants import Mutant, load
 from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.placing.checks import Split
 from holdfast.sim.worlds.slice.census import Census
+from tests.sim.findings import found_by_a_promise
 from tests.sim.placing.mutants import MUTANTS, RECORDED
 
 # The tests that use the campaign run in one process, so that it is run once.
@@ -20,8 +20,6 @@ WORLD = "holdfast.sim.worlds.placing.scenario:"
 SEEDS = 28
 # Enough for a scheduler of each shard to end and another one to take over.
 SHARD_SEEDS = range(4)
-# A planted bug that takes more seeds than this counts as not found.
-SEEDS_MAX = 50
 # What has to happen over the seeds of the default run.
 DEMANDED = (
     "accepted Bind",
@@ -97,9 +95,7 @@ def test_two_hundred_nodes_keep_the_promises() -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_the_placing_is_found(mutant: Mutant) -> None:
     """By a promise that it breaks, not by breaking down. [N6, C6.1]"""
-    finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
-    assert finding.as_hoped()
-    assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT)
+    found_by_a_promise(mutant, RECORDED)
 
 
 def test_the_recorded_search_is_of_these_bugs() -> None:

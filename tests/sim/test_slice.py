@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from holdfast.model.errors import InvariantBroken
-from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT, Violation
-from holdfast.sim.mutants import Mutant, confirm, load, search
+from holdfast.sim.check import Violation
+from holdfast.sim.mutants import Mutant, load, search
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.slice.census import DEMANDED, Census
 from holdfast.sim.worlds.slice.checks import OneCopy
 from tests.sim.authority.coverage import told
+from tests.sim.findings import all_found, found_by_a_promise, same_in_every_process
 from tests.sim.slice.mutants import MUTANTS, RECORDED
 from tests.sim.slice.planting import (
     CALM,
@@ -43,8 +41,6 @@ CALM_SEEDS = 2
 # Where it is tight: in time, in room, or in news.
 EDGES = {TIGHT: 14, ZONE: 5, SKEWED: 3, TAKEOVER: 4, CROWDED: 5, LOSSY: 6}
 BENIGN_SEEDS = 2
-# A planted bug that takes more seeds than this counts as not found.
-SEEDS_MAX = 50
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
 CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
@@ -122,21 +118,12 @@ def test_without_faults_nobody_misses_anything(seed: int) -> None:
 @pytest.mark.parametrize("mutant", BUGS, ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_the_slice_is_found(mutant: Mutant) -> None:
     """By a promise that it breaks, not by breaking down. [N6, C6.1]"""
-    finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
-    assert finding.as_hoped()
-    assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT)
+    found_by_a_promise(mutant, RECORDED)
 
 
 def test_the_recorded_search_found_every_bug_of_the_slice_and_no_control() -> None:
     """At least 38 bugs, half of them within 10 seeds, and 3 controls that do not alarm. [N6]"""
-    recorded = {finding.mutant: finding for finding in load(RECORDED)}
-    assert recorded.keys() == {mutant.name for mutant in MUTANTS}
-    assert all(finding.as_hoped() for finding in recorded.values())
-    seeds = sorted(finding.seeds for finding in recorded.values() if not finding.benign)
-    assert len(seeds) >= 38
-    assert seeds[-1] <= SEEDS_MAX
-    assert seeds[len(seeds) // 2] <= 10
-    assert len(CONTROLS) >= 3
+    all_found(MUTANTS, RECORDED, bugs_min=38, controls_min=3, half_within=10)
 
 
 def test_the_page_shows_each_bug_of_the_slice_as_it_was_found() -> None:
@@ -155,25 +142,6 @@ def test_a_benign_change_of_the_slice_does_not_alarm(mutant: Mutant) -> None:
     assert search(mutant, seeds_max=BENIGN_SEEDS).seed is None
 
 
-_PROGRAM = f"""
-from holdfast.sim.run import find, run
-scenario = find("{QUICK}")
-for seed in (3, 17):
-    print(run(scenario, seed).digest)
-print(run(scenario, 5, full_trace=True).digest)
-"""
-
-
-def _digests(hash_seed: str) -> list[str]:
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
-    program = [sys.executable, "-c", _PROGRAM]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.split()
-
-
 def test_a_seed_of_the_slice_means_the_same_run_in_every_process() -> None:
     """Under different hash seeds, also with every stimulus and effect spelt out. [N6]"""
-    first = _digests("1")
-    assert len(set(first)) == 3
-    assert first == _digests("4242")
+    same_in_every_process(QUICK, (3, 17), 5)

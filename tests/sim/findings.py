@@ -1,0 +1,72 @@
+"""What every world's tests ask of planted bugs, and of what a seed means.
+
+A world has its mutants and what a search for them recorded (`tests/sim/<world>/mutants.py`). The
+tests of each world (`tests/sim/test_<world>.py`) say how many there are and how soon one is found.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT
+from holdfast.sim.mutants import Mutant, confirm, load
+
+ROOT = Path(__file__).parents[2]
+# A planted bug that takes more seeds than this counts as not found.
+SEEDS_MAX = 50
+
+
+def found_by_a_promise(mutant: Mutant, recorded: Path) -> None:
+    """A bug is found by a promise that it breaks, not by breaking down."""
+    finding = confirm(mutant, load(recorded), seeds_max=SEEDS_MAX)
+    assert finding.as_hoped(), finding
+    assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT), finding
+
+
+def all_found(
+    mutants: Sequence[Mutant],
+    recorded: Path,
+    *,
+    bugs_min: int,
+    controls_min: int = 0,
+    half_within: int = SEEDS_MAX,
+) -> None:
+    """The recorded search is of these mutants and found every bug and no control.
+
+    So many there are at least, and half of the bugs took no more seeds than that.
+    """
+    findings = {finding.mutant: finding for finding in load(recorded)}
+    assert findings.keys() == {mutant.name for mutant in mutants}
+    wrong = [finding for finding in findings.values() if not finding.as_hoped()]
+    assert not wrong, wrong
+    seeds = sorted(finding.seeds for finding in findings.values() if not finding.benign)
+    assert len(seeds) >= bugs_min, len(seeds)
+    assert seeds[-1] <= SEEDS_MAX, seeds
+    assert seeds[len(seeds) // 2] <= half_within, seeds
+    assert len(findings) - len(seeds) >= controls_min
+
+
+def same_in_every_process(scenario: str, seeds: Sequence[int], full_seed: int) -> None:
+    """These seeds, and one with every stimulus and effect spelt out, under two hash seeds."""
+    program = f"""
+from holdfast.sim.run import find, run
+scenario = find("{scenario}")
+for seed in {tuple(seeds)}:
+    print(run(scenario, seed).digest)
+print(run(scenario, {full_seed}, full_trace=True).digest)
+"""
+    first, second = (_printed(program, hash_seed) for hash_seed in ("1", "4242"))
+    assert len(set(first)) == len(seeds) + 1, first
+    assert first == second
+
+
+def _printed(program: str, hash_seed: str) -> list[str]:
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split()
