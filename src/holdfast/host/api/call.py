@@ -14,6 +14,7 @@ from holdfast.commit.gate import Entry
 from holdfast.host.api import facades, negotiation, status
 from holdfast.host.api.connections import received
 from holdfast.host.api.freshness import Freshness
+from holdfast.host.api.plain import JSON_HEADERS, Plain
 from holdfast.host.decisions import Decisions
 from holdfast.host.pulses import PulseBook
 from holdfast.host.rights import Rights, concerns_rights
@@ -39,8 +40,6 @@ TIMEOUT_S = 10.0
 OPERATION_HEADER = "X-Holdfast-Operation"
 _TRUE = ("1", "true", "True", "t", "T", "TRUE")
 _FALSE = ("", "0", "false", "False", "f", "F", "FALSE")
-
-JSON_HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
 
 
 class Services(msgspec.Struct):
@@ -278,5 +277,6 @@ def code_of(verdict: Accepted) -> int:
 
 def reply(code: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:
     """An answer in JSON."""
-    all_headers = {**JSON_HEADERS, **headers} if headers else JSON_HEADERS
-    return web.Response(body=body, status=code, headers=all_headers)
+    if not headers:
+        return Plain(code, body)
+    return web.Response(body=body, status=code, headers={**JSON_HEADERS, **headers})

@@ -15,8 +15,9 @@ import msgspec
 from aiohttp import web
 
 from holdfast.host.api import presentation, status
-from holdfast.host.api.call import JSON_HEADERS, Call, bad, reply
+from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.api.negotiation import TABLE
+from holdfast.host.api.plain import JSON_HEADERS
 from holdfast.host.api.presentation import Listing
 from holdfast.host.api.scope import SECRETS, is_given, selection, visible
 from holdfast.model import keys

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 import msgspec
 from aiohttp import web
 
-from holdfast.host.api.call import JSON_HEADERS, Call
+from holdfast.host.api.call import Call
+from holdfast.host.api.plain import JSON_HEADERS
 from holdfast.host.api.scope import selection
 from holdfast.model.kinds.endpoints import Endpoints, list_of
 from holdfast.model.rights import Deed

@@ -12,7 +12,8 @@ import asyncio
 from aiohttp import web
 
 from holdfast.host.api import presentation, status
-from holdfast.host.api.call import JSON_HEADERS, Call
+from holdfast.host.api.call import Call
+from holdfast.host.api.plain import JSON_HEADERS
 from holdfast.host.api.reads import AHEAD_S, too_new
 from holdfast.host.api.scope import selection
 from holdfast.host.streams import Stream
