@@ -1,0 +1,74 @@
+"""The chain that a scribe makes, and who is remembered when another takes it over."""
+
+from __future__ import annotations
+
+from holdfast.model import keys
+from holdfast.model.audit import (
+    Gap,
+    Head,
+    Mutation,
+    Stamp,
+    encoded,
+    gap_of,
+    mutation_of,
+    record_of,
+)
+from holdfast.model.transaction import Change
+from holdfast.observe.scribe_chain import ENDED_MAX, Chain, taken_over
+from holdfast.store.contract import Batch
+
+
+def stamped(revision: int, *names: str) -> Change:
+    said = tuple(Mutation(who="ann", verb="Patch", name=name) for name in names)
+    return Change(revision, keys.audit_stamp(), encoded(Stamp(1, said)), 1)
+
+
+def test_what_a_watch_repeats_is_in_the_chain_once() -> None:
+    """After a reconnection it may begin earlier than it ended. [B5]"""
+    chain = Chain()
+    assert chain.take(Batch(5, (stamped(4, "a"), stamped(5, "b", "c")))) == 5
+    assert chain.take(Batch(7, (stamped(5, "b", "c"), stamped(6, "d")))) == 6
+    assert chain.take(Batch(9, ())) == 0
+    names = [mutation_of(record_of(line)).name for line in chain.waiting]
+    assert names == ["a", "b", "c", "d"]
+    assert (chain.end.number, chain.end.revision) == (4, 9)
+
+
+def test_each_record_names_the_hash_before_it_also_of_those_that_are_written_down() -> None:
+    """[B5]"""
+    chain = Chain()
+    chain.take(Batch(2, (stamped(2, "a", "b"),)))
+    first, second = map(record_of, chain.waiting)
+    assert second.previous == first.hash
+    chain.wrote(2, Head(floor=2, ended={"s2": 1}))
+    assert chain.waiting == []
+    assert (chain.end.floor, chain.end.ended) == (2, {"s2": 1})
+    chain.take(Batch(3, (stamped(3, "c"),)))
+    assert record_of(chain.waiting[0]).previous == second.hash
+
+
+def test_a_gap_that_was_agreed_on_comes_first_and_once() -> None:
+    """[B5]"""
+    chain = Chain()
+    chain.begin(Head(number=7, revision=20, gap=Gap(10, 20, 5)))
+    chain.take(Batch(21, (stamped(21, "a"),)))
+    gap, after = map(record_of, chain.waiting)
+    assert (gap.number, gap_of(gap)) == (8, Gap(10, 20, 5))
+    assert mutation_of(after).name == "a"
+    assert chain.end.gap is None
+
+
+def test_of_those_who_wrote_before_it_is_known_where_they_ended_and_of_so_many_only() -> None:
+    """Those that ended first are forgotten first."""
+    head = Head()
+    for number in range(ENDED_MAX + 2):
+        head = taken_over(Head(number, head.hash, by=f"s{number}", ended=head.ended), "next")
+    assert head.by == "next"
+    assert len(head.ended) == ENDED_MAX
+    assert head.ended == {f"s{n}": n for n in range(2, ENDED_MAX + 2)}
+
+
+def test_where_somebody_ended_first_stays_known_until_it_writes() -> None:
+    """It has not set aside yet what it wrote in vain after that. [B5]"""
+    before = Head(number=9, by="s1", ended={"s1": 4})
+    assert taken_over(before, "s2").ended == {"s1": 4}
