@@ -8,8 +8,7 @@ from holdfast.model.refusal import Reason
 from holdfast.model.requests import RetireLease
 
 # Nobody gives these as an answer yet, or nothing in this world leads to them: it has no grants, no
-# spread or affinity, one priority class without a budget and one region that a workload may be
-# bound to.
+# spread or affinity, one priority class and one region that a workload may be bound to.
 ELSEWHERE = frozenset(
     {
         Reason.UNAUTHENTICATED,
@@ -25,7 +24,6 @@ ELSEWHERE = frozenset(
         Reason.ANTI_AFFINITY_VIOLATED,
         Reason.TOO_MANY_PER_NODE,
         Reason.QUOTA_UNKNOWN,
-        Reason.PRIORITY_BUDGET_EXCEEDED,
         Reason.GRANT_EXPIRED,
         Reason.GRANT_EXCEEDED,
         Reason.OBJECT_CAP,

@@ -61,6 +61,11 @@ CHARGES = (
         rewrite(MODEL + "allowance:quota_refusal", "used + units > most", "False"),
     ),
     bug(
+        "priority-budget-forgotten",
+        "how much of a tenant's work may be urgent is not looked at",
+        rewrite(MODEL + "allowance:budget_refusal", "use.get(resource, 0) + units > most", "False"),
+    ),
+    bug(
         "half-a-device-too-much",
         "shares of a device add up to one and a half",
         swap(

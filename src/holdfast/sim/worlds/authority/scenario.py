@@ -86,10 +86,17 @@ HAZARDS = (
 )
 
 
-def furnish(keyspace: Keyspace, seed: int, cpu: str = "8") -> None:
+# What urgent work of one tenant may have: less than it sometimes wants.
+URGENT_CPU = "5"
+
+
+def furnish(keyspace: Keyspace, seed: int, cpu: str = "8", urgent_cpu: str = "") -> None:
     """What is there before anything goes wrong: regions, tenants, quotas, priorities."""
     cohort = QuotaSpec(
-        cohort="house", hard={"cpu": cpu, "gpu": "3"}, borrowing={"cpu": "4", "gpu": "1"}
+        cohort="house",
+        hard={"cpu": cpu, "gpu": "3"},
+        borrowing={"cpu": "4", "gpu": "1"},
+        priority_classes={"urgent": {"cpu": urgent_cpu}} if urgent_cpu else {},
     )
     objects: tuple[Object, ...] = (
         Region(ObjectMeta(name="eu"), spec=RegionSpec(jurisdictions=("eu",))),
@@ -130,7 +137,7 @@ def _settle(authority: Authority, keyspace: Keyspace, asked: Asked) -> None:
 def build(world: World) -> None:
     """Three servers over one store, and every sort of hand."""
     keyspace = Keyspace(tokens_max=TOKENS_MAX)
-    furnish(keyspace, world.seed)
+    furnish(keyspace, world.seed, urgent_cpu=URGENT_CPU)
     world.add_store(keyspace=keyspace)
     world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
     for name in SERVERS:
