@@ -11,6 +11,7 @@ from holdfast.explain.replica import explain
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Doing, Heard, Note, Said
+from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Pending, Replica
 from holdfast.model.kinds.template import ExecAction, OnDisconnect, Probe, Probes
@@ -18,7 +19,7 @@ from holdfast.model.ledger import mirrored
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Object
 from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
-from tests.unit.correct.pictures import TEMPLATE, at, later, record, replaced, replica
+from tests.unit.correct.pictures import TEMPLATE, at, later, meta, record, replaced, replica
 
 TIMING = FenceTiming()
 # Everything in these pictures is of the moment NOW; it is asked so long after it.
@@ -26,6 +27,7 @@ LOOK_MS = 5_000
 NODES = "system:controller:nodes"
 KEEP = replaced(TEMPLATE, on_disconnect=OnDisconnect.KEEP)
 PROBED = replaced(TEMPLATE, probes=Probes(readiness=Probe(exec=ExecAction(("true",)))))
+LOST = (record(State.UNKNOWN, NODES, 0, State.RUNNING),)
 FULL = Pending(
     {"NodeFull": 1},
     "none of 1 nodes can take it: 1 NodeFull",
@@ -103,10 +105,10 @@ def due_in_ms(answer: Explanation) -> int:
     return round((deadline - at()) / timedelta(milliseconds=1))
 
 
-# Out of contact -----------------------------------------------------------------------------------
-
-LOST = (record(State.UNKNOWN, NODES, 0, State.RUNNING),)
-
-
 def unknown(**more: Any) -> Replica:
     return replica(State.UNKNOWN, transitions=LOST, stage=Stage.READY, **more)
+
+
+def lease(scope: str, **spec: Any) -> Lease:
+    made = LeaseSpec(scope, holder="somebody", epoch=3, **spec)
+    return Lease(meta(scope.replace(":", "-")), spec=made)

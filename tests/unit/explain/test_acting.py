@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
 from holdfast.correct.tellings import event_of
 from holdfast.explain.answer import Explanation
 from holdfast.explain.facts import EVENTS_MAX
-from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import State
 from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
-from tests.unit.correct.pictures import at, meta, node, replaced, replica
-from tests.unit.explain.questions import LOOK_MS, LOST, asked, unknown
-
-
-def lease(scope: str, **spec: Any) -> Lease:
-    made = LeaseSpec(scope, holder="somebody", epoch=3, **spec)
-    return Lease(meta(scope.replace(":", "-")), spec=made)
+from tests.unit.correct.pictures import at, node, replaced, replica
+from tests.unit.explain.questions import LOOK_MS, LOST, asked, lease, unknown
 
 
 def pulses(age_ms: int = 1_000, picture_ms: int = 10, epoch: int = 3) -> tuple[Pulses, ...]:

@@ -19,10 +19,10 @@ from tests.unit.explain.questions import (
     asked,
     due_in_ms,
     heard,
+    lease,
     says,
     unknown,
 )
-from tests.unit.explain.test_acting import lease
 
 
 def test_a_node_that_is_silent_is_given_up_after_its_time() -> None:
