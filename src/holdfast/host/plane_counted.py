@@ -64,7 +64,7 @@ def _watches(metrics: Metrics, hub: Hub, api: Api) -> None:
     gauge("hub_relists", "Times that the hub had to list everything anew.", lambda: hub.relists)
     api.services.freshness.lags = metrics.histogram(
         "watch_lag_seconds",
-        "How far the hub was behind the store, of all reads that asked.",
+        "How far the hub was behind the store, of all lists and watches that asked.",
         LATENCY_S,
     )
 
