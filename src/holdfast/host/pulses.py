@@ -104,6 +104,10 @@ class PulseBook:
             self._outcomes,
             kind="counter",
         )
+        self._count_backlogs(metrics)
+
+    def _count_backlogs(self, metrics: Metrics) -> None:
+        """What waits for a place, and the room there is."""
         metrics.gauges(
             "pending_replicas",
             "Replicas that wait for a place, by the reasons of each; several count several times.",

@@ -187,7 +187,7 @@ COLUMNS: dict[type[Object], tuple[Column, ...]] = {
         _of("Hard", lambda o: _joined(o.spec.hard), "what may be committed"),
         _of("Used", lambda o: _joined(o.status.used.get("hard", {})), "what is committed"),
         _of("Borrowing", lambda o: _joined(o.spec.borrowing), "on top of that", wide=True),
-        _of("Budgets", lambda o: _budgets(o), "by priority class", wide=True),
+        _of("Budgets", _budgets, "by priority class", wide=True),
     ),
     Tenant: (
         _of("Phase", lambda o: o.status.phase.value, "Active or Terminating"),
