@@ -73,9 +73,10 @@ FOLLOW_POLICY = RetryPolicy(pause_ms=100, pause_max_ms=5_000)
 class Budget:
     """What one client may send again: a few at first, then a tenth of what it sends.
 
-    A request that was sent again and answered earns its try back: servers are well, and whoever
-    else waits may follow. While they are not, single tries find out when they are, less and less
-    often.
+    Once several requests in a row were answered, servers are well: one that was sent again earns
+    its try back then, and whoever else waits may follow. While some are answered and others not,
+    it earns nothing: the servers have too much to do already. Single tries find out when they are
+    well, less and less often.
 
     `waiting_max` bounds those that wait for a place in it: while servers stand still, a busy client
     would gather thousands that all give up in the end, and looking after them is work too.
@@ -86,6 +87,8 @@ class Budget:
     WAITING_MAX = 256
     PROBE_MIN_MS = 250
     PROBE_MAX_MS = 5_000
+    # So many answers in a row say that servers are well.
+    WELL_AFTER = 20
     _ONE = 100
 
     def __init__(
@@ -100,6 +103,7 @@ class Budget:
         self._left = self._most
         self._spent_ms = 0
         self._probe_ms = self.PROBE_MIN_MS
+        self._answers_in_row = 0
         # How often something was sent again, and how often it had to wait for that.
         self.spent = 0
         self.held_back = 0
@@ -108,10 +112,18 @@ class Budget:
         """A request was sent for the first time."""
         self._left = min(self._most, self._left + self._per_cent)
 
-    def succeeded(self) -> None:
-        """A request that was sent again was answered."""
-        self._left = min(self._most, self._left + self._ONE)
-        self._probe_ms = self.PROBE_MIN_MS
+    def answered(self, *, was_again: bool) -> None:
+        """A request was answered, perhaps one that was sent again."""
+        self._answers_in_row += 1
+        if not was_again:
+            return
+        self._probe_ms = max(self.PROBE_MIN_MS, self._probe_ms // 4)
+        if self._answers_in_row >= self.WELL_AFTER:
+            self._left = min(self._most, self._left + self._ONE)
+
+    def failed(self) -> None:
+        """A server did not answer, or had too much to do."""
+        self._answers_in_row = 0
 
     def spend(self, now_ms: int) -> bool:
         """Send something again; whether that is allowed now."""
@@ -267,14 +279,14 @@ class Attempts:
                     self._budget.sent_first()
                 return self._send(now)
             case Replied(body=body):
-                if self._tries > 1 and self._budget is not None:
-                    self._budget.succeeded()
+                self._was_answered()
                 return Finish(body, self._tries)
             case Failed(error=error, retry_after_ms=after_ms):
                 return self._failed(error, after_ms, now)
             case Looked(body=body):
                 return self._looked(body, now)
             case LookFailed(error=error, retry_after_ms=after_ms):
+                self._was_not_answered(error)
                 return self._pause(_Next.LOOK, error, after_ms, now)
             case Paused():
                 if not self._may_spend(now):
@@ -298,7 +310,17 @@ class Attempts:
         pause_ms = self._policy.pause(self._failures, 0, self._rng)
         return self._wait(self._trouble, max(HELD_BACK_MS, pause_ms), now)
 
+    def _was_answered(self) -> None:
+        if self._budget is not None:
+            self._budget.answered(was_again=self._tries + self._looks > 1)
+
+    def _was_not_answered(self, error: HoldfastError) -> None:
+        # A refusal of what was asked is an answer.
+        if self._budget is not None and not isinstance(error, Rejected):
+            self._budget.failed()
+
     def _failed(self, error: HoldfastError, after_ms: int, now: Instant) -> Effect:
+        self._was_not_answered(error)
         if self._nature is Nature.READ:
             if isinstance(error, Rejected | Expired):
                 return GiveUp(error, self._tries)
@@ -326,8 +348,7 @@ class Attempts:
 
     def _looked(self, body: Any, now: Instant) -> Effect:
         if body is not None:
-            if self._budget is not None:
-                self._budget.succeeded()
+            self._was_answered()
             return Finish(body, self._tries, looked=True)
         refusal, self._refusal = self._refusal, None
         if refusal is not None:

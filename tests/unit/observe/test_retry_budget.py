@@ -146,9 +146,25 @@ def test_probes_become_rarer_and_begin_anew_after_a_success() -> None:
     assert gaps == sorted(gaps)
     assert gaps[0] <= 500
     assert gaps[-1] == Budget.PROBE_MAX_MS
-    budget.succeeded()
+    # Each answer brings the next one sooner.
+    for _ in range(8):
+        budget.answered(was_again=True)
+    assert budget.spend(60_000)
+    assert not budget.spend(60_000 + Budget.PROBE_MIN_MS - 1)
+    assert budget.spend(60_000 + 2 * Budget.PROBE_MIN_MS)
+
+
+def test_an_answer_earns_the_next_try_only_when_servers_are_well() -> None:
+    """Where some are answered and others refused, there is too much to do already. [E5, I1]"""
     budget = Budget(reserve=1)
     assert budget.spend(0)
+    for _ in range(3):
+        for _ in range(Budget.WELL_AFTER - 1):
+            budget.answered(was_again=True)
+        budget.failed()
     assert not budget.spend(1)
-    budget.succeeded()
-    assert budget.spend(2)
+    for _ in range(Budget.WELL_AFTER - 1):
+        budget.answered(was_again=False)
+    assert not budget.spend(2)
+    budget.answered(was_again=True)
+    assert budget.spend(3)
