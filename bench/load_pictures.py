@@ -41,15 +41,15 @@ def plot_goodput(
     name: str, title: str, seen: Results, whole: float, spans: Sequence[Span], most: float
 ) -> None:
     tenants, leases = seen.stream(*TENANTS), seen.kind("lease")
+    failed = tenants & ~seen.good & ~seen.refused & ~seen.held_back
     curves = [
         Curve("offered", *seen.per_second(tenants, whole, by_due=True), faint=True),
         Curve("served", *seen.per_second(tenants & seen.good, whole)),
         Curve("refused (429)", *seen.per_second(tenants & seen.refused, whole), faint=True),
         Curve(
-            "failed otherwise",
-            *seen.per_second(tenants & ~seen.good & ~seen.refused, whole),
-            faint=True,
+            "not sent, told to wait", *seen.per_second(tenants & seen.held_back, whole), faint=True
         ),
+        Curve("failed otherwise", *seen.per_second(failed, whole), faint=True),
     ]
     renewals = [
         Curve("offered", *seen.per_second(leases, whole, step_s=1.0, by_due=True), faint=True),

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from bench.load_generator import HELD_BACK, REFUSED
+
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
-
-REFUSED = 429
 
 
 class Results:
@@ -47,6 +47,12 @@ class Results:
     def refused(self) -> Mask:
         """Turned away because there was too much."""
         found: Mask = self.code == REFUSED
+        return found
+
+    @property
+    def held_back(self) -> Mask:
+        """Never sent, as all clients that could have were told to stay away or were busy."""
+        found: Mask = self.code == HELD_BACK
         return found
 
     def kind(self, *names: str) -> Mask:
