@@ -29,6 +29,9 @@ pytestmark = pytest.mark.xdist_group("overload")
 GROUP = "/apis/holdfast.dev/v1"
 FLOOD = 160
 FLOOD_S = 2.0
+# So many workloads in one request of the flood: however fast the machine, 160 of them take longer
+# than anybody waits.
+HEAVY = 40
 STALL_S = 4.0
 # Loose: these machines are busy with other tests. The benchmark has the real bounds.
 SOON_S = 3.0
@@ -55,22 +58,29 @@ def tls(plane: PlaneProcess, name: str, *groups: str) -> ssl.SSLContext:
 
 
 class Sender:
-    """Creates workloads of one tenant over one connection, one after the other."""
+    """Creates workloads of one tenant over one connection, one request after the other."""
 
-    def __init__(self, line: Connection, tenant: str, number: int) -> None:
+    def __init__(self, line: Connection, tenant: str, number: int, each: int) -> None:
         self._line, self._tenant, self._number = line, tenant, number
+        self._each = each
         self.codes: Counter[int] = Counter()
         self.names: dict[str, int] = {}
         self.refusals: list[Any] = []
         self.seconds: list[float] = []
 
     async def send(self) -> int:
-        name = f"w{self._number}-{len(self.names)}"
+        first = len(self.names)
+        names = [f"w{self._number}-{first + n}" for n in range(self._each)]
+        wanted = [service(name) for name in names]
         path = f"{GROUP}/namespaces/{self._tenant}/workloads"
+        text = msgspec.json.encode(wanted if self._each > 1 else wanted[0])
         began = time.monotonic()
-        code, body = await self._line.ask(request("POST", path, msgspec.json.encode(service(name))))
+        code, body = await self._line.ask(request("POST", f"{path}?results=names", text))
         self.codes[code] += 1
-        self.names[name] = code
+        self.names |= dict.fromkeys(names, code)
+        if code == 200:
+            items = msgspec.json.decode(body)["items"]
+            self.names |= {name: it["code"] for name, it in zip(names, items, strict=True)}
         if code == 429:
             self.refusals.append(msgspec.json.decode(body))
             self.seconds.append(time.monotonic() - began)
@@ -81,9 +91,9 @@ class Sender:
             await self.send()
 
 
-async def senders(plane: PlaneProcess, tenant: str, count: int) -> list[Sender]:
+async def senders(plane: PlaneProcess, tenant: str, count: int, each: int = 1) -> list[Sender]:
     lines = await connect(plane.port, tls(plane, f"of-{tenant}", f"tenant:{tenant}"), count)
-    return [Sender(line, tenant, number) for number, line in enumerate(lines)]
+    return [Sender(line, tenant, number, each) for number, line in enumerate(lines)]
 
 
 def total(of: list[Sender]) -> Counter[int]:
@@ -101,7 +111,7 @@ def test_a_tenant_that_floods_a_server_is_refused_and_nobody_else_is(tmp_path: P
 
     async def story() -> None:
         async with running(tmp_path / "data") as plane:
-            flood = await senders(plane, "noisy", FLOOD)
+            flood = await senders(plane, "noisy", FLOOD, HEAVY)
             (calm,) = await senders(plane, "calm", 1)
             (agent,) = await connect(plane.port, tls(plane, "system:node:n1"), 1)
             renew = request(
@@ -118,7 +128,7 @@ def test_a_tenant_that_floods_a_server_is_refused_and_nobody_else_is(tmp_path: P
             # There is no such node; what matters is that the question was answered.
             assert set(renewed) == {404}
             codes = total(flood)
-            assert set(codes) == {201, 429}, codes
+            assert set(codes) == {200, 429}, codes
             for it in (refusal for one in flood for refusal in one.refusals):
                 assert (it["kind"], it["reason"]) == ("Status", "TooManyRequests")
                 assert 1 <= it["details"]["retryAfterSeconds"] <= 16
