@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.host.runtime.log_files import Start, Tape
-from holdfast.host.runtime.log_records import STREAMS, Printer, Record
+from holdfast.host.runtime.log_records import STREAMS, WHOLE, Printer, Record
 
 BATCH_BYTES = 64 << 10
 
@@ -47,6 +47,8 @@ class LogReader:
         self._folder = os.dup(folder)
         self._since = wish.since.encode()
         self._left = wish.limit_bytes
+        # What is said after the last lines were found is none of them, unless somebody follows.
+        self._lines_left = None if wish.follow else wish.tail
         self._printer = Printer(has_times=wish.timestamps)
         self._tapes: list[Tape] = []
         self._merged: Iterator[Record] | None = None
@@ -70,7 +72,7 @@ class LogReader:
     @property
     def is_full(self) -> bool:
         """Whether as much was read as was wanted."""
-        return self._left == 0
+        return self._left == 0 or self._lines_left == 0
 
     def batch(self) -> bytes:
         """The next piece; empty when there is nothing more now, or when it was closed."""
@@ -89,6 +91,8 @@ class LogReader:
                 break
             if record.time >= self._since:
                 self._add(made, self._printer.text(record))
+            if self._lines_left is not None and record.kind == WHOLE:
+                self._lines_left -= 1
         return bytes(made)
 
     def _add(self, made: bytearray, text: bytes) -> None:

@@ -70,6 +70,25 @@ def read(of: Shim, **wish: object) -> bytes:
         return everything(reader)
 
 
+def test_the_last_lines_are_those_that_were_last_when_they_were_asked_for(shim: Shim) -> None:
+    """Whoever does not follow gets no more of them than he asked for. [H1]"""
+    for second in range(3):
+        shim.say(second, b"old")
+    with reading(shim, tail=2) as reader, reading(shim, tail=0) as none:
+        shim.say(3, b"new")
+        assert everything(reader) == b"old\nold\n"
+        assert reader.is_full
+        assert everything(none) == b""
+    with reading(shim, tail=2, follow=True) as follower:
+        assert everything(follower) == b"old\nnew\n"
+        shim.say(4, b"newer")
+        assert everything(follower) == b"newer\n"
+    with reading(shim, tail=2) as long_line:
+        shim.say(5, b"not ", kind=b"P")
+        shim.say(5, b"asked for")
+        assert everything(long_line) == b"new\nnewer\n"
+
+
 said = st.lists(
     st.tuples(
         st.integers(0, 5),  # seconds since the last one of either stream
