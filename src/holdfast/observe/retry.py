@@ -315,8 +315,8 @@ class Attempts:
             self._budget.answered(was_again=self._tries + self._looks > 1)
 
     def _was_not_answered(self, error: HoldfastError) -> None:
-        # A refusal of what was asked is an answer.
-        if self._budget is not None and not isinstance(error, Rejected):
+        # Any other error is an answer.
+        if self._budget is not None and isinstance(error, Unavailable | OutcomeUnknown):
             self._budget.failed()
 
     def _failed(self, error: HoldfastError, after_ms: int, now: Instant) -> Effect:

@@ -168,3 +168,20 @@ def test_an_answer_earns_the_next_try_only_when_servers_are_well() -> None:
     assert not budget.spend(2)
     budget.answered(was_again=True)
     assert budget.spend(3)
+
+
+def test_a_request_that_fails_ends_the_row_of_answers() -> None:
+    """[E5, I1]"""
+    budget = Budget(reserve=1, per_cent=0)
+    assert budget.spend(0)
+    for _ in range(Budget.WELL_AFTER):
+        one = Attempts(RetryPolicy(), Nature.READ, random.Random(1), budget)
+        assert isinstance(one.step(Begun(), _at(1)), Send)
+        assert isinstance(one.step(Replied("yes"), _at(1)), Finish)
+    unlucky = Attempts(RetryPolicy(), Nature.READ, random.Random(1), budget)
+    assert isinstance(unlucky.step(Begun(), _at(2)), Send)
+    assert isinstance(unlucky.step(Failed(DOWN), _at(2)), Pause)
+    # By a probe, which is answered and earns nothing.
+    assert isinstance(unlucky.step(Paused(), _at(2_000)), Send)
+    assert isinstance(unlucky.step(Replied("yes"), _at(2_000)), Finish)
+    assert not budget.spend(2_001)

@@ -6,8 +6,9 @@ import asyncio
 from email.utils import parsedate_to_datetime
 
 import msgspec
+from aiohttp.test_utils import make_mocked_request
 
-from holdfast.host.api.plain import BODY_MAX, JSON_HEADERS
+from holdfast.host.api.plain import BODY_MAX, JSON_HEADERS, Plain
 from holdfast.store.memory import MemoryStore
 from tests.unit.host.api.api_rig import GROUP, ApiRig, named, play
 
@@ -23,8 +24,8 @@ class _Said:
         self.headers = dict(line.split(": ", 1) for line in lines)
 
 
-async def _ask(rig: ApiRig, *requests: str) -> tuple[list[_Said], bytes]:
-    """The answers to requests that are sent at once, and what came before the end, if it came."""
+async def _ask(rig: ApiRig, *requests: str, ends: bool = False) -> list[_Said]:
+    """The answers to requests that are sent at once, after which the connection may have to end."""
     host, _, port = rig.url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
@@ -37,9 +38,9 @@ async def _ask(rig: ApiRig, *requests: str) -> tuple[list[_Said], bytes]:
             if not it.startswith("HEAD"):
                 said.body = await reader.readexactly(int(said.headers["Content-Length"]))
             found.append(said)
-        if found[-1].headers.get("Connection") == "close" or "HTTP/1.0" in requests[-1]:
-            return found, await asyncio.wait_for(reader.read(), 5.0)
-        return found, b""
+        if ends:
+            assert await asyncio.wait_for(reader.read(), 5.0) == b""
+        return found
     finally:
         writer.close()
 
@@ -56,7 +57,7 @@ def test_an_answer_says_what_it_is_how_long_and_when() -> None:
             await rig.tenant()
             await rig.create(named("web"))
             one, other = f"{_PATH}/web", f"{_PATH}/none"
-            (found, missing, again), _ = await _ask(rig, *(_get(it) for it in (one, other, one)))
+            (found, missing, again) = await _ask(rig, *(_get(it) for it in (one, other, one)))
             assert (found.first, missing.first) == ("HTTP/1.1 200 OK", "HTTP/1.1 404 Not Found")
             assert msgspec.json.decode(found.body)["metadata"]["name"] == "web"
             assert msgspec.json.decode(missing.body)["reason"] == "NotFound"
@@ -75,17 +76,28 @@ def test_what_is_unusual_is_answered_all_the_same() -> None:
             await rig.tenant()
             await rig.create(named("web"))
             path = f"{_PATH}/web"
-            (usual,), _ = await _ask(rig, _get(path))
+            (usual,) = await _ask(rig, _get(path))
             for unusual in (_get(path, version="1.0"), _get(path, more="Connection: close\n")):
-                (said,), rest = await _ask(rig, unusual)
+                (said,) = await _ask(rig, unusual, ends=True)
                 assert said.first.endswith(" 200 OK")
-                assert (said.body, rest) == (usual.body, b"")
-            (no_body, after), _ = await _ask(rig, _get(path, method="HEAD"), _get(path))
+                assert said.body == usual.body
+            kept = _get(path, version="1.0", more="Connection: keep-alive\n")
+            (said,) = await _ask(rig, kept)
+            assert said.headers["Connection"] == "keep-alive"
+            (no_body, after) = await _ask(rig, _get(path, method="HEAD"), _get(path))
             assert no_body.first == "HTTP/1.1 405 Method Not Allowed"
-            assert after.body == usual.body
+            assert (after.first, after.body) == ("HTTP/1.1 200 OK", usual.body)
             large = "x" * BODY_MAX
             await rig.create(named("large", annotations={"note": large}))
-            (said,), _ = await _ask(rig, _get(f"{_PATH}/large"))
+            (said,) = await _ask(rig, _get(f"{_PATH}/large"))
             assert msgspec.json.decode(said.body)["metadata"]["annotations"]["note"] == large
 
     play(story())
+
+
+def test_an_answer_without_a_body_is_never_written_with_one() -> None:
+    """What follows it on the connection would be taken for the rest of it. [M1]"""
+    asked, wants_none = (make_mocked_request(method, "/") for method in ("GET", "HEAD"))
+    assert Plain(200, b"{}")._is_usual(asked)
+    assert not Plain(200, b"{}")._is_usual(wants_none)
+    assert not Plain(204, b"")._is_usual(asked)

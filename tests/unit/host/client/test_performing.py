@@ -1,0 +1,43 @@
+"""Requests are carried through their tries, and whoever leaves leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.host.client.performing import Performer, Refused
+from holdfast.model.errors import Unavailable
+from holdfast.observe.retry import Budget, Nature, RetryPolicy, Send
+
+
+class _Told(Budget):
+    """Says when somebody waits."""
+
+    def __init__(self) -> None:
+        super().__init__(reserve=0)
+        self.is_waited_for = asyncio.Event()
+
+    def wait(self) -> bool:
+        self.is_waited_for.set()
+        return super().wait()
+
+
+def test_whoever_is_cancelled_while_he_waits_gives_his_place_back() -> None:
+    """Of those that wait to be sent again a client has only so many places. [E5, I1]"""
+
+    async def down(_: Send) -> None:
+        raise Refused(Unavailable("too much to do"), 0)
+
+    async def story() -> None:
+        performer = Performer(RetryPolicy(tries_max=100, pause_ms=1, pause_max_ms=1))
+        performer.budget = budget = _Told()
+        asked = asyncio.create_task(performer.perform(Nature.READ, down))
+        await budget.is_waited_for.wait()
+        assert budget.waiting == 1
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert budget.waiting == 0
+
+    asyncio.run(asyncio.wait_for(story(), 30))
