@@ -20,7 +20,7 @@ AGENTS  ?= 3
 SEEDS   ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page signals-page matrix-page help install up system check format test test-quick crash-long failover-long slice-long run-long fuzz sim-authority sim-slice sim-keeping sim-sweep bench requirements lock clean
+.PHONY: authority-page signals-page matrix-page help install up system check format test test-quick test-long full-long property-long storm-long crash-long failover-long slice-long run-long fuzz sim-authority sim-slice sim-keeping sim-sweep bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,11 +51,20 @@ format: $(VENV)/.installed ## Format the code and mend what the linter can mend 
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: check $(VENV)/.system ## Check, then run all tests; on a fresh clone install what is missing first
-	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
+test: check $(VENV)/.system ## Check, then run all tests in their short forms and say what they cost; on a fresh clone install what is missing first
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup --costs $(ARGS)
 
 test-quick: $(VENV)/.installed ## Only the tests that need no real processes and take no more than seconds
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not live and not slow" $(ARGS)
+
+test-long: $(VENV)/.installed $(VENV)/.system ## All long forms, one after another, with progress (some hours); PARTS="crash-long fuzz" runs only those
+	$(BIN)/python -m tests.long_run $(PARTS)
+
+full-long: $(VENV)/.installed $(VENV)/.system ## What make test has in a short form: all seeds, examples and planted bugs of sim, property and unit tests
+	HOLDFAST_LONG=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup --costs tests/sim tests/property tests/unit $(ARGS)
+
+property-long: $(VENV)/.installed $(VENV)/.system ## Search properties many times longer than usual
+	HOLDFAST_LONG=1 HOLDFAST_HYPOTHESIS=long $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 7200 tests/property $(ARGS)
 
 crash-long: $(VENV)/.installed ## Fail the power at 200,000 moments of the embedded store (a quarter of an hour)
 	$(BIN)/python -m tests.crash_check --states 200000
@@ -75,7 +84,7 @@ fuzz: $(VENV)/.installed ## Feed every reader of what others write what nobody s
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
 storm-long: $(VENV)/.installed $(VENV)/.system ## Retry storms: 5,000 simulated agents and all planted bugs, 200 real agents whose etcd stands still (some minutes)
-	HOLDFAST_STORM_LONG=1 $(BIN)/pytest tests/sim/test_retry_storm.py tests/live/test_retry_storm.py -s $(ARGS)
+	HOLDFAST_STORM_LONG=1 $(BIN)/pytest tests/sim/test_retry_storm.py tests/sim/test_overload.py tests/live/test_retry_storm.py -s $(ARGS)
 
 sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS of them (1,000 take about ten minutes of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO \
@@ -107,8 +116,8 @@ signals-page: $(VENV)/.installed ## Rewrite docs/signals.md from the table in co
 matrix-page: $(VENV)/.installed ## Rewrite docs/matrix.md from the routes and tools/matrix_rows.py
 	@$(BIN)/python -m tools.matrix_page
 
-lock: ## Rewrite constraints.txt with the newest versions that pyproject.toml allows
-	@tools/lock-versions $(PYTHON)
+lock: ## Rewrite constraints.txt with the newest versions that pyproject.toml allows, and their hashes; ARGS=--keep keeps versions
+	@$(PYTHON) tools/lock_versions.py $(ARGS)
 
 clean: ## Remove .venv, caches and build products
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info

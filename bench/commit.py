@@ -65,7 +65,8 @@ async def prepare(ask: Ask, ask_all: AskAll, count: int) -> list[Bind]:
     await room.quota("acme", cpu="100000")
     nodes = await room.nodes(NODES, cpu="64")
     workload = await room.workload(cpu="100m", memory="128Mi")
-    fresh = [Create(replica_of(workload, n)) for n in range(count)]
+    births = await room.term(WORKLOADS)
+    fresh = [Create(replica_of(workload, n), term=births) for n in range(count)]
     replicas = [_accepted(answer) for answer in await ask_all(WORKLOADS, fresh)]
     lease = _accepted(await ask(SCHEDULER, AcquireLease("scheduler:bench", 600_000)))
     term = Term("scheduler:bench", lease.spec.epoch)

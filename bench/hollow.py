@@ -158,7 +158,8 @@ class HollowNode:
             performers=self.work.performers,
         )
         # It reaches for the runtime only when somebody asks for logs or commands.
-        self._attending = Attending(name, lambda: access, cast("Runtime", self.work))
+        runtime = cast("Runtime", self.work)
+        self._attending = Attending(name, lambda: access, runtime, self._remote.each_server)
 
     def _post(self, stimulus: Any) -> None:
         self.shell.post(stimulus)

@@ -45,6 +45,9 @@ REFUSED = 429
 # How often connections are looked through for answers that do not come.
 SWEEP_S = 0.1
 RECONNECT_S = 0.5
+# A turn of the loop that took longer, apart from waiting, is told: what was due meanwhile is late
+# for a reason that is not the server's.
+PAUSE_S = 0.01
 _READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 _CHUNK = 1 << 16
 
@@ -244,6 +247,8 @@ class Generator:
         self._open = 0
         self._began = self._end = 0.0
         self.columns = {name: array("d") for name in ("due", "sent", "done")}
+        # When the loop itself did not come round, from and to.
+        self.pauses: list[tuple[float, float]] = []
         self.codes, self.of_kind, self.of_stream = array("i"), array("i"), array("i")
 
     def connect(self) -> None:
@@ -286,10 +291,17 @@ class Generator:
                 swept = now
                 self._sweep(now)
             until = self._heap[0][0] if self._heap else now + SWEEP_S
-            self._turn(min(max(0.0, until - now), SWEEP_S))
+            wait_s = min(max(0.0, until - time.monotonic()), SWEEP_S)
+            asked = time.monotonic()
+            self._turn(wait_s)
+            late_s = time.monotonic() - asked - wait_s
+            busy_s = asked - now
+            if busy_s > PAUSE_S or late_s > PAUSE_S:
+                self.pauses.append((now - began, time.monotonic() - began))
         after = resource.getrusage(resource.RUSAGE_SELF)
         cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return {"began": began, "cpu_s": cpu_s, "took_s": time.monotonic() - began}
+        took_s = time.monotonic() - began
+        return {"began": began, "cpu_s": cpu_s, "took_s": took_s, "pauses": self.pauses}
 
     # Arrivals ------------------------------------------------------------------------------------
 

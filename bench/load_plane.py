@@ -18,7 +18,7 @@ import msgspec
 
 from bench.api_binds import register
 from bench.api_rig import GROUP, Rig, workload
-from bench.harness import load
+from bench.harness import figure, load
 from bench.http_load import request, through
 from bench.load_generator import Load, Piece, Stream
 from bench.load_results import Results
@@ -45,6 +45,10 @@ CALM_S, STORM_S, AFTER_S = 10.0 * SCALE, 30.0 * SCALE, 15.0 * SCALE
 SETTLE_S = 3.0
 # So much of the peak is a calm time.
 STEADY = 0.6
+# The number of a renewal has eleven digits: three for the run, from 100 on so that none of them
+# is a leading zero, and the eight that the generator counts.
+_RUN_FIRST = 100
+_NUMBER = 99_999_999_999
 _encode = msgspec.json.encode
 
 
@@ -62,7 +66,7 @@ class Plane:
         self._rig, self._folder = rig, folder
         self.tenants: dict[str, Client] = {}
         self._leases: list[tuple[Client, bytes]] = []
-        self._runs = 0
+        self._runs = self._renewing = 0
 
     @property
     def pid(self) -> int:
@@ -101,14 +105,16 @@ class Plane:
                 scheduler, f"{GROUP}/requests", AcquireLease(f"scheduler:s{n}", 600_000)
             )
             term = Term(f"scheduler:s{n}", answer["objects"][0]["spec"]["epoch"])
-            asked = request("POST", f"{GROUP}/terms", _encode(RenewLease(term)))
-            self._leases.append((client, asked))
+            self._leases.append((client, renewal(term)))
 
     def leases(self) -> tuple[Stream, ...]:
-        """Agents and schedulers, who renew whatever happens."""
+        """Agents and schedulers, who renew whatever happens. For one run: the generator counts
+        from the beginning in each, and a number that is not above the last renews nothing.
+        """
+        self._renewing += 1
         rates = ((0.0, RENEWALS_PER_S),)
         return tuple(
-            Stream(client.name, client.file, 1, (Piece("lease", text),), rates)
+            Stream(client.name, client.file, 1, (numbered(text, self._renewing),), rates)
             for client, text in self._leases
         )
 
@@ -153,6 +159,19 @@ class Plane:
             process.kill()
             process.wait()
         return Results(told, [it.name for it in streams]), spent
+
+
+# Those who renew. ---------------------------------------------------------------------------------
+
+
+def renewal(term: Term) -> bytes:
+    """A renewal whose number `numbered` puts in."""
+    return request("POST", f"{GROUP}/terms", _encode(RenewLease(term, number=_NUMBER)))
+
+
+def numbered(text: bytes, run: int) -> Piece:
+    """The same request again and again; a renewal of a lease with a number above all before it."""
+    return Piece("lease", text.replace(b"%d" % _NUMBER, b"%d@" % (_RUN_FIRST + run)))
 
 
 # What tenants do. ---------------------------------------------------------------------------------
@@ -221,6 +240,32 @@ async def peak(plane: Plane, pieces: Callable[[str], tuple[Piece, ...]] = mix) -
             file=sys.stderr,
         )
     return max(found)
+
+
+def ratio(
+    name: str, value_ms: float, most: float, *, services: float, goal_ms: float, **more: Any
+) -> None:
+    """The same as a figure in milliseconds, in service times of this server in this run.
+
+    With all connections busy it served `most` a second, so that one takes so long. A machine of
+    another speed has other milliseconds and should have the same ratio. The goal is `services`, and
+    never more than the goal in milliseconds allows: a slow machine must not be slower than that.
+    """
+    service_ms = 1_000 / most
+    goal = min(services, goal_ms / service_ms)
+    figure(
+        f"{name}_services",
+        value_ms / service_ms,
+        "service times",
+        peer="one service time at the peak, ms",
+        peer_value=service_ms,
+        ratio=value_ms / service_ms,
+        goal=f"<= {goal:.0f}",
+        goal_services=services,
+        goal_ms=goal_ms,
+        value_ms=round(value_ms, 1),
+        **more,
+    )
 
 
 def costs(seen: Results, spent: float) -> dict[str, Any]:

@@ -24,6 +24,8 @@ class Results:
             self.began: float = told["began"]
             self.cpu_s: float = told["cpu_s"]
             self.took_s: float = told["took_s"]
+            # When the generator itself stood still, from and to.
+            self.pauses: list[tuple[float, float]] = [tuple(it) for it in told["pauses"]]
             self.intents: list[dict[str, int] | None] = told["intents"]
             self.kinds: list[str] = told["kinds"]
             self.streams = streams

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from bench.load_plane import (
 )
 from bench.load_plot import Span
 from bench.load_results import Results
+from bench.load_trace import Trace, causes
 from tests.etcd_cluster import EtcdCluster
 
 BEFORE_STALL_S, STALL_S, AFTER_STALL_S = 20.0, 30.0 if not IS_SHORT else 10.0, 90.0 * SCALE
@@ -31,6 +33,8 @@ WINDOW_S = 5.0
 # And so it must stay for so many windows, each a second later. Not to the end of the run: a store
 # that pauses for a quarter of a second now and then, stall or not, is told of beside the figure.
 SUSTAINED_S = 15
+# Requests that take longer are looked into one by one.
+SLOW_MS = 150.0
 
 
 async def stall(folder: Path) -> None:
@@ -65,8 +69,15 @@ async def _struck(
         cluster.resume(0)
         times.append(time.monotonic())
 
+    trace = Trace(plane.pid)
+    trace.start()
     seen, spent = await plane.run((*tenants, *plane.leases()), whole, strike)
+    trace.stop()
     stopped, went = (at - seen.began for at in times)
+    # What is still slow when all should be normal, and why; and how it was before.
+    for name, begin, end in (("before", 2.0, stopped), ("after", went + 15.0, whole)):
+        slow = causes(seen, seen.stream(*TENANTS) & seen.between(begin, end), trace, SLOW_MS)
+        print(f"# slow requests {name} the stall, by cause: {slow}", file=sys.stderr)
     return seen, spent, stopped, went
 
 

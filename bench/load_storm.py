@@ -18,6 +18,7 @@ from bench.load_plane import (
     TENANTS,
     Plane,
     costs,
+    ratio,
     streams,
 )
 from bench.load_plot import Span
@@ -91,6 +92,9 @@ async def overload(plane: Plane, most: float) -> None:
         goal="<= 100",
         **more,
     )
+    lease_ms, reject_ms = storm.lease_p99_ms(), storm.reject_p99_ms()
+    ratio("load.lease_p99", lease_ms, most, services=625, goal_ms=250, **more)
+    ratio("load.reject_p99", reject_ms, most, services=250, goal_ms=100, **more)
     for name, one in (("overload", storm), ("overload-rude", rude)):
         title = f"{OVERLOAD:g} times the peak" + (", nobody stays away" if one is rude else "")
         spans = (Span(f"{OVERLOAD:g}x", storm.begin, storm.end),)

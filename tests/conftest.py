@@ -12,8 +12,12 @@ import pytest
 from _pytest.nodes import Node
 from hypothesis import HealthCheck, settings
 
-from tests import canaries, old_groups
+from holdfast.host.runtime import run_as
+from holdfast.host.signals import forget_inherited
+from tests import canaries, old_groups, scale
 from tools import requirements
+
+pytest_plugins = ["tests.costs"]
 
 TESTS = Path(__file__).parent
 LEAKS = pytest.StashKey[list[str]]()
@@ -22,20 +26,30 @@ LEAKS = pytest.StashKey[list[str]]()
 # instead. The printed blob replays a failure that another machine found.
 settings.register_profile(
     "default",
+    max_examples=scale.examples(100),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("ci", settings.get_profile("default"), max_examples=100)
 settings.register_profile("long", settings.get_profile("default"), max_examples=5_000)
-settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "default"))
+settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", scale.scaled("default", "ci")))
 old_groups.set_apart()
+# Whoever runs the tests in the background may ignore what they send to the processes they start.
+forget_inherited()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where a test lies says whether it is live, so that nobody forgets the mark."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where a test lies says whether it is live, so that nobody forgets the mark; long ones are
+    left for the long run.
+    """
     for item in items:
         if item.path.is_relative_to(TESTS / "live"):
             item.add_marker(pytest.mark.live)
+    if not scale.IS_LONG:
+        left = [item for item in items if item.get_closest_marker("long")]
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,6 +68,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Let all processes of this session note the secrets that must not be found anywhere."""
     if not hasattr(session.config, "workerinput"):
         os.environ[canaries.VARIABLE] = str(_temporary(session) / canaries.PLANTED)
+        # The machine's own table never loses a row; agents of tests must not fill it up.
+        os.environ[run_as.TABLE_VARIABLE] = str(_temporary(session) / "machine" / "run-as")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

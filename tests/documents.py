@@ -60,6 +60,7 @@ MINIMAL: dict[str, Document] = {
     "RoleBinding": {"roleRef": {"name": "viewer"}},
     "Token": {"spec": {"user": "tenant:risk:ci", "hash": HASH}},
     "Revocation": {"metadata": {"name": "user.ann"}, "spec": {"user": "ann"}},
+    "AdmissionPolicy": {},
     "Secret": {},
     "WorkloadRevision": {
         "spec": {"workload": "web", "number": 1, "digest": "abc", "template": _TEMPLATE}

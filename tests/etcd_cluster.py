@@ -26,7 +26,7 @@ import pytest
 from _pytest.outcomes import Skipped
 
 # A member answers within this, on a busy machine, after it was started or restarted.
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 PORT_TRIES_MAX = 5
 # `ip netns exec` and etcd itself keep the wish to die with the parent when they are exec'ed.
 _DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []

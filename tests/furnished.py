@@ -54,7 +54,6 @@ from tests.plane import (
 GARBAGE = who.controller("garbage")
 DRAINS = who.controller("drain")
 ROLLOUTS = who.controller("rollout")
-DISRUPTIONS = who.controller("disruption")
 ANN = Identity(name="ann", tenants=("acme",))
 BOB = Identity(name="bob", tenants=("globex",))
 ANONYMOUS = Identity(name="system:anonymous")

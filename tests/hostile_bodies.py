@@ -403,8 +403,8 @@ REVIEWS = (
     Attack(
         "a join without a key",
         lambda: sent("POST", "/join", b'{"node":"n9","request":"-----BEGIN","token":"t"}'),
-        (422,),
-        "request",
+        (401,),
+        "token",
         NOBODY,
     ),
     Attack(

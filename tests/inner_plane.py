@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.host.certificates import Authority
+from holdfast.host.headers import TERM_HEADER
 from holdfast.host.plane import Plane
 from holdfast.host.settings import Listen, Settings
 from holdfast.model.identity import ADMINS
@@ -24,6 +25,7 @@ GROUP = "/apis/holdfast.dev/v1"
 REQUESTS = f"{GROUP}/requests"
 SCHEDULER = "system:scheduler:one"
 TERM = {"scope": "scheduler:one", "epoch": 1}
+WORKLOADS = "system:controller:workload"
 
 
 class InnerPlane:
@@ -49,9 +51,9 @@ class InnerPlane:
         for line in self._lines.values():
             line.hang_up()
 
-    async def make(self, who: str, path: str, body: Any) -> Any:
+    async def make(self, who: str, path: str, body: Any, **headers: str) -> Any:
         """Something that must be accepted: the object that it has become."""
-        answer = await self.line(who).ask("POST", path, body)
+        answer = await self.line(who).ask("POST", path, body, headers=headers)
         assert answer.code in (200, 201), (who, path, answer.body)
         made = answer.body["objects"][0] if "objects" in answer.body else answer.body
         metadata = made["metadata"]
@@ -59,15 +61,17 @@ class InnerPlane:
         return made
 
     async def place(self, *nodes: str) -> None:
-        """Nodes with room for everybody, and a scheduler's lease."""
+        """Nodes with room for everybody, and the leases of a scheduler and a controller."""
         for name in nodes:
             node: dict[str, Any] = {"kind": "Node", "apiVersion": "holdfast.dev/v1"}
             spec = {"region": "eu", "capacity": {"cpu": "900", "memory": "900Gi"}}
             node |= {"metadata": {"name": name}, "spec": spec}
             request = {"type": "RegisterNode", "node": node}
             await self.make(f"system:node:{name}", REQUESTS, request)
-        lease = {"type": "AcquireLease", "scope": TERM["scope"], "duration_ms": 600_000}
-        await self.make(SCHEDULER, REQUESTS, lease)
+        for name in (SCHEDULER, WORKLOADS):
+            scope = name.removeprefix("system:")
+            lease = {"type": "AcquireLease", "scope": scope, "duration_ms": 600_000}
+            await self.make(name, REQUESTS, lease)
 
     async def tenant(self, name: str) -> None:
         """A tenant with a quota."""
@@ -85,7 +89,7 @@ class InnerPlane:
         spec |= {"ordinal": ordinal, "template": template}
         body = {"metadata": {"name": f"{workload}-{ordinal}-0"}, "spec": spec}
         path = f"{GROUP}/namespaces/{tenant}/replicas"
-        return await self.make("system:controller:workload", path, body)
+        return await self.make(WORKLOADS, path, body, **{TERM_HEADER: "1 controller:workload"})
 
     async def bound(self, replica: Any, node: str) -> Any:
         """The replica after it got a place on a node."""

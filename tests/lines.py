@@ -25,7 +25,7 @@ JSON = "application/json"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
-ANSWER_S = 30.0
+ANSWER_S = 60.0
 BUSY_TRIES_MAX, BUSY_S = 20, 0.5
 
 

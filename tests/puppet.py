@@ -14,7 +14,7 @@ from holdfast.model.transaction import Compare, Put, Transaction
 
 PERSON = Identity(name="ada")
 # Nothing here takes long; a test that waits for so long waits for ever.
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 React = Callable[[Any, Instant], Sequence[Any]]
 

@@ -26,15 +26,20 @@ class Freshly:
 
 def listed(store: Keyspace) -> Hub:
     """A hub that has read all that the store has now."""
-    hub = Hub(Forms())
-    work: list[Any] = list(hub.step(Started({}), Instant(0, 0)))
+    hub = Hub(Forms(), recent=0)
+    read(hub, hub.step(Started({}), Instant(0, 0)), store)
+    return hub
+
+
+def read(hub: Hub, effects: list[Any], store: Keyspace) -> None:
+    """Let a hub that lists everything read all that a store has now."""
+    work = list(effects)
     while work:
         effect = work.pop()
         if isinstance(effect, Range):
             page = store.range(effect.start, effect.end, limit=effect.limit, at=effect.at)
             work += hub.step(Answered(effect.call, page), Instant(0, 0))
     assert hub.is_ready
-    return hub
 
 
 def rights_on(store: Keyspace) -> Rights:

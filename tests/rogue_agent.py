@@ -1,8 +1,8 @@
 """An agent that was taken over: everything that it could ask for, drawn at random.
 
-It knows all names, uids and transition numbers there are, which is more than a real one could. It
-asks for its own things as well, rightly and wrongly, so that a plane that refuses everything would
-be noticed. `tests/property/test_node_reach.py` says what must become of it.
+It knows all names, uids, versions and transition numbers there are, which is more than a real one
+could. It asks for its own things as well, rightly and wrongly, so that a plane that refuses
+everything would be noticed. `tests/property/test_node_reach.py` says what must become of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.records import decode
+from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model import requests as ask
 from holdfast.model.kinds.node import Node
@@ -47,8 +48,9 @@ class RogueAgent:
         )
 
     def request(self) -> Any:
-        """The next thing that it tries."""
-        return self._rng.choice(self._sorts)()
+        """The next thing that it tries, most of the time with what it has to rest on."""
+        made = self._rng.choice(self._sorts)()
+        return self._plane.grounded(who.agent(self._node), made) if self._chance(0.9) else made
 
     # What there is -------------------------------------------------------------------------------
 
@@ -244,7 +246,6 @@ class RogueAgent:
                 ask.DropReservation(target.namespace, f"{target.name}-bind", target.uid, "mine"),
                 ask.Evict(target, self._rng.choice(tuple(Cause))),
                 ask.StopAndReserve(*place, (target,), term, at),
-                ask.SettleDisruption(target.namespace, "web", (target.name,), term),
                 ask.JudgeNode(
                     self._rng.choice((self._node, "node-b")),
                     "u",

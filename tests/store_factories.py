@@ -16,13 +16,15 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
 
 from holdfast.store.contract import Store
+from holdfast.store.encryption import EncryptedStore
+from holdfast.store.encryption.keyring import Keyring, Wrapped
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
@@ -117,6 +119,27 @@ class UncachedSqliteRig(SqliteRig):
     cache_bytes_max = 200
 
 
+class _OneKey:
+    """A key service without a key: what matters here is the way to the store and back."""
+
+    async def wrap(self, data_key: bytes) -> Wrapped:
+        return Wrapped("one", data_key)
+
+    async def unwrap(self, wrapped: Sequence[Wrapped]) -> list[bytes | None]:
+        return [it.data for it in wrapped]
+
+
+class EncryptedRig(Rig):
+    """Every record is encrypted on its way to a store in memory."""
+
+    name = "encrypted"
+    durable = False
+
+    async def fresh(self) -> Store:
+        inner = MemoryStore(bookmark_every_s=BOOKMARK_EVERY_S)
+        return EncryptedStore(inner, await Keyring.open(_OneKey()), prefixes=("",))
+
+
 class EtcdRig(Rig):
     """One cluster for all stores, each under a prefix of its own."""
 
@@ -160,6 +183,7 @@ RIGS: list[tuple[type[Rig], tuple[pytest.MarkDecorator, ...]]] = [
     (MemoryRig, ()),
     (SqliteRig, ()),
     (UncachedSqliteRig, ()),
+    (EncryptedRig, ()),
     (EtcdRig, (pytest.mark.live,)),
     (EtcdTrioRig, (pytest.mark.live,)),
 ]

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.words import Attempt, Halt, Inventory, Launch, Launched, LookAround
+from holdfast.agent.words import Attempt, Halt, Inventory, Launch, Launched, LookAround, Sealed
 from holdfast.host.clock import monotonic_ms
 from holdfast.host.runtime import cgroups_found, limits_closing
 from holdfast.host.runtime.attempts import Attempts
@@ -20,7 +20,7 @@ from holdfast.host.runtime.starting import Options
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import Template
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 NODE = "n1"
 
 
@@ -77,12 +77,14 @@ class Workshop:
         uid: str = "",
         number: int = 0,
         devices: tuple[DeviceShare, ...] = (),
+        namespace: str = "team",
+        secrets: Sealed | None = None,
     ) -> Attempt:
         """Launch it with a deadline so far from now; None is without."""
         attempt = Attempt(uid or new_uid(), number)
         deadline_ms = monotonic_ms() + within_ms if within_ms is not None else None
-        name = f"web-{attempt.uid}"
-        self.do(Launch(attempt, "team", name, template, 7, deadline_ms, grace_ms, devices))
+        name, until = f"web-{attempt.uid}", (deadline_ms, grace_ms)
+        self.do(Launch(attempt, namespace, name, template, 7, *until, devices, secrets or Sealed()))
         return attempt
 
     async def launched(self, template: Template, **wishes: Any) -> Attempt:
@@ -143,6 +145,15 @@ def marked(attempt: Attempt) -> list[int]:
             if name.isdigit() and mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
                 found.append(int(name))
     return [pid for pid in found if is_running(pid)]
+
+
+async def control(folder: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A second line to the shim, such as another agent would open."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        return await asyncio.open_unix_connection(f"/proc/self/fd/{fd}/control")
+    finally:
+        os.close(fd)
 
 
 @asynccontextmanager

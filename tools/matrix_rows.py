@@ -13,7 +13,6 @@ from __future__ import annotations
 
 CONTROLLERS = (
     "autoscale",
-    "disruption",
     "drain",
     "endpoints",
     "events",
@@ -90,7 +89,7 @@ workloads | list-all watch-all | readers components
 workloads | create | editors admin | controller-workload
 workloads | deletecollection | editors admin
 workloads | update patch | editors admin
-workloads | delete | editors admin controller-workload
+workloads | delete | editors admin
 workloads/status | get | tenants readers server
 workloads/status | update patch | scheduler observers
 workloads/scale | get | tenants readers server
@@ -105,6 +104,7 @@ replicas | deletecollection | admin
 replicas/status | get | tenants readers server
 replicas/status | update patch | scheduler node-1 controller-endpoints controller-repair | node-2
 replicas/binding | create | scheduler | nodes
+replicas/token | create | node-1 | node-2
 replicas/log | get | tenants readers server
 replicas/explanation | get | tenants readers server
 replicas/exec | create | editors admin
@@ -169,9 +169,11 @@ rolebindings | get list watch | tenants readers components
 rolebindings | list-all watch-all | readers components
 rolebindings | create update | owner-a admin server
 rolebindings | patch delete deletecollection | owner-a admin
+admissionpolicies | get list watch | operator auditor admin server
+admissionpolicies | create update patch delete deletecollection | operator admin
 revocations | get list watch | operator auditor admin server
 revocations | create update patch | operator admin
-revocations | delete deletecollection | admin
+revocations | delete deletecollection |
 # The plane
 nodes | get | readers components node-1 | node-2
 nodes | list watch | readers components nodes
@@ -214,7 +216,6 @@ requests/CommitGang | request | scheduler
 requests/DropReservation | request | scheduler admin droppers
 requests/Evict | request | editors operator admin | nodes
 requests/StopAndReserve | request | scheduler | nodes
-requests/SettleDisruption | request | controller-disruption
 requests/Move:Failed | request | node-1 | node-2
 requests/Move:Unknown | request | controller-nodes | node-2
 requests/Move:Released | request | controller-workload | nodes
@@ -236,10 +237,14 @@ terms | request | holders
 nodes/renewals | renew | node-1
 nodes/summons | attend | node-1
 nodes/visits | attend | node-1
-heartbeats | get | operator admin controller-nodes
+heartbeats | get | operator admin controller-nodes server
 pulses | pulse | scheduler controllers
 pulses | get | operator admin monitor server
 records | record | scheduler
+quarantine | get | operator admin server
+quarantine/repairs | repair | operator admin
+upgrade | get | operator admin server
+upgrade/format | raise | operator admin
 /apis/authorization.k8s.io/v1/selfsubjectaccessreviews | review | known
 /apis/authorization.k8s.io/v1/selfsubjectrulesreviews | review | known
 /apis/authorization.k8s.io/v1/subjectaccessreviews | review | auditor admin
@@ -264,5 +269,9 @@ records | record | scheduler
 /join | use | everybody -revoked-certificate
 /metrics | use | operator admin monitor
 /audit | use | readers monitor
+/audit/records | use | auditor admin
+/audit/records?namespace=team-a | use | auditor admin owner-a server
+/servers | use | known
 /peers/forwards | use | server
+/peers/heard | use | server
 """

@@ -28,10 +28,9 @@ from holdfast.model.requests import (
     RenewLease,
     ReportStage,
     RetireLease,
-    SettleDisruption,
     Unreserve,
 )
-from tests.furnished import AGENT, DISRUPTIONS, DRAINS, GARBAGE, Furnished
+from tests.furnished import AGENT, DRAINS, GARBAGE, Furnished
 from tests.fuzz.nasty import damaged
 from tests.fuzz.targets import Target
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, target
@@ -43,7 +42,6 @@ SENDERS = (
     NODES,
     REPAIR,
     AGENT,
-    DISRUPTIONS,
     DRAINS,
     GARBAGE,
     ADMIN,
@@ -55,7 +53,6 @@ OWNERS = {
     b'"ReportStage"': AGENT,
     b'"RegisterNode"': AGENT,
     b'"JudgeNode"': NODES,
-    b'"SettleDisruption"': DISRUPTIONS,
 }
 ANSWERS_MAX = 4
 
@@ -85,7 +82,6 @@ class _Stage:
             it.judge(NodeWord.MARK),
             HoldCapacity("acme", owner, Intent.RECOVERY, (claim,), at, scheduler),
             DropReservation("acme", "r", "u", "over", scheduler),
-            SettleDisruption("acme", it.web.name, (running.name,), it.term(DISRUPTIONS)),
             RegisterNode(it.get(it.node)),
             AcquireLease("scheduler:one", 10_000, 1, 0),
             RenewLease(scheduler),
@@ -131,7 +127,7 @@ TARGETS = (
         "decided requests",
         damaged(_STAGE.seeds).map(lambda data: (data, len(data))),
         _decided,
-        cpu_ms=250.0,
+        steps_max=20_000_000,
         seeds=_STAGE.seeds,
         of=_sent,
     ),

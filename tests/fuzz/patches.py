@@ -277,7 +277,7 @@ TARGETS = (
         "decided patches",
         _CASES,
         _decided,
-        cpu_ms=100.0,
+        steps_max=8_000_000,
         seeds=(*_PATCHES, *_CHANGES),
         of=_case,
     ),

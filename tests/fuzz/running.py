@@ -11,9 +11,7 @@ import msgspec
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.fuzz.targets import Target
-
-# A busy machine makes one input look dear now and then; one that is dear is so each time.
-AGAIN = 3
+from tests.yardstick import assert_cheap
 
 
 class Tally(msgspec.Struct):
@@ -31,23 +29,22 @@ class Tally(msgspec.Struct):
         return f"{name:18} {self.inputs:8} inputs {cost}: {shown}"
 
 
-def _cost_ms(target: Target, example: Any) -> tuple[str, float]:
-    began = time.process_time()
-    outcome = target.check(example)
-    return outcome, (time.process_time() - began) * 1e3
-
-
 def tried(target: Target, example: Any, tally: Tally) -> str:
     """What became of one input. Fails when that is no declared refusal, or when it is dear."""
-    outcome, cost_ms = _cost_ms(target, example)
+    outcomes: list[str] = []
+    costs_s: list[float] = []
+
+    def check() -> None:
+        began = time.process_time()
+        outcomes.append(target.check(example))
+        costs_s.append(time.process_time() - began)
+
+    assert_cheap(check, target.steps_max)
     tally.inputs += 1
-    tally.cpu_s += cost_ms / 1e3
-    tally.outcomes[outcome] += 1
-    if cost_ms > target.cpu_ms:
-        cost_ms = min(_cost_ms(target, example)[1] for _ in range(AGAIN))
-    tally.slowest_ms = max(tally.slowest_ms, cost_ms)
-    assert cost_ms <= target.cpu_ms, f"{cost_ms:.0f} ms of CPU for one input"
-    return outcome
+    tally.cpu_s += costs_s[0]
+    tally.slowest_ms = max(tally.slowest_ms, 1e3 * min(costs_s))
+    tally.outcomes[outcomes[0]] += 1
+    return outcomes[0]
 
 
 def explore(target: Target, inputs: int, seed: int, tally: Tally) -> None:

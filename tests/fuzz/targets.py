@@ -23,14 +23,15 @@ def _as_it_is(data: Any, rng: random.Random) -> Any:
 class Target(NamedTuple):
     """One reader.
 
-    inputs: what hypothesis feeds it. cpu_ms: what one of them may cost.
+    inputs: what hypothesis feeds it. steps_max: what one of them may cost, in steps of a
+    bare loop (tests/yardstick.py).
     seeds: texts or bytes that it reads, to be changed at random; `of` makes an input of one.
     """
 
     name: str
     inputs: st.SearchStrategy[Any]
     check: Callable[[Any], str]
-    cpu_ms: float = 50.0
+    steps_max: int = 4_000_000
     seeds: tuple[Any, ...] = ()
     of: Callable[[Any, random.Random], Any] = _as_it_is
 

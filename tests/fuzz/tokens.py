@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from base64 import urlsafe_b64encode
 from datetime import UTC, datetime
 from typing import Any
@@ -11,17 +12,22 @@ from hypothesis import strategies as st
 
 from holdfast.host import authentication, join_tokens
 from holdfast.host.api import decisions, reads
+from holdfast.host.oidc import keys
+from holdfast.host.oidc.config import Issuer
+from holdfast.host.oidc.envelope import text64
+from holdfast.host.oidc.issuers import Issuers
 from holdfast.model.errors import Forbidden, Invalid, Rejected
 from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import ObjectMeta
-from tests.fuzz.nasty import numbers, texts, words
+from tests.fuzz.nasty import damaged, numbers, texts, words
 from tests.fuzz.targets import Target, refused
+from tests.oidc_issuer import Signer, encoded
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 SECRET = "s" * 43
 PREFIX = "objects/workloads/t/"
 _TOKEN = Token(
-    ObjectMeta(name="ci", namespace="t"),
+    ObjectMeta(name="ci", namespace="t", creation_timestamp=NOW),
     spec=TokenSpec(
         purpose=TokenPurpose.BEARER, user="ci", hash=authentication.hashed(SECRET), expires=None
     ),
@@ -41,6 +47,39 @@ def _bearer(header: str) -> str:
         return refused(error, hides=header[7:])
     assert found is None or (found.name == "ci" and SECRET in header)
     return "nobody" if found is None else "known"
+
+
+_ISSUER = "https://login.example"
+_SIGNER = Signer("k")
+_ISSUERS = Issuers((Issuer(issuer=_ISSUER, audiences=("a",), user_prefix=""),), NOW.timestamp)
+_ISSUERS.known[_ISSUER].keys.replace(
+    keys.parsed(encoded({"keys": [_SIGNER.jwk]})), time.monotonic()
+)
+_HEAD = encoded({"alg": "ES256", "kid": "k"})
+_CLAIMS = encoded(
+    {"iss": _ISSUER, "aud": "a", "sub": "ann", "iat": NOW.timestamp(), "exp": NOW.timestamp() + 60}
+)
+
+
+def _signed(claims: bytes) -> str:
+    try:
+        found = _ISSUERS.identity(_SIGNER.token(claims))
+    except Forbidden as error:
+        return refused(error)
+    assert not found.name.startswith(("system:", "tenant:"))
+    return "known"
+
+
+def _forged(head: bytes) -> str:
+    """The signature is of another token, so nothing in a header may make it count."""
+    if head == _HEAD:
+        return "unchanged"
+    _, claims, signature = _SIGNER.token_of(_HEAD, _CLAIMS).split(".")
+    try:
+        found = _ISSUERS.identity(f"{text64(head)}.{claims}.{signature}")
+    except Forbidden as error:
+        return refused(error)
+    raise AssertionError(f"{head!r} made {found.name} of another token")
 
 
 def _join(text: str) -> str:
@@ -102,6 +141,8 @@ TARGETS = (
         _bearer,
         seeds=(f"Bearer t.ci.{SECRET}",),
     ),
+    Target("claims of signed tokens", damaged((_CLAIMS,)), _signed, seeds=(_CLAIMS,)),
+    Target("headers of signed tokens", damaged((_HEAD,)), _forged, seeds=(_HEAD,)),
     Target("join tokens", _JOINS, _join, seeds=(f"join-1a2b.{'S' * 43}.{'0' * 64}", "a.b.c")),
     Target(
         "continue tokens",

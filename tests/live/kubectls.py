@@ -22,7 +22,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # Where tools/system-packages unpacks Debian's client when another package owns its path.
 UNPACKED = ROOT / ".venv" / "kubernetes-client" / "usr" / "bin" / "kubectl"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class Binary(msgspec.Struct, frozen=True, order=True):

@@ -12,8 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from holdfast.host.authentication import hashed
 from holdfast.host.certificates import Authority, Issued, Purpose
+from holdfast.host.headers import OPERATION_HEADER, TERM_HEADER
 from holdfast.model.identity import ADMINS, AUDITORS, MONITORS, OPERATORS
 from tests.canaries import canary, plant
 from tests.lines import Answer, Line, Wish
@@ -25,6 +28,7 @@ TEAM = f"{GROUP}/namespaces/team-a"
 SYSTEM = "holdfast-system"
 TEMPLATE: dict[str, Any] = {
     "command": ["sleep", "60"],
+    "serviceToken": {"file": "token"},
     "env": [{"name": "P", "secret": {"name": "probe", "key": "k"}}],
 }
 FUTURE = "2099-01-01T00:00:00Z"
@@ -53,6 +57,11 @@ CERTIFIED: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+def soon() -> str:
+    """A time that is not over before the test is, and not too far ahead for a deadline."""
+    return (datetime.now(UTC) + timedelta(minutes=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 class MatrixPlane:
     """Use `start`, then `ask`. `objects` has what was made, by plural and name."""
 
@@ -61,6 +70,9 @@ class MatrixPlane:
         self._folder = folder
         self.lines: dict[str, Line] = {}
         self.objects: dict[str, dict[str, Any]] = {}
+        # The leases of components, as their writes name them.
+        self._terms: dict[str, str] = {}
+        self._operations = 0
 
     async def start(self) -> None:
         await self._server.start()
@@ -78,6 +90,7 @@ class MatrixPlane:
         self._connect("wrong-usage", ours, server)
         await self._furnish()
         await self._tokens(ours)
+        await self._look_again()
 
     def _connect(
         self, identity: str, ours: Authority, issued: Issued | None, token: str = ""
@@ -90,7 +103,20 @@ class MatrixPlane:
         await self._server.stop()
 
     async def ask(self, identity: str, wish: Wish) -> Answer:
+        """As this identity; a component names the lease that it holds and an operation."""
+        if identity in self._terms and wish.method != "GET":
+            self._operations += 1
+            named = {TERM_HEADER: self._terms[identity]}
+            named[OPERATION_HEADER] = f"{identity}/{self._operations}"
+            wish = msgspec.structs.replace(wish, headers={**wish.headers, **named})
         return await self.lines[identity].send_patiently(wish)
+
+    async def _lease(self, identity: str) -> Any:
+        scope = CERTIFIED[identity][0].removeprefix("system:")
+        asked = {"scope": scope, "duration_ms": 600_000}
+        lease = await self._request(identity, type="AcquireLease", **asked)
+        self._terms[identity] = f"{lease['spec']['epoch']} {scope}"
+        return lease
 
     # What there is -------------------------------------------------------------------------------
 
@@ -113,17 +139,19 @@ class MatrixPlane:
 
     async def _furnish(self) -> None:
         admin = "admin"
+        for controller in CONTROLLERS:
+            await self._lease(f"controller-{controller}")
         for team in ("team-b", "team-a"):
             await self._object(admin, f"{GROUP}/tenants", metadata={"name": team})
         await self._object(admin, f"{TEAM}/quotas", metadata={"name": "default"})
         await self._object(admin, f"{GROUP}/priorityclasses", spec={"value": 1})
         await self._object(admin, f"{GROUP}/regions")
         await self._object(admin, f"{GROUP}/schedulerpolicies")
+        await self._object(admin, f"{GROUP}/admissionpolicies")
         grant = {"tenant": "team-a", "region": "probe", "expires": FUTURE}
         await self._object(admin, f"{GROUP}/grants", spec=grant)
         scope = {"tenants": ["team-a"], "workloads": ["web"]}
-        soon = (datetime.now(UTC) + timedelta(minutes=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        pause = {"type": "Pause", "scope": scope, "reason": "a test", "expires": soon}
+        pause = {"type": "Pause", "scope": scope, "reason": "a test", "expires": soon()}
         await self._object("editor-a", f"{TEAM}/overrides", spec=pause)
         promise = {"promise": {"workload": "web", "serving": 1}}
         await self._object("editor-a", f"{TEAM}/commitments", spec=promise)
@@ -160,8 +188,7 @@ class MatrixPlane:
             metadata={"name": "web"},
             spec={"template": TEMPLATE, "replicas": 5},
         )
-        scope = {"scope": "scheduler:one", "duration_ms": 600_000}
-        self.objects["leases"] = await self._request("scheduler", type="AcquireLease", **scope)
+        self.objects["leases"] = await self._lease("scheduler")
         spec = {"workload": "web", "workloadUid": web["metadata"]["uid"], "template": TEMPLATE}
         replica, self.objects["waiting"], held = [
             await self._object(
@@ -180,7 +207,7 @@ class MatrixPlane:
         }
         bound = await self._request("scheduler", type="Bind", target=target(replica), **place)
         self.objects["reserved"] = await self._request(
-            "scheduler", type="Reserve", target=target(held), deadline=FUTURE, **place
+            "scheduler", type="Reserve", target=target(held), deadline=soon(), **place
         )
         self.objects["replicas"] = await self._request(
             "node-1", type="Move", target=target(bound), to="Running", incarnation=1
@@ -193,19 +220,31 @@ class MatrixPlane:
             owner=owner,
             intent="recovery",
             claims=[],
-            deadline=FUTURE,
+            deadline=soon(),
             term=term,
+            operation="held",
         )
         revision = {"workload": "web", "number": 1, "digest": "abc", "template": TEMPLATE}
         await self._object("controller-rollout", f"{TEAM}/workloadrevisions", spec=revision)
         await self._object("controller-endpoints", f"{TEAM}/endpoints")
 
+    async def _look_again(self) -> None:
+        """All objects as they are now: writes of components rest on the version that they saw."""
+        for key, obj in self.objects.items():
+            metadata = obj["metadata"]
+            plural = "replicas" if key in ("waiting", "reserved") else key
+            space = metadata.get("namespace", "")
+            place = f"{GROUP}/namespaces/{space}/{plural}" if space else f"{GROUP}/{plural}"
+            answer = await self.ask("admin", Wish("GET", f"{place}/{metadata['name']}"))
+            assert answer.code == 200, (key, answer.body)
+            self.objects[key] = answer.body
+
     # Those who are let in no more ----------------------------------------------------------------
 
     async def _tokens(self, ours: Authority) -> None:
-        soon = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+        ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
         for identity, more in (
-            ("expired-token", {"expires": soon.strftime("%Y-%m-%dT%H:%M:%SZ")}),
+            ("expired-token", {"expires": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}),
             ("revoked-token", {}),
         ):
             secret = plant(secrets.token_urlsafe(32))
@@ -223,7 +262,7 @@ class MatrixPlane:
         revoked = {"user": CERTIFIED["revoked-certificate"][0]}
         name = {"name": f"user.{revoked['user']}"}
         await self._object("admin", f"{GROUP}/revocations", metadata=name, spec=revoked)
-        await asyncio.sleep((soon - datetime.now(UTC)).total_seconds() + 0.1)
+        await asyncio.sleep((ends - datetime.now(UTC)).total_seconds() + 0.1)
 
 
 def target(replica: Any) -> dict[str, Any]:

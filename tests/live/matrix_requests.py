@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from tests.live.matrix_plane import target
+from tests.live.matrix_plane import soon, target
 
 
 def fresh(plural: str, found: Any) -> Any:
@@ -29,7 +29,9 @@ def requests(objects: dict[str, Any]) -> dict[str, Any]:
         {"target": target(objects[it])} for it in ("replicas", "waiting", "reserved")
     )
     term = {"term": {"scope": "scheduler:one", "epoch": 99}}
-    at = {"deadline": "2099-01-01T00:00:00Z", **term}
+    at = {"deadline": soon(), **term}
+    # A report rests on a version of its replica, here on one that has passed.
+    seen = {"version": "1"}
     node = objects["nodes"]
     place = {**waiting, "node": "n1", "node_uid": node["metadata"]["uid"]}
     bind = {**place, **term}
@@ -50,14 +52,13 @@ def requests(objects: dict[str, Any]) -> dict[str, Any]:
         "DropReservation": {**hold, "reason": "late"},
         "Evict": {**waiting, "cause": "UserDelete"},
         "StopAndReserve": {**place, "victims": [running["target"]], **at},
-        "SettleDisruption": {"namespace": "team-a", "workload": "web", "replicas": [], **term},
         "Move:Failed": {**running, "to": "Failed", "incarnation": 99},
         "Move:Unknown": {**running, "to": "Unknown", "mark": 99, **term},
         "Move:Released": {**waiting, "to": "Released", **term},
-        "ReportStage:Ready": {**running, "stage": "Ready", "incarnation": 99},
-        "ReportStage:Queued": {**running, "stage": "Queued"},
-        "ReportStage:Serving": {**running, "stage": "Serving"},
-        "ReportPending": {**waiting, "pending": {}},
+        "ReportStage:Ready": {**running, "stage": "Ready", "incarnation": 99, **seen},
+        "ReportStage:Queued": {**running, "stage": "Queued", **seen},
+        "ReportStage:Serving": {**running, "stage": "Serving", **seen},
+        "ReportPending": {**waiting, "pending": {}, **seen},
         "RegisterNode": {"node": node},
         "JudgeNode": {"node": "n1", "uid": node["metadata"]["uid"], "word": "Suspect", **term},
         "AcquireLease": {**lease, "duration_ms": 1_000},

@@ -127,7 +127,8 @@ class Wishes:
     def of_extra(self, path: str) -> Probe:
         """The probe of a path with rules of its own."""
         if path == JOIN_PATH:
-            wish = Wish("POST", path, {"node": "n9", "request": "none"})
+            # Everybody may try; what is no name is told before anything is asked for.
+            wish = Wish("POST", path, {"node": "../n9", "request": "none"})
             return Probe(lambda who: wish, (422,))
         if path == FORWARDS:
             return Probe(lambda who: Wish("POST", path, b""))
@@ -165,14 +166,14 @@ class Wishes:
         if route.subresource == "status":
             return Probe(lambda who: self._status(route, plural, who))
         if route.subresource == "scale":
-            scale = {"spec": {"replicas": 2}}
+            scale = _stated(found, {"spec": {"replicas": 2}})
             wish = Wish(route.method, f"{path}?{DRY}", scale, _media_type(route))
             return Probe(lambda who: wish)
         if route.verb == "create":
             wish = Wish("POST", f"{path}?{DRY}", fresh(plural, found))
             # A tenant has one quota.
             return Probe(lambda who: wish, (409,) if plural == "quotas" else YES)
-        body = LABEL if route.method == "PATCH" else _labelled(found)
+        body = _stated(found, LABEL) if route.method == "PATCH" else _labelled(found)
         wish = Wish(route.method, f"{path}?{DRY}", body, _media_type(route))
         return Probe(lambda who: wish)
 
@@ -183,6 +184,9 @@ class Wishes:
             return Wish(route.method, f"{path}?command=sh&stdout=1"), (400,)
         if route.subresource == "log":
             return Wish("GET", path), (400,)
+        if route.subresource == "token":
+            uid = self._objects["replicas"]["metadata"]["uid"]
+            return Wish("POST", path, {"uid": uid, "attempt": 0}), (201,)
         if route.subresource == "binding":
             return Wish("POST", path, _without_type(self._typed["Bind"])), (409,)
         match route.verb:
@@ -194,18 +198,26 @@ class Wishes:
             case "watch":
                 return Wish("GET", f"{path}?{LISTED}"), YES
             case "delete":
-                return Wish("DELETE", f"{path}?{DRY}"), YES
+                return Wish("DELETE", f"{path}?{DRY}", self._meant(route)), YES
             case "deletecollection":
                 busy = f"&fieldSelector=metadata.name!%3D{BUSY}" if path.endswith("/nodes") else ""
                 return Wish("DELETE", f"{path}?{DRY}{busy}"), YES
         return None
+
+    def _meant(self, route: Route) -> Any:
+        """The very object that is to go, where one of the plane's own is meant."""
+        assert route.kind is not None
+        found = self._objects.get(route.kind.plural)
+        if found is None or found["metadata"]["name"] != self._name(route):
+            return None
+        return {"preconditions": {"uid": found["metadata"]["uid"]}}
 
     def _status(self, route: Route, plural: str, who: str) -> Wish:
         words = STATUS[plural]
         said = words.get(who, next(iter(words.values())))
         path = f"{self._path(route)}?{DRY}"
         if route.method == "PATCH":
-            return Wish("PATCH", path, {"status": said}, MERGE)
+            return Wish("PATCH", path, _stated(self._objects[plural], {"status": said}), MERGE)
         body = copy.deepcopy(self._objects[plural])
         body["status"] = {**body.get("status", {}), **said}
         return Wish("PUT", path, body)
@@ -226,6 +238,13 @@ class Wishes:
                 return Probe(lambda who: Wish("POST", path, {"process": "probe"}))
             case "record":
                 return Probe(lambda who: Wish("POST", path, {"rounds": []}))
+            case "repair":
+                # Nothing is in quarantine, so who may repair is told that.
+                wish = {"key": "ledgers/pools/all", "action": "Recount"}
+                return Probe(lambda who: Wish("POST", path, wish), (404,))
+            case "raise":
+                # The plane has the newest format, so who may raise it is told that.
+                return Probe(lambda who: Wish("POST", path, {"to": 2, "word": "probe"}), (409,))
             case "review":
                 asked = {"verb": "get", "resource": "nodes", "group": "holdfast.dev"}
                 spec = {"resourceAttributes": asked, "user": "tom", "namespace": "team-a"}
@@ -240,6 +259,12 @@ class Wishes:
         # A replica is made for a workload that is not there.
         codes = (404,) if name == "Create" else (200, 409)
         return Probe(lambda who: wish, codes, is_leaf=True, name=about)
+
+
+def _stated(found: Any, change: dict[str, Any]) -> dict[str, Any]:
+    """A change of the object as it was seen."""
+    version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+    return {**change, "metadata": {**version, **change.get("metadata", {})}}
 
 
 def _labelled(found: Any) -> Any:

@@ -19,13 +19,16 @@ import msgspec
 
 from holdfast.host.certificates import Authority
 from holdfast.host.client import Access, Client, from_kubeconfig
+from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.requests import AcquireLease, Term
 from holdfast.model.wire import decode_trusted
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import free_ports
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 # Whatever becomes of the test, no server outlives it.
 DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 READY = re.compile(r"Holdfast is ready at (\S+)")
@@ -103,7 +106,7 @@ class PlaneProcess:
         assert self._process is not None
         self._process.send_signal(number)
 
-    async def ended(self, timeout_s: float = 20.0) -> int:
+    async def ended(self, timeout_s: float = PATIENCE_S) -> int:
         """Its exit code."""
         assert self._process is not None
         return await asyncio.to_thread(self._process.wait, timeout_s)
@@ -150,6 +153,16 @@ async def until(condition: Callable[[], bool], timeout_s: float) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"it did not come true in {timeout_s} s"
         await asyncio.sleep(0.01)
+
+
+async def take_lease(client: Client, scope: str) -> Term:
+    """Take a lease that is free or this client's already, and let the client write under it."""
+    found = [it.spec for it in (await client.list(Lease)).objects if it.spec.scope == scope]
+    seen = (found[0].epoch, found[0].renewals) if found else (0, 0)
+    (lease,) = (await client.ask(AcquireLease(scope, 600_000, *seen))).objects
+    assert isinstance(lease, Lease)
+    client.term = Term(scope, lease.spec.epoch)
+    return client.term
 
 
 def workload(name: str, **spec: Any) -> Workload:

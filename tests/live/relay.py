@@ -16,9 +16,9 @@ PIECE_BYTES = 65_536
 class Relay:
     """One port in front of one server. Use as an async context manager."""
 
-    def __init__(self, port: int) -> None:
-        """`port` is the server's, on the loopback."""
-        self._to = port
+    def __init__(self, port: int, at: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+        """`port` is the server's, on the loopback; `at` is where to listen."""
+        self._to, self._at = port, at
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
         # How many of the next answers get lost, and how many were.
@@ -28,10 +28,10 @@ class Relay:
     @property
     def url(self) -> str:
         assert self._server is not None
-        return f"https://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return f"https://{self._at[0]}:{self._server.sockets[0].getsockname()[1]}"
 
     async def __aenter__(self) -> Relay:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, *self._at)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -37,10 +37,11 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from tests.canaries import plant
 from tests.etcd_cluster import free_ports
+from tests.live.names import port_at
 from tests.live.plane_process import DIE_WITH_PARENT, PATIENT, ROOT, workload
 from tests.live.witness import beats, overlaps, template
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 # Whether there is time for every pair and every wait, as `make slice-long` says.
 IS_LONG = bool(os.environ.get("HOLDFAST_SLICE_LONG"))
 RESTART_PAUSE_S = 0.2
@@ -60,6 +61,8 @@ class Part:
     def __init__(self, folder: Path, name: str, *arguments: str, wrap: Sequence[str] = ()) -> None:
         """`wrap` is what to put before the command, such as a network of its own."""
         self.name, self.arguments, self._wrap = name, arguments, tuple(wrap)
+        # What its next life runs.
+        self.program: tuple[str, ...] = _HOST
         self.log = folder / f"{name}.log"
         self.lives = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -79,7 +82,7 @@ class Part:
         with self.log.open("ab") as log:
             self._log_from = log.tell()
             self._process = subprocess.Popen(
-                [*DIE_WITH_PARENT, *self._wrap, *_HOST, *self.arguments],
+                [*DIE_WITH_PARENT, *self._wrap, *self.program, *self.arguments],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
                 stdin=subprocess.DEVNULL,
@@ -130,10 +133,17 @@ class SlicePlane:
         host: str = "127.0.0.1",
         serve: Sequence[str] = (),
         agent: Sequence[str] = ("--capacity", "cpu=1"),
+        tenants: Sequence[str] = ("--single-tenant",),
         joins: bool = False,
         wrap: Mapping[str, Sequence[str]] | None = None,
+        given: Sequence[str] | Callable[[int], Sequence[str]] = (),
+        hosts: Sequence[str] = (),
     ) -> None:
-        """`host` is where servers listen, `serve` and `agent` are further options of theirs.
+        """`host` is where servers listen, `serve` and `agent` are further options of theirs. With
+        `hosts` each server listens at its own, all at the same port.
+
+        `given` are the addresses that components are started with, or what makes them of the first
+        server's port; without them, those of all servers.
 
         Nodes that join do so with a token each; others find the authority beside them. `wrap` is
         what to put before the command of a part.
@@ -143,26 +153,30 @@ class SlicePlane:
         pki = folder / "pki"
         self.parts: dict[str, Part] = {}
         self._wrap = wrap or {}
-        urls = [f"https://{host}:{port}" for port in free_ports(servers)]
+        ports = free_ports(servers) if not hosts else [port_at(hosts)] * len(hosts)
+        where = hosts or [host] * servers
+        urls = [f"https://{it}:{port}" for it, port in zip(where, ports, strict=True)]
         names = [f"server-{n}" for n in range(1, servers + 1)]
         for name, url in zip(names, urls, strict=True):
-            where = ("--data", str(folder / name), "--listen", url.removeprefix("https://"))
+            at = ("--data", str(folder / name), "--listen", url.removeprefix("https://"))
             made = ("--pki", str(pki), "--name", name, *store, *fence, *serve)
-            self._add(name, "serve", *where, *made)
-        reach = tuple(word for url in urls for word in ("--server", url))
+            self.add(name, "serve", *at, *made)
+        self.given = tuple((given(ports[0]) if callable(given) else given) or urls)
+        reach = tuple(word for url in self.given for word in ("--server", url))
         for name in ("scheduler", "controllers"):
-            self._add(name, name, *reach, "--pki", str(pki))
+            self.add(name, name, *reach, "--pki", str(pki))
         for node in self.nodes:
-            place = ("--region", "eu", "--zone", f"eu-{node}", *agent)
+            # Work of these tests writes into files of the test, which only the agent's user may.
+            place = (*tenants, "--region", "eu", "--zone", f"eu-{node}", *agent)
             trust = ("--token-file", str(self._token(node))) if joins else ("--pki", str(pki))
             data = ("--data", str(folder / node), "--node", node, *trust)
-            self._add(node, "agent", *reach, *data, *place)
+            self.add(node, "agent", *reach, *data, *place)
         self.servers, self.access_urls = names, tuple(urls)
         self._client: Client | None = None
         self._session: aiohttp.ClientSession | None = None
         self._care: asyncio.Task[None] | None = None
 
-    def _add(self, name: str, *arguments: str) -> None:
+    def add(self, name: str, *arguments: str) -> None:
         wrap = self._wrap.get(name, ())
         self.parts[name] = Part(self.folder, name, *arguments, wrap=wrap)
 

@@ -47,7 +47,7 @@ def test_takeovers_race_with_binds_of_the_old_holder(tmp_path: Path) -> None:
             stale = won = 0
             for turn in range(TAKEOVERS):
                 old, new = schedulers[turn % 2], schedulers[(turn + 1) % 2]
-                replicas = [await room.replica(workload, turn, n) for n in range(3)]
+                replicas = [await room.replica(workload, 3 * turn + n) for n in range(3)]
                 ask = servers.all[turn % 2].client.ask
                 # The first warms the view of the server that the old holder asks.
                 accepted(await ask(old, bind(replicas[0], node, term)))

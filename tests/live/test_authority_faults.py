@@ -19,7 +19,7 @@ from tests.etcd_cluster import EtcdCluster
 from tests.live.authority.load import Load
 from tests.live.authority.rig import Servers
 
-pytestmark = [pytest.mark.xdist_group("authority-faults"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.xdist_group("authority-faults")
 
 Faults = Callable[[Servers, Load], Awaitable[None]]
 

@@ -14,7 +14,7 @@ from tests.etcd_cluster import EtcdCluster
 from tests.live.authority.races import LOSES_BY, Result, race
 from tests.live.authority.rig import Servers
 
-pytestmark = [pytest.mark.xdist_group("authority-races"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.xdist_group("authority-races")
 
 CLAIMS = tuple(LOSES_BY)
 

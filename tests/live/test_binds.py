@@ -25,7 +25,6 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import (
     Accepted,
-    AcquireLease,
     Bind,
     BindTogether,
     Move,
@@ -33,7 +32,7 @@ from holdfast.model.requests import (
     Target,
     Term,
 )
-from tests.live.plane_process import PATIENT, PlaneProcess
+from tests.live.plane_process import PATIENT, PlaneProcess, take_lease
 from tests.live.relay import Relay
 
 NS = "default"
@@ -81,12 +80,12 @@ class Fleet:
             Workload(ObjectMeta(name="web", namespace=NS), spec=spec)
         )
         scheduler = await self.client(SCHEDULER)
-        lease = await scheduler.ask(AcquireLease("scheduler:one", 60_000))
-        self.term = Term("scheduler:one", lease.objects[0].spec.epoch)  # type: ignore[attr-defined]
+        self.term = await take_lease(scheduler, "scheduler:one")
 
     async def pending(self, count: int) -> list[Replica]:
         """So many new replicas without a place."""
         controller = await self.client("system:controller:workload")
+        await take_lease(controller, "controller:workload")
         made = []
         for ordinal in range(self._ordinals, self._ordinals + count):
             spec = ReplicaSpec(

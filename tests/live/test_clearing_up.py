@@ -23,8 +23,6 @@ from tests.live import kubectls
 from tests.live.plane_process import workload
 from tests.live.slice_plane import SlicePlane
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def kubectl(folder: Path, *words: str) -> str:
     config = str(folder / "server-1" / "kubeconfig")

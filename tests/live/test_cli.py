@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import yaml
 
 from holdfast.cli.main import main
 from tests.live.plane_process import ROOT, PlaneProcess
+from tests.patience import PATIENCE_S
 
 MIXED = """\
 apiVersion: holdfast.dev/v1
@@ -168,7 +169,7 @@ def test_a_watch_shows_changes_waits_for_a_server_and_ends_with_ctrl_c(
         # A server that has just started knows no history, so what is there may be printed again.
         assert any("0/4" in line for line in iter(watch.stdout.readline, ""))
         watch.send_signal(signal.SIGINT)
-        assert watch.wait(10) == 130
+        assert watch.wait(PATIENCE_S) == 130
         assert "Traceback" not in watch.stderr.read()
     finally:
         watch.kill()
@@ -180,11 +181,15 @@ def test_tokens_are_made_listed_and_taken_back(shell: Shell) -> None:
     """[A7]"""
     code, out, err = shell("token create --node web-1 --ttl 90s")
     assert code == 0
-    words = out.split()
-    assert words[:4] == ["holdfast", "agent", "--server", shell.plane.url]
-    assert words[-2:] == ["--name", "web-1"]
+    # One line, so that options written behind it are those of the agent.
+    (line,) = out.splitlines()
+    told, command = line.split(" | ")
+    *said, text = shlex.split(told)
+    assert said == ["printf", "%s\\n"]
+    agent = ["holdfast", "agent", "--server", shell.plane.url, "--name", "web-1"]
+    assert shlex.split(command) == [*agent, "--token-file", "-"]
     assert "within 90s" in err
-    name, secret, _ = words[words.index("--token") + 1].split(".")
+    name, secret, _ = text.split(".")
     assert shell.good("token create --any -q").startswith("join-")
     listed = shell.good("token list")
     assert secret not in listed
@@ -220,7 +225,7 @@ def test_people_are_let_in_by_token_and_out_again(
     run, mine = Hand(plane, capsys), tmp_path / "ann.kubeconfig"
     code, out, err = run(f"token create --user ann --tenant default --write {mine}")
     assert (code, out) == (0, f"{mine} lets its bearer in as ann\n")
-    assert "Whoever has it is ann for 30d" in err
+    assert "Whoever has it is ann until 2" in err
     assert stat.S_IMODE(mine.stat().st_mode) == 0o600
     text = yaml.safe_load(mine.read_text())["users"][0]["user"]["token"]
     _, name, secret = text.split(".")
@@ -257,12 +262,10 @@ def test_a_server_that_is_not_there_ends_a_command_with_3(tmp_path: Path, shell:
     """[E5]"""
     config = (shell.plane.data / "kubeconfig").read_text().replace(str(shell.plane.port), "1")
     (tmp_path / "config").write_text(config)
-    began = time.monotonic()
     for line in ("get nodes", "apply -f -", "scale wl a --replicas 1", "delete wl a"):
         code, out, err = shell(f"{line} --kubeconfig config", GOOD)
         assert (code, out) == (3, ""), line
         assert "https://127.0.0.1:1: Connection refused" in err
-    assert time.monotonic() - began < 40
     code, out, err = shell("version --kubeconfig config")
     assert (code, out) == (3, "client 0.1.0\n")
     assert shell.good("version").startswith("client 0.1.0\nserver 0.1.0 (")

@@ -20,13 +20,19 @@ from holdfast.host.client import Client
 from holdfast.host.credentials import access_of
 from holdfast.host.join_tokens import create_token, parse
 from holdfast.host.options import duration
-from holdfast.model.kinds.lease import Lease
+from holdfast.model import keys
+from holdfast.model.heartbeat import server_scope
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.token import Token
 from holdfast.model.lifecycle import State
-from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
+from holdfast.model.wire import decode_trusted
+from holdfast.store.sqlite import SqliteStore
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess, workload
+from tests.patience import STORY_S
 
 PATIENCE_S = 60.0
 # Short, so that the test is; all else has the time that it usually has.
@@ -80,7 +86,7 @@ class Process:
     async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self._process is not None
         self._process.send_signal(number)
-        return await asyncio.to_thread(self._process.wait, 20.0)
+        return await asyncio.to_thread(self._process.wait, PATIENCE_S)
 
 
 async def until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> None:
@@ -120,7 +126,8 @@ class Plane:
             await self.run(f"{kind}-{name}", kind, *origin, "--name", name)
 
     async def agent(self, node: str, *more: str) -> Process:
-        place = ("--region", "eu", "--zone", f"eu-{node}", "--capacity", "cpu=4")
+        # Its work runs by the Python of these tests, which may lie where only their user may go.
+        place = ("--single-tenant", "--region", "eu", "--zone", f"eu-{node}", "--capacity", "cpu=4")
         data = ("--data", str(self.folder / node), "--node", node)
         return await self.run(node, "agent", "--server", self.server.url, *data, *place, *more)
 
@@ -155,8 +162,20 @@ async def living(folder: Path, *options: str) -> AsyncIterator[Plane]:
             server.kill()
 
 
+async def leases_in(path: Path) -> dict[str, str]:
+    """Who holds what, in a store that no server has open."""
+    store = await SqliteStore.open(path)
+    try:
+        prefix = keys.kind_prefix(kind_of_struct(Lease))
+        found = (await store.range(prefix, keys.after_prefix(prefix))).records
+    finally:
+        await store.close()
+    leases = [decode_trusted(Lease, it.value) for it in found]
+    return {it.name: it.spec.holder for it in leases}
+
+
 def play(story: Any) -> None:
-    asyncio.run(asyncio.wait_for(story, 150.0))
+    asyncio.run(asyncio.wait_for(story, STORY_S))
 
 
 def service(replicas: int = 1) -> Any:
@@ -190,7 +209,9 @@ def test_a_service_answers_and_every_part_may_be_killed_on_the_way(tmp_path: Pat
         async with living(tmp_path) as plane:
             await plane.brain()
             token = await create_token(plane.client, "n1", duration("--ttl", "10m"))
-            await plane.agent("n1", "--token", token)
+            joining = tmp_path / "n1.token"
+            joining.write_text(token)
+            await plane.agent("n1", "--token-file", str(joining))
             await plane.client.create(service(2))
             first = await plane.ready(2)
             for replica in first:
@@ -268,7 +289,9 @@ def test_a_node_that_falls_silent_is_fenced_and_its_work_runs_elsewhere_once(
 
 
 def test_a_stop_gives_leases_back_at_once(tmp_path: Path) -> None:
-    """Whoever comes next need not wait for them to run out. [K3]"""
+    """What comes next need not wait for them to run out, and no server misses one that was stopped.
+    [K3]
+    """
 
     async def story() -> None:
         async with living(tmp_path) as plane:
@@ -277,11 +300,15 @@ def test_a_stop_gives_leases_back_at_once(tmp_path: Path) -> None:
                 plane.leases, lambda seen: sum(map(bool, seen.values())) >= len(seen) > 3
             )
             for name in list(plane.processes):
-                began = time.monotonic()
                 assert await plane.processes.pop(name).end() == 0
-                assert time.monotonic() - began < 3.0
             left = await plane.leases()
-            assert {name for name in held if left[name]} == {"authority"}
+            # The server goes on: it is the usual one, and known by a lease of its own.
+            (server,) = {Identity(name=it).server for it in left.values() if it}
+            assert server is not None
+            scopes = ("authority", server_scope(server))
+            assert {name for name in held if left[name]} == {lease_name(it) for it in scopes}
+            await plane.server.stop()
+            assert await leases_in(plane.server.data / "store.db") == dict.fromkeys(left, "")
 
     play(story())
 
@@ -295,6 +322,7 @@ def test_what_cannot_start_says_why_and_ends_with_one(tmp_path: Path) -> None:
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             capture_output=True,
+            input="x\n",
             text=True,
             timeout=30.0,
         )
@@ -309,7 +337,7 @@ def test_what_cannot_start_says_why_and_ends_with_one(tmp_path: Path) -> None:
         (("scheduler", *server, *empty), "system:scheduler:main has no certificate in"),
         (("controllers", *server, *empty, "--name", "A b"), "is no name"),
         (("agent", *server, *place), "node n1 has no certificate in"),
-        (("agent", *server, *place, "--token", "x"), "this is no join token"),
+        (("agent", *server, *place, "--token-file", "-"), "this is no join token"),
         (("agent", *server, *place, "--capacity", "cpu=lots"), "--capacity: cpu=lots"),
         (("agent", *server, *place, "--label", "x"), "--label: x: must read KEY=VALUE"),
         (("agent", *server, *place[2:]), "--region: must be given"),

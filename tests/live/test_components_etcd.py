@@ -23,6 +23,7 @@ from holdfast.model.requests import RegisterNode
 from holdfast.observe.news import SERVERS, Found, Get
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess
+from tests.patience import STORY_S
 
 pytestmark = pytest.mark.xdist_group("plane-etcd")
 NODES, AGENT = who.controller("nodes"), who.agent("n1")
@@ -77,7 +78,7 @@ def test_a_token_lets_in_one_key_though_each_asks_another_server(
             losers = [it for it in tries if not isinstance(it, Access)]
             assert {type(it) for it in losers} == {Forbidden}, losers
 
-    asyncio.run(asyncio.wait_for(story(), 60.0))
+    asyncio.run(asyncio.wait_for(story(), STORY_S))
 
 
 def test_each_server_says_whom_it_heard_and_one_may_be_gone(
@@ -107,4 +108,4 @@ def test_each_server_says_whom_it_heard_and_one_may_be_gone(
                 assert (await remote.ask(AGENT, SERVERS, renew, 5.0)).acknowledges(renew)
             await remote.close()
 
-    asyncio.run(asyncio.wait_for(story(), 60.0))
+    asyncio.run(asyncio.wait_for(story(), STORY_S))

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.agent.words import Attempt, Check, Clear, Exited, NotLaunched, Probe, Probed
-from holdfast.host.runtime import cgroups_found, containers, ended_logs
+from holdfast.host.runtime import cgroups_found, containers, ended_logs, shim_binary
 from holdfast.host.runtime.cgroups_mounted import mounted
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import Unavailable
@@ -55,7 +55,7 @@ def image(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     groups = cgroups_found.find(NODE, folder)
     try:
-        containers.check(folder, groups)
+        containers.check(folder, groups, shim_binary.find())
     except Unavailable as problem:
         pytest.skip(str(problem))
     finally:
@@ -174,7 +174,7 @@ def test_a_container_past_its_deadline_is_gone_without_any_agent(image: Path) ->
     async def story() -> None:
         async with _workshop(image, leaves_work=True) as one:
             attempt = await one.launched(
-                _box(image, "trap '' TERM; sleep 600"), within_ms=1_000, grace_ms=200
+                _box(image, "trap '' TERM; sleep 600"), within_ms=5_000, grace_ms=200
             )
         await eventually(lambda: not one.attempts.look(attempt).is_alive)
         assert not marked(attempt)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent.work import is_ready
-from holdfast.host.runtime import cgroups_found, containers
+from holdfast.host.runtime import cgroups_found, containers, shim_binary
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Stage, State
@@ -18,7 +18,7 @@ from tests.live.plane_process import workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 from tests.workshop import NODE
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.root]
+pytestmark = pytest.mark.root
 APPLETS = ("sh", "test", "sleep", "touch", "rm", "echo")
 
 
@@ -32,7 +32,7 @@ def images(tmp_path: Path) -> Path:
     folder.mkdir()
     groups = cgroups_found.find(NODE, folder)
     try:
-        containers.check(folder, groups)
+        containers.check(folder, groups, shim_binary.find())
     except Unavailable as problem:
         pytest.skip(str(problem))
     finally:
@@ -67,7 +67,9 @@ def test_commands_inside_a_container_say_when_it_is_ready_and_when_it_is_ill(
 
     async def story() -> None:
         agent = ("--capacity", "cpu=2", "--images", str(images))
-        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE, agent=agent) as plane:
+        async with SlicePlane(
+            tmp_path, ("n1",), fence=LONG_FENCE, agent=agent, tenants=()
+        ) as plane:
             # Only the first attempt falls ill.
             script = (
                 "sleep 1; touch /ready; sleep 2; "
@@ -75,6 +77,7 @@ def test_commands_inside_a_container_say_when_it_is_ready_and_when_it_is_ill(
             )
             template = {
                 "runtime": "container",
+                "isolation": "container",
                 "image": str(images / "box"),
                 "command": ["/bin/sh", "-c", script],
                 "resources": {"cpu": "100m", "memory": "32Mi"},

@@ -10,15 +10,12 @@ import sys
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from holdfast.host.client import paths
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.registry import kind_of_struct
 from tests.live.plane_process import ROOT
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
-
-pytestmark = pytest.mark.timeout(300)
 
 
 async def decisions(plane: SlicePlane, result: str) -> list[Decision]:

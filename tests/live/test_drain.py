@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from holdfast.correct.drain_progress import DRAINED
 from holdfast.model.disruption import is_available
@@ -25,8 +24,7 @@ from holdfast.model.meta import ConditionStatus, condition
 from tests.live.plane_process import ROOT
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 from tests.live.test_serving import AGENT, Visitor, service, serving
-
-pytestmark = pytest.mark.timeout(300)
+from tests.patience import STORY_S
 
 
 async def command(plane: SlicePlane, line: str) -> tuple[int, str]:
@@ -155,4 +153,4 @@ def test_a_node_is_emptied_under_traffic_and_says_for_whom_it_waits(tmp_path: Pa
             await ended_by_its_deadline(plane, "n2" if busiest == "n1" else "n1")
             plane.check_witness()
 
-    asyncio.run(asyncio.wait_for(story(), 280.0))
+    asyncio.run(asyncio.wait_for(story(), STORY_S))

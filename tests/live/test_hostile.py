@@ -14,7 +14,18 @@ from holdfast.host.certificates import Authority
 from holdfast.model.registry import kind_named
 from tests import hostile_bodies, hostile_requests
 from tests.hostile import DOCUMENTS, Hostile
-from tests.hostile_requests import ADMIN, GROUP, NOBODY, NODE, Attack, raw, sent
+from tests.hostile_requests import (
+    ADMIN,
+    GROUP,
+    NOBODY,
+    NODE,
+    WORKLOADS,
+    Attack,
+    encoded,
+    meta,
+    raw,
+    sent,
+)
 from tests.live.meter import Meter
 from tests.live.plane_process import PlaneProcess
 from tests.live.wires import Said, Wires
@@ -23,10 +34,18 @@ from tests.live.wires import Said, Wires
 pytestmark = pytest.mark.xdist_group("hostile")
 
 ATTACKS = (*hostile_requests.ATTACKS, *hostile_bodies.ATTACKS)
-CPU_MS_MAX = 50.0
+# So many times what a good document costs may a bad one cost. It is the dearest of 250 that takes
+# two and a half times as much; what this was found with took ten times as much and more.
+ROOM = 6.0
 RSS_BYTES_MAX = 32 << 20
 # Other work on the same cores makes every instruction dearer now and then, never cheaper.
-TRIES = 4
+TRIES = 5
+# About as large as documents are that are accepted: 131 KB, of some 8,000 values.
+GOOD = sent(
+    "POST",
+    f"{WORKLOADS}?dryRun=All",
+    encoded(meta(name="good", annotations={f"a{n}": "x" * 20 for n in range(4_000)})),
+)
 
 
 class Target:
@@ -46,6 +65,13 @@ class Target:
             made = self.ask(sent("POST", f"{GROUP}/{path}", msgspec.json.encode(document)))
             assert made.code == 201, made
         self.before = self.objects()
+        self.good_ms = min(self.good() for _ in range(TRIES))
+
+    def good(self) -> float:
+        """What a good document costs the server now, in milliseconds of CPU."""
+        said, cpu_ms, _ = self.measured(GOOD, ADMIN)
+        assert said.code == 201, said
+        return cpu_ms
 
     def ask(self, data: Any, who: str = ADMIN) -> Said:
         with self.wires.secure(who) as wire:
@@ -106,14 +132,16 @@ def judge(said: Said, codes: tuple[int, ...], says: str) -> None:
 
 
 def costs_little(target: Target, data: Any, who: str) -> Said:
-    """Send it, a few times if the machine is busy; the answer of the last time."""
+    """Send it, again beside a good one if the machine is busy; the answer of the last time."""
     seen = []
+    good_ms = target.good_ms
     for _ in range(TRIES):
         said, cpu_ms, grown = target.measured(data() if callable(data) else data, who)
-        seen.append((round(cpu_ms, 1), grown >> 20))
-        if cpu_ms <= CPU_MS_MAX and grown <= RSS_BYTES_MAX:
+        if cpu_ms <= ROOM * good_ms and grown <= RSS_BYTES_MAX:
             return said
-    raise AssertionError(f"CPU ms and MiB, each time: {seen}; {said}")
+        seen.append(f"{cpu_ms:.1f} ms beside {good_ms:.1f} ms, {grown >> 20} MiB")
+        good_ms = target.good()
+    raise AssertionError(f"CPU and memory, each time: {seen}; {said}")
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

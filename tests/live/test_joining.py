@@ -34,6 +34,7 @@ from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import RegisterNode
 from tests.canaries import plant
 from tests.live.plane_process import PATIENT, PlaneProcess
+from tests.patience import STORY_S
 
 HOUR = timedelta(hours=1)
 Story = Callable[[PlaneProcess, Path], Awaitable[None]]
@@ -47,7 +48,7 @@ def play(tmp_path: Path, story: Story) -> None:
         finally:
             plane.kill()
 
-    asyncio.run(asyncio.wait_for(played(), 60.0))
+    asyncio.run(asyncio.wait_for(played(), STORY_S))
 
 
 async def token_for(plane: PlaneProcess, node: str, ttl: timedelta = HOUR) -> str:
@@ -60,7 +61,11 @@ async def token_for(plane: PlaneProcess, node: str, ttl: timedelta = HOUR) -> st
 async def register(access: Access, node: str) -> None:
     spec = NodeSpec(region="eu", zone="eu-a")
     async with Client(access, policy=PATIENT) as agent:
-        await agent.ask(RegisterNode(Node(ObjectMeta(name=node), spec=spec)))
+        metadata = ObjectMeta(name=node)
+        for known in (await agent.list(Node)).objects:
+            seen = known.metadata
+            metadata = ObjectMeta(name=node, uid=seen.uid, resource_version=seen.resource_version)
+        await agent.ask(RegisterNode(Node(metadata, spec=spec)))
 
 
 def signing_request(key: Any) -> str:

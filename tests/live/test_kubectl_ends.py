@@ -13,7 +13,7 @@ import pytest
 from holdfast.host.certificates import Authority
 from holdfast.model.kinds.role import Role
 from tests.live.kubectls import Kubectl, binaries, ends, listed, params, role, workload
-from tests.live.plane_process import PlaneProcess
+from tests.live.plane_process import PlaneProcess, take_lease
 
 # One server for all of them, so all of them on one worker.
 pytestmark = pytest.mark.xdist_group("kubectl-ends")
@@ -148,6 +148,7 @@ def test_foreground_deletion_waits_for_the_garbage_collector(
 
     async def collect() -> None:
         async with plane.client_as("system:controller:garbage") as garbage:
+            await take_lease(garbage, "controller:garbage")
             owner = await garbage.get(Role, "owner", kubectl.namespace)
             metadata = msgspec.structs.replace(owner.metadata, finalizers=())
             await garbage.update(msgspec.structs.replace(owner, metadata=metadata))

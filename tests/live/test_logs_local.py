@@ -172,7 +172,7 @@ def test_work_gets_its_secrets_and_nobody_else_does(
         async with workshop(tmp_path / "replicas") as one:
             script = (
                 '[ "$P" = "canary-""7c1d \\$$(HOME)" ] || exit 2; [ "$Q" = "<$P>" ] || exit 3; '
-                "[ $(stat -c %a own) = 600 ] || exit 4; [ $(stat -c %a shown) = 640 ] || exit 5; "
+                "[ $(stat -Lc %a own) = 600 ] || exit 4; [ $(stat -Lc %a shown) = 640 ] || exit 5; "
                 "[ $(wc -c <own) = 4 ] || exit 6; rm own shown"
             )
             template = Template(

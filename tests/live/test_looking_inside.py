@@ -34,7 +34,6 @@ from tests.live.plane_process import ROOT, workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 
 PATIENCE_S = 60.0
-pytestmark = pytest.mark.timeout(300)
 # A line on each stream, then one a moment, for ever.
 CHATTY = "echo begin; echo trouble >&2; i=0; while sleep 0.1; do echo line $i; i=$((i+1)); done"
 BREAKING = 'echo run; echo "$HOLDFAST_REPLICA" >&2; exec sleep 600'
@@ -187,6 +186,27 @@ def test_kubectl_logs_reads_by_tail_and_time(kubectl: Kubectl, chatty: str) -> N
     assert "is not valid for pod" in kubectl.refused("logs", chatty, "-c", "other")
     assert "not found" in kubectl.refused("logs", "nobody-0-0")
     assert "Running" in kubectl("get", "pods", chatty)
+
+
+def test_who_looks_inside_is_in_the_audit(house: House, chatty: str) -> None:
+    """Before anything is shown: who, from where, with which certificate; never the words."""
+    assert holdfast(house, "exec", chatty, "--", "echo", "hidden-word")[0] == 0
+    assert holdfast(house, "logs", chatty, "--tail", "1")[0] == 0
+    wanted = {"Exec": "", "ReadLog": ""}
+    deadline = time.monotonic() + PATIENCE_S
+    while not all(wanted.values()):
+        assert time.monotonic() < deadline, wanted
+        for verb in wanted:
+            code, said = holdfast(house, "audit", "list", "--verb", verb, "-o", "json")
+            assert code == 0, said
+            found = [line for line in said.splitlines() if chatty in line]
+            wanted[verb] = found[0] if found else ""
+    for line in wanted.values():
+        record = json.loads(line)["said"]
+        assert (record["who"], record["source"]) == ("admin", "127.0.0.1")
+        assert re.fullmatch(r"certificate [0-9a-f]{20,}", record["credential"])
+        assert "hidden-word" not in line
+    assert json.loads(wanted["Exec"])["said"]["reason"] == "echo"
 
 
 def test_a_follower_hears_what_is_said_until_the_replica_ends(

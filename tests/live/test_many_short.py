@@ -24,7 +24,6 @@ AT_ONCE = 32
 WARM_UP = 200
 GROWTH_MAX_KB = 4_096
 pytestmark = [
-    pytest.mark.timeout(600),
     pytest.mark.skipif(
         not os.environ.get("HOLDFAST_RUN_LONG"), reason="takes minutes: make run-long runs it"
     ),

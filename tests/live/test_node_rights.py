@@ -45,7 +45,6 @@ from tests.live.plane_process import PATIENT, workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 from tests.live.witness import template
 
-pytestmark = pytest.mark.timeout(120)
 TOLD = (
     *("--label", "rack=r7", "--pool", "edge"),
     *("--device", "class=fpga,id=fpga0,model=x1", "--gpus", "none"),
@@ -138,23 +137,25 @@ async def check_sight(agent: Client, found: dict[str, Replica]) -> None:
 
 async def check_writes(agent: Client, node: Node) -> None:
     """Of its own node one condition, of anything else nothing."""
-    replace = msgspec.structs.replace
+    replace, seen = msgspec.structs.replace, node.metadata.resource_version
+    stated = {"metadata": {"resourceVersion": seen}}
+    label = {"metadata": {"resourceVersion": seen, "labels": {"rack": "r8"}}}
     tries: tuple[Any, ...] = (
         agent.create(workload("mine", replicas=1)),
         agent.create(Tenant(ObjectMeta(name="mine"))),
         agent.create(Node(ObjectMeta(name="n3"))),
         agent.update(replace(node, spec=replace(node.spec, cordoned=True))),
         agent.update(replace(node, spec=replace(node.spec, capacity={"cpu": "999"}))),
-        agent.patch(Node, "n1", "", {"metadata": {"labels": {"rack": "r8"}}}),
-        agent.patch(Node, "n1", "", {"status": {"phase": "Fenced"}}, subresource="status"),
-        agent.patch(Node, "n2", "", pressure(), subresource="status"),
-        agent.delete(Node, "n1"),
-        agent.delete(Node, "n2"),
+        agent.patch(Node, "n1", "", label),
+        agent.patch(Node, "n1", "", stated | {"status": {"phase": "Fenced"}}, subresource="status"),
+        agent.patch(Node, "n2", "", stated | pressure(), subresource="status"),
+        agent.delete(Node, "n1", uid=node.metadata.uid),
+        agent.delete(Node, "n2", uid=node.metadata.uid),
     )
     for one in tries:
         with pytest.raises((Forbidden, Missing)):
             await one
-    said = await agent.patch(Node, "n1", "", pressure(), subresource="status")
+    said = await agent.patch(Node, "n1", "", stated | pressure(), subresource="status")
     assert [it.type for it in said.status.conditions if it.type == "Pressure"] == ["Pressure"]
 
 
@@ -172,8 +173,8 @@ async def check_requests(plane: SlicePlane, agent: Client, found: dict[str, Repl
         Move(target(other), State.FAILED, "Exited", incarnation=1),
         Move(target(own), State.FAILED, "Exited", incarnation=7),
         Move(target(own), State.PENDING, "Again", incarnation=1),
-        ReportStage(target(other), Stage.STARTING, 1),
-        ReportStage(target(own), Stage.SERVING, 1),
+        ReportStage(target(other), Stage.STARTING, 1, version=other.metadata.resource_version),
+        ReportStage(target(own), Stage.SERVING, 1, version=own.metadata.resource_version),
         Bind(target(own), "n1", stranger.metadata.uid, term),
         Evict(target(other), Cause.USER_DELETE),
         JudgeNode("n1", stranger.metadata.uid, NodeWord.FENCE, term),

@@ -24,6 +24,7 @@ from tests.etcd_cluster import EtcdCluster
 from tests.live.kubectls import Kubectl, ends, params
 from tests.live.kubectls import workload as service
 from tests.live.plane_process import PlaneProcess
+from tests.patience import STORY_S
 
 pytestmark = pytest.mark.xdist_group("overload")
 GROUP = "/apis/holdfast.dev/v1"
@@ -33,8 +34,6 @@ FLOOD_S = 2.0
 # than anybody waits.
 HEAVY = 40
 STALL_S = 4.0
-# Loose: these machines are busy with other tests. The benchmark has the real bounds.
-SOON_S = 3.0
 
 
 @asynccontextmanager
@@ -66,7 +65,7 @@ class Sender:
         self.codes: Counter[int] = Counter()
         self.names: dict[str, int] = {}
         self.refusals: list[Any] = []
-        self.seconds: list[float] = []
+        self.refused_at: list[float] = []
 
     async def send(self) -> int:
         first = len(self.names)
@@ -74,7 +73,6 @@ class Sender:
         wanted = [service(name) for name in names]
         path = f"{GROUP}/namespaces/{self._tenant}/workloads"
         text = msgspec.json.encode(wanted if self._each > 1 else wanted[0])
-        began = time.monotonic()
         code, body = await self._line.ask(request("POST", f"{path}?results=names", text))
         self.codes[code] += 1
         self.names |= dict.fromkeys(names, code)
@@ -83,7 +81,7 @@ class Sender:
             self.names |= {name: it["code"] for name, it in zip(names, items, strict=True)}
         if code == 429:
             self.refusals.append(msgspec.json.decode(body))
-            self.seconds.append(time.monotonic() - began)
+            self.refused_at.append(time.monotonic())
         return code
 
     async def until(self, end: float) -> None:
@@ -138,7 +136,7 @@ def test_a_tenant_that_floods_a_server_is_refused_and_nobody_else_is(tmp_path: P
             label = 'class="tenant",tenant="calm",outcome="refused"'
             assert f"holdfast_tenant_requests_total{{{label}}} 0" in metrics
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), STORY_S))
 
 
 def test_what_waits_for_a_store_that_stalls_is_refused_in_time_and_did_not_happen(
@@ -160,20 +158,20 @@ def test_what_waits_for_a_store_that_stalls_is_refused_in_time_and_did_not_happe
                 back = time.monotonic()
                 async with plane.client_as("of-calm", "tenant:calm") as calm:
                     await calm.create(_in_calm("after"))
-                assert time.monotonic() - back < 20.0
                 await flooding
                 codes = total(flood)
                 assert codes[429] >= 80 - 48
                 # What was with the store when it stalled may have happened, and is said to.
                 assert set(codes) <= {201, 429, 503, 504}, codes
-                slow = sorted(second for it in flood for second in it.seconds)
-                assert slow[len(slow) // 2] < SOON_S
+                # In time means before the store was back, for most of them.
+                refused_at = [at for it in flood for at in it.refused_at]
+                assert sum(at < back for at in refused_at) > len(refused_at) / 2
                 there = await names(plane, "noisy")
                 said = {name: code for it in flood for name, code in it.names.items()}
                 assert not {name for name, code in said.items() if code in (429, 503)} & there
                 assert {name for name, code in said.items() if code == 201} <= there
 
-    asyncio.run(asyncio.wait_for(story(), 120))
+    asyncio.run(asyncio.wait_for(story(), STORY_S))
 
 
 def _in_calm(name: str) -> Workload:

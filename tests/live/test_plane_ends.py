@@ -39,7 +39,7 @@ def test_an_etcd_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_damaged_store_is_named_and_left_as_it_is(tmp_path: Path) -> None:
     """[A12]"""
-    (tmp_path / "data").mkdir()
+    (tmp_path / "data").mkdir(mode=0o700)
     store = tmp_path / "data" / "store.db"
     store.write_bytes(b"this is no store" * 1_000)
     assert "is not a Holdfast store" in ended(PlaneProcess(tmp_path / "data"))

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -36,15 +35,13 @@ from holdfast.model.registry import SYSTEM_NAMESPACE
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PATIENT
 from tests.live.slice_plane import SlicePlane
+from tests.patience import PATIENCE_S, STORY_S
 
-# What is promised.
-FELT_S = 5.0
 HOUR = timedelta(hours=1)
 IN = "/apis/holdfast.dev/v1/namespaces/default"
 only_long = pytest.mark.skipif(
     not os.environ.get("HOLDFAST_RUN_LONG"), reason="needs etcd: make run-long runs it"
 )
-pytestmark = pytest.mark.timeout(200)
 
 
 class Somebody:
@@ -75,14 +72,13 @@ class Somebody:
         """Listen until the stream ends; it must have begun."""
         begun = asyncio.Event()
 
-        async def listen() -> float:
+        async def listen() -> None:
             async with self._http.get(self._url + path, params=query, timeout=_EVER) as answer:
                 assert answer.status == 200, await answer.text()
                 begun.set()
                 with contextlib.suppress(aiohttp.ClientError):
                     while await answer.content.readany():
                         pass
-            return time.monotonic()
 
         await self._listen(what, listen(), begun)
 
@@ -92,22 +88,21 @@ class Somebody:
         query = [("command", it) for it in ("sh", "-c", "echo here; sleep 100")]
         path = f"{self._url}{IN}/replicas/{replica}/exec"
 
-        async def listen() -> float:
+        async def listen() -> None:
             async with self._http.ws_connect(
                 path, params=[*query, ("stdout", "true")], protocols=("v5.channel.k8s.io",)
             ) as line:
                 async for _ in line:
                     begun.set()
-            return time.monotonic()
 
         await self._listen("exec", listen(), begun)
 
     async def _listen(
-        self, what: str, listening: Coroutine[Any, Any, float], begun: asyncio.Event
+        self, what: str, listening: Coroutine[Any, Any, None], begun: asyncio.Event
     ) -> None:
         task = self._ears[what] = asyncio.create_task(listening)
         waiting = asyncio.create_task(begun.wait())
-        await asyncio.wait((task, waiting), timeout=20.0, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, waiting), timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         assert begun.is_set(), (what, task)
 
@@ -115,11 +110,10 @@ class Somebody:
     def open(self) -> list[str]:
         return [what for what, task in self._ears.items() if not task.done()]
 
-    async def all_ended(self, since: float) -> None:
-        """Every stream must have ended in time."""
-        for what, task in self._ears.items():
-            took_s = await asyncio.wait_for(asyncio.shield(task), FELT_S + 5) - since
-            assert took_s < FELT_S, (what, took_s)
+    async def all_ended(self) -> None:
+        """Every stream must end; tests/unit/host/api/test_guests.py judges how soon."""
+        for task in self._ears.values():
+            await asyncio.wait_for(asyncio.shield(task), PATIENCE_S)
 
 
 _EVER = aiohttp.ClientTimeout(total=None)
@@ -130,7 +124,7 @@ async def bearer(
     plane: SlicePlane, user: str, ttl: timedelta = HOUR, tenants: tuple[str, ...] = ("default",)
 ) -> AsyncIterator[Any]:
     """Somebody of these tenants with a token; and the token's name."""
-    text = await create_bearer(plane.client, user, groups_for((), tenants), ttl)
+    text, _ = await create_bearer(plane.client, user, groups_for((), tenants), ttl)
     access = msgspec.structs.replace(plane.access, certificate=b"", key=b"", token=text)
     # Through the last server: another one than tells of the revocation, if there are several.
     async with Somebody(access, server=-1) as made:
@@ -153,12 +147,11 @@ async def people(plane: SlicePlane, replica: Replica) -> None:
             await listens_to_all(ann, replica)
             body = {"spec": {"revoked": True}}
             await plane.client.patch(Token, name, SYSTEM_NAMESPACE, body)
-            await ann.all_ended(time.monotonic())
+            await ann.all_ended()
             assert await ann.code(f"{IN}/workloads") == 401
         async with bearer(plane, "eve", timedelta(seconds=1)) as (eve, _):
             await eve.follow("watch", f"{IN}/replicas", watch="true")
-            # Its end is rounded up to a second.
-            await eve.all_ended(time.monotonic() + 2.0)
+            await eve.all_ended()
             assert await eve.code(f"{IN}/workloads") == 401
         async with bearer(plane, "dan", tenants=()) as (dan, _):
             assert await dan.code(f"{IN}/replicas") == 403
@@ -176,7 +169,7 @@ async def people(plane: SlicePlane, replica: Replica) -> None:
             await plane.until(may)
             await listens_to_all(dan, replica)
             await plane.client.delete(RoleBinding, "dan", "default")
-            await dan.all_ended(time.monotonic())
+            await dan.all_ended()
             assert await dan.code(f"{IN}/replicas") == 403
         issued = Authority.open(plane.folder / "pki").issue("cat", groups=("tenant:default",))
         access = msgspec.structs.replace(
@@ -185,7 +178,7 @@ async def people(plane: SlicePlane, replica: Replica) -> None:
         async with Somebody(access) as cat:
             await listens_to_all(cat, replica)
             await revoked(plane.client, "cat", "left")
-            await cat.all_ended(time.monotonic())
+            await cat.all_ended()
             assert await cat.code(f"{IN}/workloads") == 401
         assert bob.open == ["watch", "log", "exec"]
         assert await bob.code(f"{IN}/workloads") == 200
@@ -199,9 +192,8 @@ async def nodes(plane: SlicePlane) -> None:
     access = msgspec.structs.replace(plane.access, certificate=old, key=old_key)
     async with Somebody(access, server=-1) as thief:
         await thief.follow("watch", "/apis/holdfast.dev/v1/nodes", watch="true")
-        since = time.monotonic()
         await revoked(plane.client, "system:node:n1", "its disk was stolen")
-        await thief.all_ended(since)
+        await thief.all_ended()
         assert await thief.code("/apis/holdfast.dev/v1/nodes") == 401
     # Neither a renewal nor the token that was used up gives the key another certificate.
     stolen = plane.folder / "stolen"
@@ -260,7 +252,7 @@ def play(tmp_path: Path, servers: int, store: tuple[str, ...]) -> None:
             await nodes(plane)
             await deleted(plane)
 
-    asyncio.run(asyncio.wait_for(story(), 150.0))
+    asyncio.run(asyncio.wait_for(story(), STORY_S))
 
 
 def test_whoever_is_revoked_is_out_within_seconds_wherever_he_is_connected(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import aiohttp
 import msgspec
-import pytest
 
 from holdfast.agent.work import is_ready
 from holdfast.model.errors import Conflict, Missing
@@ -24,7 +23,6 @@ from tests.live.plane_process import workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 from tests.live.witness import template
 
-pytestmark = pytest.mark.timeout(240)
 AGENT = ("--capacity", "cpu=4")
 PROBE = {"http": {"port": "http"}, "periodSeconds": 1}
 ROLLOUT = {

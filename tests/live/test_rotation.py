@@ -40,21 +40,21 @@ from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess
 from tests.live.slice_plane import PLACE, SlicePlane
 from tests.live.witness import beats, processes
+from tests.patience import STORY_S
 
-LIFE_S = 12
+LIFE_S = 30
 # No kill and restart on a busy machine takes so long; a node that could not renew would show.
-FENCE = ("--self-stop-after", "15", "--stop-grace", "1")
+FENCE = ("--self-stop-after", "40", "--stop-grace", "1")
 # So many certificates a node has had when the first one has surely ended.
 LIVES = 3
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 only_long = pytest.mark.skipif(
     not os.environ.get("HOLDFAST_RUN_LONG"), reason="needs etcd: make run-long runs it"
 )
-pytestmark = pytest.mark.timeout(300)
 
 
 def play(story: Any) -> None:
-    asyncio.run(asyncio.wait_for(story, 200.0))
+    asyncio.run(asyncio.wait_for(story, STORY_S))
 
 
 def shown(plane: SlicePlane) -> bytes:
@@ -75,9 +75,9 @@ async def outlive(plane: SlicePlane) -> None:
     files = NodeFiles(plane.folder / "n1" / "pki")
     oldest = files.certificate.read_bytes()
     seen, killed, first = {oldest}, 0, shown(plane)
-    began = time.monotonic()
+    deadline = time.monotonic() + PATIENCE_S
     while len(seen) < LIVES or killed < 2 or max(ends(oldest), ends(first)) > time.time():
-        assert time.monotonic() - began < PATIENCE_S, await plane.picture()
+        assert time.monotonic() < deadline, await plane.picture()
         seen.add(files.certificate.read_bytes())
         assert ends(files.certificate.read_bytes()) > time.time()
         if killed < 2 and len(seen) > 1 + killed:
@@ -120,6 +120,11 @@ class Stream:
         self.counts: dict[str, int] = {}
         self.failures: list[tuple[str, Any]] = []
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether each asked often enough that a replacement would have been noticed."""
+        return all(self.counts.get(it, 0) > 50 for it in ("node asks", "kept", "writes", "new"))
+
     async def go(self, name: str, ask: Callable[[], Awaitable[Any]]) -> None:
         while True:
             try:
@@ -160,11 +165,11 @@ def requests(
     }
 
 
-async def replaced(plane: PlaneProcess, remote: Remote, rotation: Rotation) -> None:
-    """Until both the node and the server have had several certificates."""
+async def replaced(plane: PlaneProcess, remote: Remote, rotation: Rotation, stream: Stream) -> None:
+    """Until both the node and the server have had several certificates, and all asked often."""
     seen = {"node": {b""}, "server": {b""}}
     deadline = time.monotonic() + PATIENCE_S
-    while min(map(len, seen.values())) <= LIVES:
+    while min(map(len, seen.values())) <= LIVES or not stream.is_busy:
         assert time.monotonic() < deadline, (seen, rotation.trouble)
         seen["node"].add(remote.access(agent("n1").name).certificate)
         there = ssl.get_server_certificate(("127.0.0.1", plane.port)).encode()
@@ -176,7 +181,7 @@ async def asked_meanwhile(plane: PlaneProcess, pki: Path) -> Stream:
     """Everybody asks while certificates are replaced; what came of it."""
     async with plane.client() as admin:
         token = await create_token(admin, "n1", timedelta(hours=1))
-        bearer = await create_bearer(admin, "ops", (ADMINS,), timedelta(hours=1))
+        bearer, _ = await create_bearer(admin, "ops", (ADMINS,), timedelta(hours=1))
     node = agent("n1")
     access = await joined((plane.url,), "n1", pki, token)
     remote = Remote({node.name: access})
@@ -197,7 +202,7 @@ async def asked_meanwhile(plane: PlaneProcess, pki: Path) -> Stream:
     ):
         asking = (stream.go(*it) for it in requests(plane, remote, kept, new).items())
         tasks = [asyncio.create_task(it) for it in (rotation.run(), *asking)]
-        await replaced(plane, remote, rotation)
+        await replaced(plane, remote, rotation, stream)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -218,7 +223,6 @@ def test_no_request_fails_while_certificates_are_replaced(tmp_path: Path) -> Non
         # A watch may be told that its certificate is old; that is no request.
         failed = [it for it in stream.failures if it[0] != "follows"]
         assert not failed, failed[:5]
-        assert all(stream.counts[name] > 50 for name in ("node asks", "kept", "writes", "new"))
 
     play(played())
 

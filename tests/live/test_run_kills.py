@@ -27,7 +27,6 @@ KILLS = 40
 PAUSE_S = 1.5
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(
         not os.environ.get("HOLDFAST_RUN_LONG"), reason="takes minutes: make run-long runs it"
     ),

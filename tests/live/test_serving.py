@@ -32,6 +32,7 @@ from tests.live.kubectls import Kubectl, binaries
 from tests.live.plane_process import ROOT, workload
 from tests.live.slice_plane import IS_LONG, LONG_FENCE, SlicePlane
 from tests.live.witness import template
+from tests.patience import STORY_S
 
 AWAY_S = 90.0 if IS_LONG else 6.0
 AGENT = ("--capacity", "cpu=4")
@@ -39,11 +40,9 @@ AGENT = ("--capacity", "cpu=4")
 ONCE = RetryPolicy(tries_max=1, looks_max=1, deadline_ms=3_000, try_ms=3_000)
 PROBE = {"http": {"port": "http"}, "periodSeconds": 1}
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def play(story: Any) -> None:
-    asyncio.run(asyncio.wait_for(story, 280.0))
+    asyncio.run(asyncio.wait_for(story, STORY_S))
 
 
 def service(plane: SlicePlane, count: int, name: str = "web") -> Workload:

@@ -8,6 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from holdfast.agent.words import (
     DEADLINE_PASSED,
     Attempt,
@@ -19,6 +21,7 @@ from holdfast.agent.words import (
     NotLaunched,
 )
 from holdfast.host.clock import boot_id, monotonic_ms
+from holdfast.host.runtime import cgroups_found
 from holdfast.host.runtime.survivors import start_of
 from holdfast.model.kinds.template import Port, Template
 from tests.workshop import command, eventually, is_running, marked, pid_of, play, workshop
@@ -97,6 +100,54 @@ def test_an_attempt_is_started_once(tmp_path: Path) -> None:
             assert (await second.heard(NotLaunched, never)).process.reason == DEADLINE_PASSED
             second.do(Halt(attempt, 2_000))
             assert (await second.heard(Exited, attempt)).process.id == process.id
+            assert not marked(attempt)
+
+    play(story())
+
+
+@pytest.mark.parametrize("isolation", [None, "session"])
+@pytest.mark.parametrize("has_groups", [True, False])
+def test_work_whose_directory_is_gone_is_ended_before_anything_is_said_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str | None, has_groups: bool
+) -> None:
+    """No directory proves that nothing was started: a second copy would run beside it. The work of
+    another agent on the same machine is left alone. [INV2, C6.4]"""
+    if not has_groups:
+        monkeypatch.setattr(cgroups_found, "mounted", lambda _proc: [])
+
+    async def story() -> None:
+        folder, beside = tmp_path / "replicas", tmp_path / "others"
+        async with workshop(beside, isolation) as other:
+            theirs = await other.launched(command("sleep 60"), within_ms=None)
+            async with workshop(folder, isolation, leaves_work=True) as first:
+                lost = await first.launched(command("sleep 60 & sleep 60"), within_ms=None)
+                kept = await first.launched(command("sleep 60"), within_ms=None)
+            assert marked(lost)
+            shutil.rmtree(folder / lost.uid)
+            async with workshop(folder, isolation) as second:
+                (item,) = (await second.inventory()).items
+                assert (item.attempt, item.is_running) == (kept, True)
+                assert not marked(lost)
+                assert marked(theirs)
+                # What was ended may be started again; the count of attempts was lost with it.
+                again = await second.launched(command("sleep 60"), uid=lost.uid)
+                assert again == lost
+
+    play(story())
+
+
+def test_work_that_ends_after_its_directory_is_gone_is_said_to_have_run(tmp_path: Path) -> None:
+    """Also what it left running is ended first. [INV2]"""
+
+    async def story() -> None:
+        async with workshop(tmp_path / "replicas", "session") as one:
+            attempt = await one.launched(command("setsid sleep 60 & sleep 60"), within_ms=None)
+            state = one.attempts.look(attempt).state
+            assert state is not None
+            shutil.rmtree(one.folder / attempt.uid)
+            os.kill(state.shim.pid, signal.SIGKILL)
+            ended = await one.heard(Exited, attempt)
+            assert ended.process.reason == "ShimDied"
             assert not marked(attempt)
 
     play(story())

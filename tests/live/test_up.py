@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.etcd_cluster import free_ports
+from tests.ignoring import below, kept_from_process
 
 ROOT = Path(__file__).resolve().parents[2]
 READY = "Ctrl-C stops everything"
-START_S, STOP_S = 60.0, 15.0
+START_S, STOP_S = 120.0, 60.0
 
 
 class Up:
@@ -35,11 +36,13 @@ class Up:
         return self.log.read_text() if self.log.exists() else ""
 
     def spawn(self, *options: str) -> subprocess.Popen[bytes]:
+        """Below a parent that ignores and blocks signals, as job runners do."""
+        options = options or ("--agents=1",)
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                self.command("up", "--data", str(self.data), *self.listen, "--agents=1", *options),
+                below(*self.command("up", "--data", str(self.data), *self.listen, *options)),
                 cwd=self.data.parent,
-                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -50,8 +53,8 @@ class Up:
     def listen(self) -> tuple[str, ...]:
         return ("--listen", f"127.0.0.1:{self.port}")
 
-    def start(self) -> subprocess.Popen[bytes]:
-        process = self.spawn()
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        process = self.spawn(*options)
         eventually(lambda: READY in self.said or process.poll() is not None, START_S)
         assert process.poll() is None, self.said
         return process
@@ -136,7 +139,7 @@ def test_no_part_outlives_an_up_that_is_killed_and_the_next_one_goes_on(up: Up) 
     assert code == 0, said
     process.kill()
     process.wait()
-    eventually(lambda: not up.parts(), 5.0)
+    eventually(lambda: not up.parts(), STOP_S)
     up.start()
     code, said = up.run("get", "workload", "hello", "-o", "name")
     assert (code, said) == (0, "workload.holdfast.dev/hello\n")
@@ -146,8 +149,11 @@ def test_no_part_outlives_an_up_that_is_killed_and_the_next_one_goes_on(up: Up) 
 
 @pytest.mark.slow
 def test_a_second_up_on_the_same_data_is_refused_and_a_stop_is_clean(up: Up) -> None:
-    """[C7.6]"""
+    """Also below `nohup`, whose terminal may close, and where SIGINT was ignored. [C7.6]"""
     process = up.start()
+    assert kept_from_process(process.pid) == {"SIGHUP"}
+    assert [kept_from_process(pid) for pid in up.parts().values()] == [set()] * 4
+    process.send_signal(signal.SIGHUP)
     code, said = up.run("up", "--data", str(up.data), "--listen", "127.0.0.1:0")
     assert code == 1
     assert f"another `holdfast up` (process {process.pid}) runs on" in said
@@ -159,6 +165,44 @@ def test_a_second_up_on_the_same_data_is_refused_and_a_stop_is_clean(up: Up) -> 
     code, said = up.run("get", "nodes")
     assert code == 3
     assert said == f"holdfast: https://127.0.0.1:{up.port}: Connection refused\n"
+
+
+FIXED = """
+apiVersion: holdfast.dev/v1
+kind: Workload
+metadata: {{name: fixed}}
+spec:
+  replicas: 2
+  template:
+    command: [python3, -m, http.server, --bind, 127.0.0.1, "{port}"]
+    ports: [{{name: http, port: {port}}}]
+    resources: {{cpu: 100m, memory: 32Mi}}
+"""
+
+
+@pytest.mark.slow
+def test_a_fixed_port_is_given_once_on_all_nodes_of_one_machine(up: Up) -> None:
+    """The other replica starts nowhere, and says why. [F2, F4]"""
+    up.start("--agents=2")
+    port = free_ports(1)[0]
+    manifest = up.data.parent / "fixed.yaml"
+    manifest.write_text(FIXED.format(port=port))
+    assert up.run("apply", "-f", str(manifest))[0] == 0
+
+    def waiting() -> str:
+        rows = up.run("get", "replicas")[1].splitlines()
+        states = {row.split()[0]: row for row in rows[1:]}
+        pending = [name for name, row in states.items() if "Pending" in row]
+        running = [name for name, row in states.items() if "Running" in row]
+        return pending[0] if len(pending) == len(running) == 1 else ""
+
+    eventually(lambda: waiting() != "", START_S)
+    eventually(lambda: "PortNotOffered" in up.run("explain", "replica", waiting())[1], START_S)
+    said = up.run("explain", "replica", waiting())[1]
+    print(said)
+    assert "PortTaken" in said
+    assert up.run("delete", "workload", "fixed")[0] == 0
+    eventually(lambda: "No replicas" in up.run("get", "replicas")[1], START_S)
 
 
 def test_a_server_that_cannot_start_ends_up_with_its_own_sentence(up: Up) -> None:

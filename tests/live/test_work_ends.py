@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from holdfast.agent.work import is_ready
 from holdfast.host.runtime import cgroups_found
 from holdfast.model.kinds.replica import CRASH_LOOP, Replica
@@ -18,7 +16,6 @@ from tests.live.plane_process import workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 from tests.workshop import NODE
 
-pytestmark = pytest.mark.timeout(180)
 HOG = "kept = []\nwhile True: kept.append(bytearray(1 << 20))"
 SMALL = {"cpu": "100m", "memory": "16Mi"}
 

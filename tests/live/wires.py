@@ -9,7 +9,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-ANSWER_S = 20.0
+from tests.patience import PATIENCE_S
+
+ANSWER_S = PATIENCE_S
 
 
 class Said(msgspec.Struct):
@@ -87,15 +89,15 @@ def _piece(wire: ssl.SSLSocket) -> bytes:
         return b""
 
 
-def ends_within_s(wire: socket.socket, timeout_s: float) -> float:
+def ends_after_s(wire: socket.socket) -> float:
     """After how many seconds the other side ends a connection on which nothing is said."""
     began = time.monotonic()
-    wire.settimeout(timeout_s)
+    wire.settimeout(PATIENCE_S)
     try:
         while wire.recv(4_096):
             pass
     except TimeoutError:
-        raise AssertionError(f"it was still open after {timeout_s} s") from None
+        raise AssertionError(f"it was still open after {PATIENCE_S} s") from None
     except OSError:
         pass
     return time.monotonic() - began

@@ -16,6 +16,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.selectors import LabelSelector
 from holdfast.propose.evidence import OPEN_MS
+from tests.scale import examples
 from tests.unit.propose.recorded import Recorded
 from tests.unit.propose.rig import Lost, Silence, refusal
 
@@ -111,7 +112,7 @@ def of_nodes(rig: Recorded, what: str, how: int, more: Any) -> None:
             rig.remove(nodes[how % len(nodes)])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.integers(0, 999), MOVES)
 def test_each_round_decided_again_says_the_same(seed: int, moves: list[Any]) -> None:
     """From what was stored then, with what was assumed and the same lot. [M4, F4, F8]"""

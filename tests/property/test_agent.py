@@ -34,6 +34,7 @@ from holdfast.model.machine import Answered, Ask
 from holdfast.model.requests import JudgeNode, Move, NodeWord, ReportStage
 from tests.furnished import every
 from tests.plane import NODES, REPAIR, SCHEDULER, WORKLOADS, template
+from tests.scale import examples
 from tests.unit.agent.rig import NODE, Held, Rig
 
 ALIVE = ("starting", "running", "stopping")
@@ -397,7 +398,7 @@ HAPPENINGS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(HAPPENINGS, st.integers(min_value=0, max_value=1_000))
 def test_whatever_happens_nothing_runs_twice_and_all_comes_to_rest(
     happenings: list[tuple[str, int]], seed: int

@@ -20,6 +20,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 from holdfast.observe.news import Departed, Follow, News, Present, Reached
+from tests.scale import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 RESYNC_MS = 20_000
@@ -223,4 +224,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCache = CacheMachine.TestCase
-TestCache.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestCache.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -42,7 +42,6 @@ from holdfast.model.requests import (
     Remove,
     ReportStage,
     Reserve,
-    SettleDisruption,
     StopAndReserve,
     Target,
     Term,
@@ -53,7 +52,6 @@ from tests.furnished import (
     AGENT,
     ANN,
     BOB,
-    DISRUPTIONS,
     DRAINS,
     GARBAGE,
     ROLLOUTS,
@@ -62,12 +60,13 @@ from tests.furnished import (
     every,
 )
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, target, template
+from tests.scale import scaled
 
 LONG = os.environ.get("HOLDFAST_HYPOTHESIS") == "long"
-SEEDS = 200 if LONG else 8
+SEEDS = 200 if LONG else scaled(4, 8)
 STEPS = 400 if LONG else 180
 
-LEASED = (SCHEDULER, WORKLOADS, NODES, REPAIR, GARBAGE, DRAINS, ROLLOUTS, DISRUPTIONS)
+LEASED = (SCHEDULER, WORKLOADS, NODES, REPAIR, GARBAGE, DRAINS, ROLLOUTS)
 ANYBODY = (*LEASED, ANN, BOB, ADMIN, AGENT, who.agent("node-b"), who.controller("endpoints"))
 GPUS = tuple(
     Device(id=f"gpu-{i}", device_class="gpu", model="A100", memory="40Gi") for i in range(2)
@@ -316,14 +315,6 @@ class Crowd:
         bare = msgspec.structs.replace(obj, metadata=metadata)
         return self.pick((WORKLOADS, GARBAGE, ADMIN)), Update(bare)
 
-    def settle(self) -> Asked | None:
-        workload = self.pick(self.all(Workload))
-        if workload is None:
-            return None
-        names = tuple(replica.name for replica in self.all(Replica) if self.chance(2))
-        term = self.term(DISRUPTIONS)
-        return DISRUPTIONS, SettleDisruption(workload.namespace, workload.name, names, term)
-
     def repeat(self) -> Asked | None:
         found: Asked | None = self.pick(self.asked)
         return found
@@ -337,7 +328,7 @@ class Crowd:
             *often,
             *(self.reserve, self.hold, self.end_hold, self.unreserve, self.preempt),
             *(self.report, self.judge, self.register, self.operate, self.remove),
-            *(self.let_go, self.settle, self.repeat),
+            *(self.let_go, self.repeat),
         ]
         it.plane.elapsed_ms += self.pick((0, 10, 1_000, 3_000))
         if self.chance(10):

@@ -95,7 +95,7 @@ class Crowd:
         late = [it for it in self.waiting if it.until_ms <= self.now_ms]
         if late:
             self.broken.append("somebody waits beyond his patience")
-        total = len(self.begun)
+        total = sum(it.flow.request_class is not RequestClass.LIFELINE for it in self.begun)
         for kind in CLASSES:
             seats, executing, waits = TABLE[kind], self._executing(kind), self._waits(kind)
             standing = self.gate.standing(self.now_ms)[kind]

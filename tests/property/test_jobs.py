@@ -21,6 +21,7 @@ from holdfast.model.kinds.workload import Job, WorkloadType
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.requests import Evict, Move, Remove
 from tests.plane import template
+from tests.scale import examples
 from tests.unit.correct.team_rig import (
     ADMIN,
     DONE,
@@ -126,7 +127,7 @@ class Story:
         assert all(index in done for index in range(COMPLETIONS) if index in account)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(doings, max_size=40))
 def test_every_index_of_a_job_succeeds_exactly_once(story: list[tuple[str, int]]) -> None:
     """For any order of ends, births, deletions, crashes and lost answers. [E5, F6, I1, C6.4]"""

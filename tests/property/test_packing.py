@@ -31,6 +31,7 @@ from tests.property.test_placing import (
     replica,
     viewed,
 )
+from tests.scale import examples
 
 EXPECTED = SchedulerPolicySpec(
     demands=(
@@ -54,7 +55,7 @@ def moved(nodes: list[Any], moves: list[Any]) -> World:
     return world
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(NODES, min_size=1, max_size=4), MOVES)
 def test_a_pool_says_what_the_ledgers_say(nodes: list[Any], moves: list[Any]) -> None:
     """Of each node that takes work, all that is free; of others, nothing. [F3, D4]"""
@@ -85,7 +86,7 @@ def test_a_pool_says_what_the_ledgers_say(nodes: list[Any], moves: list[Any]) ->
     assert set(seen) == there
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(NODES, min_size=1, max_size=4), MOVES, WANTED)
 def test_what_a_pool_kept_scores_as_one_made_anew(
     nodes: list[Any], moves: list[Any], wanted: Template
@@ -109,7 +110,7 @@ def _scores(work: Any, view: Any) -> list[float]:
     return [float(score) for score in found[view.columns.live[view.columns.all]]]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.sampled_from([None, EXPECTED]),
     st.lists(NODES, min_size=1, max_size=4),

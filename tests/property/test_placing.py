@@ -22,10 +22,12 @@ from holdfast.model.kinds.node import (
     NodePhase,
     NodeSpec,
     NodeStatus,
+    PortShare,
     Protection,
 )
 from holdfast.model.kinds.placement import (
     Affinity,
+    Isolation,
     Placement,
     Preference,
     Spread,
@@ -56,6 +58,7 @@ from holdfast.propose.fleet import Fleet
 from holdfast.propose.nowhere import candidate_at
 from holdfast.propose.report import Proposal, Report
 from holdfast.propose.view import View
+from tests.scale import examples
 
 some = st.sampled_from
 NOW = Instant(1_000, 1_800_000_000_000)
@@ -99,9 +102,11 @@ NODES = st.fixed_dictionaries(
         ),
         "protected_for": some([None, None, None, KEPT, TOP, Protection(tenants=("acme",))]),
         "phase": some([NodePhase.READY] * 4 + [NodePhase.SUSPECT, NodePhase.UNKNOWN]),
+        "isolation": some([None, None, *Isolation]),
         "labels": st.dictionaries(some(["disk", "size"]), some(["ssd", "7", "12", "x"])),
         "images": some([(), ("img:1",)]),
         "cost_per_hour": some([0, "1", "2500m"]),
+        "port_share": some([None, None, PortShare(index=0, of=2), PortShare(index=1, of=2)]),
     }
 )
 EXPRESSIONS = st.builds(
@@ -191,6 +196,8 @@ def templates(**placement: Any) -> st.SearchStrategy[Template]:
         ports=some([(), (), (Port(name="http", port=80),)]),
         image=some(["", "img:1"]),
         priority_class=some(["", "top"]),
+        isolation=some([Isolation.NONE, Isolation.NONE, *Isolation]),
+        user=some(["", "", "app", "daemon"]),
         placement=st.builds(Placement, **placement),
     )
 
@@ -203,7 +210,12 @@ PLAIN = st.builds(
     placement=st.builds(Placement, **COMPANY),
 )
 TENANTS = some(
-    [TenantSpec(), TenantSpec(), TenantSpec(residency="eu-law"), TenantSpec(regions=("us",))]
+    [
+        TenantSpec(),
+        TenantSpec(users=("app",)),
+        TenantSpec(residency="eu-law"),
+        TenantSpec(regions=("us",)),
+    ]
 )
 POLICIES = some(
     [
@@ -234,8 +246,10 @@ class Things:
 def node(index: int, facts: dict[str, Any]) -> Node:
     spec = {**facts}
     phase, labels, images = spec.pop("phase"), spec.pop("labels"), spec.pop("images")
+    isolation = spec.pop("isolation")
     meta = ObjectMeta(name=f"n{index}", uid=f"uid-{index}", labels=labels)
-    return Node(meta, spec=NodeSpec(**spec), status=NodeStatus(phase=phase, images=images))
+    status = NodeStatus(phase=phase, images=images, isolation=isolation)
+    return Node(meta, spec=NodeSpec(**spec), status=status)
 
 
 def replica(name: str, wanted: Template, workload: str = "web") -> Replica:
@@ -323,7 +337,7 @@ class World:
             self.assumed.remove(one.name)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(NODES, min_size=1, max_size=4), MOVES)
 def test_columns_say_what_the_ledgers_say(nodes: list[Any], moves: list[Any]) -> None:
     """After whatever happened, all sums, devices and ports; also without what is assumed. [C3]"""
@@ -352,7 +366,7 @@ def test_columns_say_what_the_ledgers_say(nodes: list[Any], moves: list[Any]) ->
 # Filters -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=350, deadline=None)
+@settings(max_examples=examples(350), deadline=None)
 @given(TENANTS, st.lists(NODES, min_size=1, max_size=4), MOVES, WORK)
 def test_a_filter_for_many_nodes_says_what_the_rule_says_of_each(
     tenant: TenantSpec, nodes: list[Any], moves: list[Any], wanted: Template
@@ -375,7 +389,7 @@ def test_a_filter_for_many_nodes_says_what_the_rule_says_of_each(
                 assert said == (refusal.reason if refusal is not None else None), each.name
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(NODES, min_size=1, max_size=4), MOVES, PLAIN)
 def test_rules_about_company_say_of_places_what_the_model_says_of_one(
     nodes: list[Any], moves: list[Any], wanted: Template
@@ -399,7 +413,7 @@ def test_rules_about_company_say_of_places_what_the_model_says_of_one(
 # Keeping and hurrying ----------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     TENANTS,
     POLICIES,
@@ -433,7 +447,7 @@ def test_what_was_kept_is_what_is_found_anew(
                 assert usual.best[0].score == max(ranked.score for ranked in usual.best)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     POLICIES,
     st.lists(NODES, min_size=1, max_size=6),

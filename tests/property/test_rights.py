@@ -28,6 +28,7 @@ from holdfast.model.rights import Deed, Grant, permitting, uncovered
 from holdfast.model.roles import COMPONENTS, HELD_BY, PEOPLE
 from tests.plane import Plane, template
 from tests.rights_rig import rights_on
+from tests.scale import examples
 
 NAMESPACES = ("acme", "globex", SYSTEM_NAMESPACE)
 NAMES = ("web", "api")
@@ -207,7 +208,7 @@ def furnished(roles: Roles, bindings: Bindings) -> Plane:
     return plane
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     roles=some_roles,
     bindings=some_bindings,
@@ -245,7 +246,7 @@ def test_a_review_says_what_the_api_does(
             assert refused is not said, (identity, deed, answer)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     roles=some_roles, bindings=some_bindings, wanted=some_rules, place=st.sampled_from(NAMESPACES)
 )
@@ -286,7 +287,7 @@ def test_a_role_is_written_by_those_alone_who_have_all_of_it(
                         assert allowed(bob, deed, roles, bindings), deed
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(mine=some_rules, wanted=some_rules)
 def test_what_covers_allows_all_that_is_covered(
     mine: tuple[Rule, ...], wanted: tuple[Rule, ...]

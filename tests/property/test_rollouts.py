@@ -18,9 +18,10 @@ from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.machine import Ask
 from holdfast.model.requests import Evict
 from holdfast.model.rollouts import limits, target_of
+from tests.scale import examples
 from tests.unit.correct.shipyard import Yard, canary, rolling, version
 
-EXAMPLES = 60
+EXAMPLES = examples(60)
 LAST = 9
 _PLACES = st.integers(0, 5)
 

@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from holdfast.model.disruption import (
     BUDGETED,
     allowed_missing,
-    disrupted,
     disruption_refusal,
-    lost,
-    made_up,
 )
 from holdfast.model.errors import Invalid, InvariantBroken
 from holdfast.model.fence import PPM, FenceTiming, fence_after_min_ms, short_of_fence_ms
@@ -56,6 +53,7 @@ from holdfast.model.placing import residency_refusal, site_refusal
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import KINDS, Kind
 from holdfast.model.spread import skew_after, spread_refusal
+from tests.scale import examples
 from tests.strategies import (
     device_ledgers,
     names,
@@ -74,7 +72,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 # Where work is allowed.
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(placement=placements, tenant=tenants, region=regions, known=st.booleans())
 def test_residency_is_the_sum_of_all_rules_and_none_loosens_another(
     placement: Placement, tenant: Tenant, region: Region, known: bool
@@ -144,7 +142,7 @@ def rates(timing: FenceTiming) -> tuple[Fraction, Fraction]:
 moments = st.integers(-8_000, 20_000).map(Fraction)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     timing=timings,
     late=st.integers(0, 2_000),
@@ -213,7 +211,7 @@ def test_impossible_times_are_never_called_safe(
 
 # What may be taken away, and how work spreads.
 
-uids = st.sampled_from([f"u{number}" for number in range(6)])
+uids = st.integers(0, 5)
 disruptions = st.lists(
     st.one_of(
         st.tuples(st.just("evict"), uids, st.sampled_from(Cause)),
@@ -223,29 +221,33 @@ disruptions = st.lists(
 )
 
 
-@settings(max_examples=200)
-@given(allowed=st.one_of(st.none(), st.integers(0, 3)), steps=disruptions)
+@settings(max_examples=examples(200))
+@given(
+    allowed=st.one_of(st.none(), st.integers(0, 3)),
+    desired=st.one_of(st.none(), st.just(6)),
+    steps=disruptions,
+)
 def test_a_budget_is_never_overdrawn_by_those_who_must_ask(
-    allowed: int | None, steps: list[tuple[str, str, Cause]]
+    allowed: int | None, desired: int | None, steps: list[tuple[str, int, Cause]]
 ) -> None:
     """An accepted drain, rollout or preemption leaves no more missing than allowed, or takes what
     was missing already; losses for other reasons count. [G4, H2]"""
-    ledger = DisruptionLedger(allowed=allowed)
+    gone: set[int] = set()
     for what, uid, cause in steps:
-        gone = {*ledger.out, *ledger.missing}
+        ledger = DisruptionLedger(
+            allowed=allowed, desired=desired, replicas=6, healthy=6 - len(gone)
+        )
         if what == "lost":
-            ledger = lost(ledger, uid)
+            gone.add(uid)
         elif what == "back":
-            ledger = made_up(ledger, uid)
-            assert uid not in {*ledger.out, *ledger.missing}
+            gone.discard(uid)
         else:
-            works = uid not in gone
-            refusal = disruption_refusal(ledger, uid, cause, available=works)
-            ledger = ledger if refusal else disrupted(ledger, uid, cause)
+            refusal = disruption_refusal(ledger, cause, available=uid not in gone)
             must_ask = cause in BUDGETED and allowed is not None
             assert (refusal is not None) is (
                 must_ask and uid not in gone and len(gone | {uid}) > (allowed or 0)
             )
+            gone |= {uid} if refusal is None else set()
 
 
 @given(
@@ -257,13 +259,13 @@ def test_what_must_stay_stays(least: int | str, desired: int, causes: list[Cause
     """Evicting until it is refused leaves at least minAvailable, exactly as stated. [G4]"""
     allowed = allowed_missing(Disruption(min_available=least), desired)
     assert allowed is not None
-    ledger = DisruptionLedger(allowed=allowed)
-    for uid, cause in zip(range(desired), causes, strict=False):
-        if disruption_refusal(ledger, f"u{uid}", cause) is None:
-            ledger = disrupted(ledger, f"u{uid}", cause)
+    left = desired
+    for cause in causes[:desired]:
+        ledger = DisruptionLedger(allowed=allowed, desired=desired, replicas=desired, healthy=left)
+        left -= disruption_refusal(ledger, cause) is None
     stay = Fraction(least.rstrip("%")) * desired / 100 if isinstance(least, str) else least
-    assert desired - len(ledger.out) >= min(stay, desired)
-    assert desired - len(ledger.out) - 1 < stay or not ledger.out or len(ledger.out) == desired
+    assert left >= min(stay, desired)
+    assert left - 1 < stay or left in (0, desired)
 
 
 places = st.sampled_from(("a", "b", "c", "d"))
@@ -303,7 +305,7 @@ _TRICKS = (
 _PARTS = (*(actor.value for actor in Actor), "authority", "masters", "node:", "scheduler:", "a", "")
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     name=st.one_of(
         st.text(max_size=12),
@@ -386,7 +388,7 @@ texts = st.text(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(prefix=texts, key=texts)
 @example(prefix="\ud7ff", key="\ue000")
 @example(prefix="a\U0010ffff", key="b")

@@ -41,6 +41,7 @@ from holdfast.model.ledger import (
 from holdfast.model.matching import Wish, match
 from holdfast.model.quantity import MILLI, exact, units_per_one
 from holdfast.model.refusal import Reason, Refusal
+from tests.scale import examples
 from tests.strategies import (
     device_demands,
     device_ledgers,
@@ -74,7 +75,7 @@ def is_whole(ledger: NodeLedger) -> bool:
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(ledger=device_ledgers, wanted=device_demands(), data=st.data())
 def test_devices_are_found_exactly_when_there_are_any(
     ledger: NodeLedger, wanted: Demand, data: st.DataObject
@@ -103,7 +104,7 @@ def _vacant(ledger: NodeLedger) -> NodeLedger:
     return msgspec.structs.replace(ledger, devices=slots)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(ledger=device_ledgers, wanted=device_demands(), data=st.data())
 def test_a_proposal_is_accepted_exactly_when_it_answers_the_demand(
     ledger: NodeLedger, wanted: Demand, data: st.DataObject
@@ -263,7 +264,7 @@ SHAPES = (
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     steps=st.lists(
         st.tuples(

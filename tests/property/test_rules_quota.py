@@ -28,6 +28,7 @@ from holdfast.model.ledger import (
     subtract,
     use_of,
 )
+from tests.scale import examples
 from tests.strategies import (
     PRIORITY_CLASSES,
     RESOURCES,
@@ -79,7 +80,7 @@ def within_quota(ledger: QuotaLedger, tenant: str, resource: str) -> bool:
     return use.hard.get(resource, 0) <= most and used <= nominal
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(ledger=quota_ledgers, wanted=st.lists(charges, max_size=12), data=st.data())
 def test_no_history_of_charges_breaks_a_quota(
     ledger: QuotaLedger, wanted: list[Charge], data: st.DataObject

@@ -22,6 +22,7 @@ from holdfast.propose.scores import SCORERS
 from holdfast.propose.site import Site
 from holdfast.propose.view import Work
 from tests.property.test_placing import MOVES, NODES, WORK, World, replica, viewed
+from tests.scale import examples
 
 
 def _headroom(work: Work, site: Site, node: Node) -> float:
@@ -68,7 +69,7 @@ PLAIN: dict[str, Callable[[Work, Site, Node], float]] = {
 }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(NODES, min_size=1, max_size=4), MOVES, WORK)
 def test_a_score_for_many_nodes_is_what_a_plain_reading_of_each_gives(
     nodes: list[Any], moves: list[Any], wanted: Template

@@ -46,7 +46,6 @@ def first_wrong(history: History, folder: Path) -> str | None:
     return None
 
 
-@pytest.mark.timeout(300)
 def test_no_power_failure_loses_or_tears_what_was_acknowledged(folder: Path) -> None:
     """Un-synced writes lost, torn and reordered at every operation [INV10, INV11, C2]."""
     count = 0

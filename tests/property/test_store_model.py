@@ -305,7 +305,6 @@ class Histories(RuleBasedStateMachine):
             reader.batches = self.open(reader.prefix, reader.after)
 
 
-@pytest.mark.timeout(300)
 def test_any_history_reads_as_the_model_says(rig: Rig) -> None:
     """Reads, pages, conflicts, tokens, watches and compaction agree with dicts [C2, C8, INV10]."""
     run_state_machine_as_test(

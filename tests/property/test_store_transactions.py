@@ -23,8 +23,6 @@ from tests import store_factories
 from tests.property.store_stories import collect, on_fresh, put, puts
 from tests.store_factories import Rig
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module", params=store_factories.params())
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:

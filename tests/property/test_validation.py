@@ -16,6 +16,7 @@ from holdfast.model.defaults import defaulted
 from holdfast.model.meta import Object
 from holdfast.model.registry import KINDS, Kind
 from holdfast.model.validation import validate, validate_status, validate_update
+from tests.scale import examples
 
 # Texts that mean something to some rule, often nearly right.
 HOSTILE = (
@@ -70,7 +71,7 @@ def objects(struct: type[Object]) -> st.SearchStrategy[Object]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_any_object_that_decodes_is_judged_without_an_accident(
     kind: Kind, data: st.DataObject

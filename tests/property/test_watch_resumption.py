@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.errors import Expired
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
+from holdfast.model.machine import Woken
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import kind_named
 from holdfast.model.selector_text import parse_label_selector
 from holdfast.model.versions import complete_version, object_version
+from holdfast.observe import hub, watchers
 from holdfast.observe.selection import Selection
 from holdfast.observe.window import Window
+from tests.scale import examples
 from tests.unit.observe.hub_rig import HubRig
 
 NAMES = ("a", "b", "c", "d")
@@ -93,6 +97,20 @@ class StockClient:
         self.unread.clear()
         self.stream = self.rig.resume("Tenant", self.version, labels=self.labels, bookmarks=True)
 
+    @property
+    def has_seen(self) -> int:
+        """All up to this revision, whatever it has seen of the next."""
+        return (int(self.version) - 1) // 2
+
+    def play(self, what: str, count: Any) -> None:
+        """One step of its own."""
+        if what == "bookmark":
+            self.rig.bookmark()
+        if what in ("read", "read and break"):
+            self.read(count)
+        if what in ("break", "read and break"):
+            self.resume()
+
     def resume(self) -> None:
         """Go on from the last version; what was on its way and not read is lost."""
         self.rig.leave(self.stream)
@@ -137,9 +155,11 @@ def tenant(name: str, team: str, revision: int) -> Tenant:
     return Tenant(metadata, spec=TenantSpec(display_name=f"at {revision}"))
 
 
-def commit(rig: HubRig, truth: Truth, wanted: Wishes) -> None:
+def commit(rig: HubRig, truths: Truth | list[Truth], wanted: Wishes) -> None:
     """One transaction; the deletion of what is not there is no change."""
-    wanted = {n: team for n, team in wanted.items() if team is not None or n in truth.teams}
+    told = truths if isinstance(truths, list) else [truths]
+    teams = told[0].teams
+    wanted = {n: team for n, team in wanted.items() if team is not None or n in teams}
     if not wanted:
         return
     revision = rig.store.revision + 1
@@ -150,10 +170,11 @@ def commit(rig: HubRig, truth: Truth, wanted: Wishes) -> None:
         *(tenant(name, team, revision) for name, team in puts.items()),
         gone=tuple(tenant(name, "", revision) for name in gone),
     )
-    truth.commit(revision, {**puts, **gone})
+    for truth in told:
+        truth.commit(revision, {**puts, **gone})
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(
     st.sampled_from(("", "red")),
     st.lists(steps, min_size=4, max_size=40),
@@ -177,18 +198,11 @@ def test_a_watch_that_breaks_anywhere_tells_everything_in_order_or_says_410(
                 rig.deliver()
                 if "tick" in rig.wakes:
                     rig.tick()
-            case "read":
-                client.read(detail)
-            case "read and break":
-                client.read(detail)
-                client.resume()
-            case "break":
-                client.resume()
-            case "bookmark":
-                rig.bookmark()
             case "lose":
                 rig.lose(Expired("compacted"))
                 rig.hub._window = Window(rig.hub.revision, events_max=window)
+            case _:
+                client.play(what, detail)
     for _ in range(10):
         if "tick" in rig.wakes:
             rig.tick()
@@ -212,3 +226,111 @@ def test_the_client_of_this_test_sees_a_hole_when_there_is_one() -> None:
     client.resume()
     client.read(1_000)
     assert client.known == {"a"}
+
+
+lives = st.one_of(
+    steps,
+    st.tuples(st.just("restart"), st.integers(1, 12)),
+    st.tuples(st.just("restart"), st.integers(1, 12)),
+    st.tuples(st.just("compact"), st.integers(0, 12)),
+)
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(
+    st.sampled_from(("", "red")),
+    st.lists(lives, min_size=4, max_size=40),
+    st.lists(wishes, max_size=3),
+)
+def test_a_watch_goes_on_over_restarts_of_its_server(
+    team: str, story: list[tuple[str, Any]], before: list[Wishes]
+) -> None:
+    """Wherever the server is restarted and history is compacted: all is told, and a client is sent
+    back to a list only if the store has forgotten what it missed, or it is not recent. [INV10, C8]
+    """
+    rig, truth = HubRig(), Truth(team)
+    for wanted in before:
+        commit(rig, truth, wanted)
+    rig.start()
+    client = StockClient(rig, truth)
+    for what, detail in story:
+        match what:
+            case "commit":
+                commit(rig, truth, detail)
+                # A server that was just restarted is told as much later as any other.
+                if len(detail) != 1:
+                    rig.deliver()
+            case "compact":
+                rig.store.compact(max(rig.store.compacted, rig.store.revision - detail))
+            case "restart":
+                rig.start(recent=detail)
+                client.resume()
+                kept = max(1, rig.store.compacted, rig.store.revision - detail)
+                if client.has_seen >= kept:
+                    assert not isinstance(rig.ended.get(client.stream), Expired)
+            case "lose":
+                rig.lose(Expired("compacted"))
+            case _:
+                client.play(what, detail)
+        if "tick" in rig.wakes:
+            rig.tick()
+    for _ in range(10):
+        rig.deliver()
+        if "tick" in rig.wakes:
+            rig.tick()
+        client.read(1_000)
+    client.check(rig.hub.revision)
+    assert client.known == truth.selected()
+
+
+sliced = st.one_of(
+    st.tuples(st.just("commit"), wishes),
+    st.tuples(st.just("commit"), wishes),
+    st.tuples(st.just("tell"), st.none()),
+    st.tuples(st.just("tell"), st.none()),
+    st.tuples(st.just("tick"), st.none()),
+    st.tuples(st.just("read"), st.integers(1, 3)),
+    st.tuples(st.just("read and break"), st.integers(1, 3)),
+    st.tuples(st.just("break"), st.none()),
+    st.tuples(st.just("bookmark"), st.none()),
+)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.lists(st.tuples(sliced, st.integers(0, 2)), min_size=4, max_size=40),
+    st.lists(wishes, max_size=3),
+)
+def test_watches_that_are_told_in_many_steps_never_go_back(
+    story: list[tuple[tuple[str, Any], int]], before: list[Wishes]
+) -> None:
+    """Whoever comes, reads, breaks or hears a bookmark between two steps of telling. [INV10, C8]"""
+    truths = [Truth(team) for team in ("", "red", "")]
+    rig = HubRig()
+    for wanted in before:
+        commit(rig, truths, wanted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hub, "TELLS_MAX", 1)
+        patch.setattr(watchers, "LOOKED_AT_ONCE", 2)
+        rig.start()
+        clients = [StockClient(rig, truth) for truth in truths]
+        for (what, detail), who in story:
+            match what:
+                case "commit":
+                    commit(rig, truths, detail)
+                    rig.deliver_only()
+                case "tell" if rig.wakes.pop("tell", None) is not None:
+                    rig.feed(Woken("tell"))
+                case "tick" if "tick" in rig.wakes:
+                    rig.tick()
+                case _:
+                    clients[who].play(what, detail)
+        rig.tell()
+        for _ in range(10):
+            if "tick" in rig.wakes:
+                rig.tick()
+            for client in clients:
+                client.read(1_000)
+        for client in clients:
+            client.check(rig.hub.revision)
+            assert client.known == client.truth.selected()

@@ -9,15 +9,32 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT
 from holdfast.sim.mutants import Mutant, confirm, load
+from tests.scale import scaled, some_of
 
 ROOT = Path(__file__).parents[2]
 # A planted bug that takes more seeds than this counts as not found.
 SEEDS_MAX = 50
+# Of each world's planted bugs, one in so many is looked for in every run, and all in the long one.
+BUGS_EVERY = 3
+# Over the seeds of a default run, so many per cent of what may happen need not have.
+UNSEEN_PERCENT_MAX = scaled(15, 0)
+
+
+def looked_for(bugs: Sequence[Mutant]) -> list[Any]:
+    """The planted bugs as parameters of a test."""
+    return some_of(bugs, BUGS_EVERY)
+
+
+def everything_happened(demanded: Collection[str], counts: Mapping[str, int]) -> None:
+    """What may happen has happened in a campaign; or the world proves nothing about it."""
+    unseen = [what for what in demanded if not counts.get(what)]
+    assert 100 * len(unseen) <= UNSEEN_PERCENT_MAX * len(demanded), unseen
 
 
 def found_by_a_promise(mutant: Mutant, recorded: Path) -> None:

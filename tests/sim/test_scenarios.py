@@ -15,12 +15,13 @@ from holdfast.sim.run import find, laws_of, run
 from holdfast.sim.scenarios.expecting import Expectations, perform
 from holdfast.sim.scenarios.stage import Stage
 from holdfast.sim.world import World
+from tests.scale import scaled
 from tests.sim.scenarios.bugs import BUGS as FIRST_BUGS
 from tests.sim.scenarios.bugs import SC2, SC7, Bug
 from tests.sim.scenarios.incident_bugs import INCIDENT_BUGS, SC4, SC6, SC13
 
 BUGS = (*FIRST_BUGS, *INCIDENT_BUGS)
-SEEDS = 20
+SEEDS = scaled(6, 20)
 # Those with a dozen nodes, or many rounds, take longer: `holdfast sim run` plays more of them.
 SEEDS_OF = {SC4: 2, SC6: 2, SC13: 2}
 # The bug hits the sentence on one of so many seeds; which one, the seed decides.

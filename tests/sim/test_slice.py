@@ -14,17 +14,28 @@ from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.slice.census import DEMANDED, Census
 from holdfast.sim.worlds.slice.checks import OneCopy
+from tests.scale import scaled
 from tests.sim.authority.coverage import told
-from tests.sim.findings import all_found, found_by_a_promise, same_in_every_process
+from tests.sim.findings import (
+    all_found,
+    everything_happened,
+    found_by_a_promise,
+    same_in_every_process,
+)
 from tests.sim.slice.mutants import MUTANTS, RECORDED
 from tests.sim.slice.planting import (
     CALM,
     CROWDED,
+    HUNG,
     LOSSY,
+    ONE,
     QUICK,
+    RETIMED,
+    REUSED,
     SKEWED,
     TAKEOVER,
     TIGHT,
+    TWO_MACHINES,
     WHOLE,
     ZONE,
 )
@@ -34,15 +45,33 @@ together = pytest.mark.xdist_group("slice-world")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
-SEEDS = 70
+SEEDS = scaled(20, 70)
 # One seed in so many stays well for the whole ten minutes.
 WHOLE_EVERY = 10
 CALM_SEEDS = 2
 # Where it is tight: in time, in room, or in news.
-EDGES = {TIGHT: 14, ZONE: 5, SKEWED: 3, TAKEOVER: 4, CROWDED: 5, LOSSY: 6}
-BENIGN_SEEDS = 2
+EDGES = {
+    TIGHT: scaled(5, 14),
+    ZONE: scaled(2, 5),
+    SKEWED: scaled(2, 3),
+    TAKEOVER: scaled(2, 4),
+    CROWDED: scaled(2, 5),
+    LOSSY: scaled(2, 6),
+    HUNG: scaled(2, 5),
+    ONE: scaled(2, 5),
+    # Where a node's name passes to another machine, and where the plane's timing changes.
+    REUSED: scaled(3, 8),
+    TWO_MACHINES: scaled(1, 3),
+    RETIMED: scaled(3, 8),
+}
+BENIGN_SEEDS = scaled(1, 2)
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
+# Every run looks for these, which few seeds find; the long one looks for all.
+SOON_FOUND = {
+    *("no-deadline", "deadline-ignored-by-the-shim", "stopping-taken-back", "nothing-adopted"),
+    *("renewed-without-reading", "exit-told-too-early", "fenced-at-once", "marks-never-cleared"),
+}
 CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
 
 
@@ -91,14 +120,15 @@ def test_one_replica_end_to_end_keeps_its_promises_under_faults(campaign: Campai
 def test_everything_that_may_happen_to_a_replica_does(campaign: Campaign) -> None:
     """Marks, fences, adoptions, takeovers, lost answers and the rest; or it proves nothing. [N6]"""
     print(told(campaign.counts))
-    assert [what for what in DEMANDED if not campaign.counts.get(what)] == []
+    everything_happened(DEMANDED, campaign.counts)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("world", EDGES, ids=lambda name: name.partition(":")[2].lower())
 def test_the_promises_hold_where_it_is_tight(world: str) -> None:
     """Fences that wait for not a millisecond longer than they must, controllers that are deaf,
-    clocks as wrong as they may be, too little room, lost news. [INV2, INV12, SC6, V1, V5, N6]"""
+    clocks as wrong as they may be, too little room, lost news, servers that hang, names that pass
+    to another machine, timings that change. [INV2, INV12, SC6, V1, V2, V5, N6]"""
     broken = {seed: run(find(world), seed, tell=False).broken for seed in range(EDGES[world])}
     assert {seed: what for seed, what in broken.items() if what is not None} == {}
 
@@ -115,15 +145,19 @@ def test_without_faults_nobody_misses_anything(seed: int) -> None:
     assert [what for what in doubts if counts.get(what)] == []
 
 
-@pytest.mark.parametrize("mutant", BUGS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant",
+    [it if it.name in SOON_FOUND else pytest.param(it, marks=pytest.mark.long) for it in BUGS],
+    ids=lambda mutant: mutant.name,
+)
 def test_a_bug_planted_in_the_slice_is_found(mutant: Mutant) -> None:
     """By a promise that it breaks, not by breaking down. [N6, C6.1]"""
     found_by_a_promise(mutant, RECORDED)
 
 
 def test_the_recorded_search_found_every_bug_of_the_slice_and_no_control() -> None:
-    """At least 38 bugs, half of them within 10 seeds, and 3 controls that do not alarm. [N6]"""
-    all_found(MUTANTS, RECORDED, bugs_min=38, controls_min=3, half_within=10)
+    """At least 42 bugs, half of them within 10 seeds, and 3 controls that do not alarm. [N6]"""
+    all_found(MUTANTS, RECORDED, bugs_min=42, controls_min=3, half_within=10)
 
 
 def test_the_page_shows_each_bug_of_the_slice_as_it_was_found() -> None:

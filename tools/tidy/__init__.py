@@ -2,7 +2,8 @@
 
 `make check` runs this over the tree (`python -m tools.tidy`), and tests/unit/test_tidy.py shows for
 each rule a violation that it finds and a look-alike that it lets pass. The rules live in `purity`
-(pure rooms), `set_order` (pure rooms) and `house` (all of src, and tests/unit).
+(pure rooms), `set_order` (pure rooms), `house` (all of src, and tests/unit) and `durations` (all of
+tests).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.tidy import house, purity, set_order
+from tools.tidy import durations, house, purity, set_order
 from tools.tidy.finding import Finding, Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,9 +24,9 @@ def check_text(path: str, text: str) -> list[Finding]:
 
 
 def check_tree(root: Path = ROOT) -> list[Finding]:
-    """All findings in src and tests/unit below `root`."""
+    """All findings in src and tests below `root`."""
     found: list[Finding] = []
-    for folder in ("src", "tests/unit"):
+    for folder in ("src", "tests"):
         for file in sorted((root / folder).rglob("*.py")):
             path = file.relative_to(root).as_posix()
             found += check_text(path, file.read_text(encoding="utf-8"))
@@ -39,5 +40,7 @@ def _findings(source: Source) -> Iterator[Finding]:
         if len(parts) > 2 and parts[2].removesuffix(".py") in purity.PURE_ROOMS:
             yield from purity.findings(source)
             yield from set_order.findings(source)
-    elif parts[:2] == ["tests", "unit"]:
-        yield from house.unit_test_findings(source)
+    elif parts[0] == "tests":
+        yield from durations.findings(source)
+        if parts[1] == "unit":
+            yield from house.unit_test_findings(source)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, order=True)
@@ -31,6 +33,16 @@ class Source:
     def parse(cls, path: str, text: str) -> Source:
         return cls(path=path, text=text, tree=ast.parse(text, filename=path))
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree. Many rules look at each of them, and walking is what costs."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def meaning(self) -> dict[str, str]:
+        """What each imported name stands for."""
+        return origins(self.nodes)
+
     def finding(self, node: ast.AST, rule: str, why: str) -> Finding:
         return Finding(self.path, getattr(node, "lineno", 1), rule, why)
 
@@ -46,14 +58,14 @@ def dotted(node: ast.AST) -> str:
     return ".".join([node.id, *reversed(parts)])
 
 
-def origins(tree: ast.Module) -> dict[str, str]:
+def origins(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """What each imported name stands for: `from time import sleep as nap` gives nap -> time.sleep.
 
     Imports inside functions count as well; a name bound twice keeps its last meaning, which is
     close enough for code that imports at the top.
     """
     meaning: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.asname:

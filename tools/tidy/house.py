@@ -6,15 +6,20 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from tools.tidy.finding import Finding, Source, full_name, origins
+from tools.tidy.finding import Finding, Source, full_name
 
 # Names that say nothing about what a file holds, so that anything ends up in it.
 NAMES_REFUSED = frozenset(
     {"base", "common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
 )
+# Where a list that is looked at in part lets the rest of it pass unchecked.
+CHECKING_ROOMS = ("src/holdfast/model/validation/", "src/holdfast/commit/")
+# What is cut for people to read, or for the record, checks nothing.
+_SHOWN = re.compile(r"SHOWN|RECORDED")
+_WRAPPERS = frozenset({"enumerate", "list", "reversed", "sorted", "tuple", "zip"})
 _REMINDER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 _ISSUE = re.compile(r"#\d+")
 
@@ -25,7 +30,9 @@ def findings(source: Source) -> Iterator[Finding]:
     yield from module_docstring(source)
     yield from reminders(source)
     yield from swallowed_errors(source)
-    for node in ast.walk(source.tree):
+    if source.path.startswith(CHECKING_ROOMS):
+        yield from partial_checks(source)
+    for node in source.nodes:
         if isinstance(node, ast.Assert):
             yield source.finding(node, "assert", "-O switches it off; use invariant()")
 
@@ -48,7 +55,7 @@ def module_docstring(source: Source) -> Iterator[Finding]:
 
 def reminders(source: Source) -> Iterator[Finding]:
     """A reminder without a number is read by nobody."""
-    for line, text in [*_comments(source.text), *_docstrings(source.tree)]:
+    for line, text in [*_comments(source.text), *_docstrings(source.nodes)]:
         for offset, part in enumerate(text.splitlines()):
             if _REMINDER.search(part) and not _ISSUE.search(part):
                 yield Finding(
@@ -61,8 +68,8 @@ def reminders(source: Source) -> Iterator[Finding]:
 
 def swallowed_errors(source: Source) -> Iterator[Finding]:
     """An error that nobody sees was decided about by nobody."""
-    meaning = origins(source.tree)
-    for node in ast.walk(source.tree):
+    meaning = source.meaning
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler):
             if node.type is None:
                 yield source.finding(node, "bare-except", "name the errors that are meant")
@@ -76,10 +83,33 @@ def swallowed_errors(source: Source) -> Iterator[Finding]:
             yield source.finding(node, "swallowed", "every error ends here unseen")
 
 
+def partial_checks(source: Source) -> Iterator[Finding]:
+    """A check over the first N entries of a longer list passes whatever stands behind them."""
+    for node in source.nodes:
+        if isinstance(node, ast.For | ast.comprehension):
+            for cut in _cut_lists(node.iter):
+                yield source.finding(
+                    cut, "partial-check", "refuse a list that is too long, then check all of it"
+                )
+
+
+def _cut_lists(looked_at: ast.expr) -> Iterator[ast.Subscript]:
+    """The slices `x[:N]` with a constant N among what a loop walks over."""
+    match looked_at:
+        case ast.Call(func=ast.Name(id=name)) if name in _WRAPPERS:
+            for argument in looked_at.args:
+                yield from _cut_lists(argument)
+        case ast.Subscript(slice=ast.Slice(lower=None, upper=ast.Constant())):
+            yield looked_at
+        case ast.Subscript(slice=ast.Slice(lower=None, upper=ast.Name(id=name))):
+            if name.isupper() and not _SHOWN.search(name):
+                yield looked_at
+
+
 def unit_test_findings(source: Source) -> Iterator[Finding]:
     """What holds for tests/unit: no sleep, no mocks, which pass when the real thing is broken."""
-    meaning = origins(source.tree)
-    for node in ast.walk(source.tree):
+    meaning = source.meaning
+    for node in source.nodes:
         if isinstance(node, ast.Call):
             name = full_name(node.func, meaning)
             zero = (
@@ -115,9 +145,9 @@ def _comments(text: str) -> list[tuple[int, str]]:
     return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
 
 
-def _docstrings(tree: ast.Module) -> list[tuple[int, str]]:
+def _docstrings(nodes: Iterable[ast.AST]) -> list[tuple[int, str]]:
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node, clean=False)
             if text is not None:

@@ -12,7 +12,7 @@ import ast
 import sys
 from collections.abc import Iterator
 
-from tools.tidy.finding import Finding, Source, full_name, origins
+from tools.tidy.finding import Finding, Source, full_name
 
 PURE_ROOMS = ("model", "observe", "propose", "commit", "correct", "agent", "explain")
 
@@ -99,8 +99,8 @@ BUILTINS_UNSTABLE = frozenset({"hash", "id"})
 
 def findings(source: Source) -> Iterator[Finding]:
     """Everything in one file of a pure room that its room rules out, sets aside."""
-    meaning = origins(source.tree)
-    for node in ast.walk(source.tree):
+    meaning = source.meaning
+    for node in source.nodes:
         yield from _suspends(source, node)
         yield from _imports(source, node)
         yield from _members(source, node, meaning)
@@ -186,10 +186,10 @@ def _catches_bugs(source: Source, node: ast.AST, meaning: dict[str, str]) -> Ite
 def _unstable(source: Source) -> Iterator[Finding]:
     """hash() and id(), except where a class defines its own hash for use in a dict."""
     exempt: set[int] = set()
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef) and node.name == "__hash__":
             exempt.update(id(inner) for inner in ast.walk(node))
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)

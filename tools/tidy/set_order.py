@@ -52,7 +52,7 @@ class _Walker:
         # Generators that some call consumes are judged with the call, all others by themselves.
         self.consumed = {
             id(argument)
-            for call in ast.walk(source.tree)
+            for call in source.nodes
             if isinstance(call, ast.Call)
             for argument in call.args
         }

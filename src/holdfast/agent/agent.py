@@ -17,6 +17,7 @@ from holdfast.agent.crew import Crew
 from holdfast.agent.entry import Entry
 from holdfast.agent.facts import Facts
 from holdfast.agent.renewing import GONE, Echo, Life, Renewing
+from holdfast.agent.retiming import Retiming
 from holdfast.agent.view import View
 from holdfast.agent.words import (
     Exited,
@@ -33,10 +34,11 @@ from holdfast.model.identity import agent as agent_identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answered, Rng, Started, Wake
+from holdfast.model.requests import Accepted
 from holdfast.model.time import Instant
 from holdfast.observe.asks import Asks, Pending
 from holdfast.observe.cache import Cache, Change, is_streams
-from holdfast.observe.news import Follow, Found, Get
+from holdfast.observe.news import AGENT_BOOKMARK_MS, Follow, Found, Get
 
 # News of a stop or a bind that was lost is found by this. All has to be well 120 s after the last
 # fault, so the resync and a stop that it brings to light fit into that.
@@ -44,7 +46,7 @@ RESYNC_MS = 80_000
 ASKS_MAX = 64
 
 # What a request on its way is about: one of these, or the uid of a replica.
-RENEW, ENTER, LOOK = "renew", "enter", "look"
+RENEW, ENTER, LOOK, HOLDS = "renew", "enter", "look", "holds"
 
 
 class Agent:
@@ -54,14 +56,19 @@ class Agent:
         self._name = node
         self._identity = agent_identity(node).name
         follows = (
-            Follow("replicas", fields=f"status.binding.node={node}"),
-            Follow("nodes", fields=f"metadata.name={node}"),
+            Follow(
+                "replicas",
+                fields=f"status.binding.node={node}",
+                bookmark_ms=AGENT_BOOKMARK_MS,
+            ),
+            Follow("nodes", fields=f"metadata.name={node}", bookmark_ms=AGENT_BOOKMARK_MS),
         )
         self._cache = Cache(follows, rng, resync_ms=RESYNC_MS)
         self._asks: Asks[str] = Asks(ASKS_MAX)
         self._crew = Crew(self._cache, self._asks, rng)
         self._entry = Entry(node, self._identity, facts, rng)
         self._renewing = Renewing(node, rng)
+        self._retiming = Retiming(self._renewing)
         self._life: Life | None = None
         self._node: Node | None = None
         self._is_looking = False
@@ -131,6 +138,7 @@ class Agent:
         if self._node is not None and version_of(node) < version_of(self._node):
             return
         self._node = node
+        self._retiming.see(node)
         if self._life is None:
             return
         if _life_of(node) != self._life or node.status.phase in GONE:
@@ -146,6 +154,11 @@ class Agent:
                 node = self._entry.answered(answer, now_ms)
                 if node is not None:
                     self._begin_life(node, now_ms, out)
+            case "holds":
+                self._retiming.is_asking = False
+                for found in answer.objects if isinstance(answer, Accepted) else ():
+                    if isinstance(found, Node):
+                        self._see(found, now_ms)
             case "look":
                 self._is_looking = False
                 if isinstance(answer, Found) and isinstance(answer.object, Node):
@@ -162,6 +175,7 @@ class Agent:
         deadline_ms = self._renewing.deadline_ms
         if echo is Echo.ACKNOWLEDGED:
             self._crew.servers_heard(now_ms)
+            self._retime(now_ms, out)
         elif isinstance(answer, HoldfastError):
             self._crew.is_unheard = True
         if echo is Echo.OVER:
@@ -174,12 +188,24 @@ class Agent:
                 # Starts have waited for this.
                 self._crew.tend_all(now_ms)
 
+    def _retime(self, now_ms: int, out: list[Any]) -> None:
+        """Register again where the plane's times are not those that our work may hold."""
+        if self._node is None or not self._is_clear:
+            return
+        held_ms = self._crew.grace_held_ms(self._retiming.grace_max_ms)
+        holds = self._retiming.due(self._node, held_ms, now_ms)
+        if holds is not None:
+            self._retiming.claims(holds)
+            request = self._entry.again_with(self._crew.running, holds, self._node)
+            out.append(self._asks.ask(request, HOLDS, now_ms))
+
     # Lives ---------------------------------------------------------------------------------------
 
     def _begin_life(self, node: Node, now_ms: int, out: list[Any]) -> None:
         self._life = _life_of(node)
         if self._node is None or version_of(node) >= version_of(self._node):
             self._node = node
+            self._retiming.see(node)
         self._renewing.begin(self._life, now_ms)
         # A fence may have come between our look and the registration.
         self._crew.halt_strays(self._view(now_ms), out)
@@ -210,6 +236,8 @@ class Agent:
             deadline_ms=renewing.deadline_ms if renewing.may_launch(now_ms) else None,
             grace_max_ms=renewing.timing.grace_ms,
             now_ms=now_ms,
+            installation=self._entry.installation,
+            has_lost_name=self._entry.has_lost_name,
         )
 
     # What to do next -----------------------------------------------------------------------------
@@ -219,16 +247,16 @@ class Agent:
         """Whether we know what runs here and what should; before that nothing is decided."""
         return self._crew.has_inventory and self._cache.is_ready
 
-    @property
     def _may_tend(self) -> bool:
-        return self._knows and (self._life is not None or self._entry.is_after_fence)
+        has_standing = self._entry.is_after_fence or self._entry.has_lost_name
+        return self._knows and (self._life is not None or has_standing)
 
     def _advance(self, now_ms: int, out: list[Any]) -> None:
         if self._knows and self._life is None:
             self._enter(now_ms, out)
         if self._life is not None:
             self._renew(now_ms, out)
-        if self._may_tend and self._crew.is_due(now_ms):
+        if self._may_tend() and self._crew.is_due(now_ms):
             self._crew.tend(self._view(now_ms), out)
         if self._life is not None and self._crew.doubts_node and not self._is_looking:
             self._crew.doubts_node, self._is_looking = False, True
@@ -257,7 +285,7 @@ class Agent:
     def _tick(self, now_ms: int, out: list[Any]) -> None:
         """Wake up for whatever is due first; what waits for a stimulus needs no clock."""
         at_ms = self._renewing.next_ms
-        if self._may_tend:
+        if self._may_tend():
             at_ms = _sooner(at_ms, self._crew.next_ms)
         if self._life is None and self._entry.is_idle and self._knows:
             is_held = self._entry.is_after_fence and self._crew.has_strays

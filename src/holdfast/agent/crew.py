@@ -24,6 +24,7 @@ from holdfast.agent.words import (
 )
 from holdfast.agent.work import VANISHED, Phase, Work, is_over
 from holdfast.model.heartbeat import NOTES_MAX, Note, Said
+from holdfast.model.installations import keeps
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.lifecycle import Stage, State
@@ -83,6 +84,16 @@ class Crew:
     def has_strays(self) -> bool:
         """Whether something runs that must not outlive the life it was started in."""
         return any(work.is_active and not work.is_kept for work in self._works.values())
+
+    def grace_held_ms(self, most_ms: int) -> int:
+        """The longest grace that a shim here grants when its deadline strikes; `most_ms` is the
+        longest that any may have been given."""
+        held = [0]
+        for work in self._works.values():
+            is_bounded = work.is_active and not (work.replica is not None and keeps(work.replica))
+            if is_bounded:
+                held.append(most_ms if work.shim_grace_ms is None else work.shim_grace_ms)
+        return max(held)
 
     def unsaid(self) -> Said:
         """How far work has come of which the servers have not acknowledged that."""
@@ -307,7 +318,7 @@ class Crew:
             self._waiting[work.uid] = None
             return
         self._launching[launch.attempt] = None
-        work.launching(launch.attempt)
+        work.launching(launch.attempt, launch.grace_ms)
         out.append(launch)
 
     def _missed(self, work: Work, step: Vanish | Lack, now_ms: int) -> None:

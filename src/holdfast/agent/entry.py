@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.facts import Facts
+from holdfast.agent.facts import Facts, as_seen
 from holdfast.agent.renewing import GONE
 from holdfast.model.kinds.node import Node
 from holdfast.model.machine import Rng
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, RegisterNode
+from holdfast.model.timings import Holds
 from holdfast.observe.news import Found, Get
 
 RETRY_MIN_MS = 200
 RETRY_MAX_MS = 30_000
 _DOUBLINGS_MAX = 8
 _NONCES = 1 << 32
+# A process that has just started says only that it has: the record of the node stands.
+UNKNOWN_HOLDS = Holds(0, 0)
 # The longest operation id that the authority takes.
 OPERATION_ID_MAX = 253
 
@@ -32,9 +35,9 @@ class Entry:
         self._name, self._identity, self._facts, self._rng = node, identity, facts, rng
         self._boot = ""
         # Tells the registrations of one process from those of the one before it, and a try from
-        # the one before it that was refused.
+        # the one before it that was refused, or that made a node which was deleted since.
         self._process = ""
-        self._refused = 0
+        self._settled = 0
         self._has_looked = self._is_waiting = self._is_accepted = False
         self._seen: Node | None = None
         self._failures = 0
@@ -58,6 +61,23 @@ class Entry:
         return self._has_looked and self._seen is not None and self._seen.status.phase in GONE
 
     @property
+    def installation(self) -> str:
+        """Which of all agents this is."""
+        return self._facts.installation
+
+    @property
+    def has_lost_name(self) -> bool:
+        """Whether another installation is registered under the node's name, as far as we have seen.
+
+        What runs here then still runs: whatever of it was given up is stopped, and that is said.
+        """
+        seen = self._seen
+        return seen is not None and bool(seen.status.installation) and not self._is_ours(seen)
+
+    def _is_ours(self, node: Node) -> bool:
+        return node.status.installation == self._facts.installation
+
+    @property
     def is_idle(self) -> bool:
         return not self._is_waiting
 
@@ -68,16 +88,29 @@ class Entry:
         self._is_waiting = True
         if not self._has_looked:
             return Get("nodes", self._name)
-        node = self._facts.node(self._name, self._boot)
-        return RegisterNode(node, running, self._operation())
+        node = as_seen(self._node(), self._seen)
+        return RegisterNode(node, running, self._operation(), UNKNOWN_HOLDS)
+
+    def _node(self) -> Node:
+        return self._facts.node(self._name, self._boot)
+
+    def again_with(self, running: tuple[str, ...], holds: Holds, seen: Node) -> RegisterNode:
+        """The registration of a life that goes on, with what its work holds by now. It rests on
+        the node as it was seen last."""
+        claim = f"{holds.number}-{holds.self_stop_after_ms}-{holds.grace_ms}"
+        what = f"holds-{claim}-{seen.metadata.resource_version}-{self._process}"
+        node = as_seen(self._node(), seen)
+        return RegisterNode(node, running, what[:OPERATION_ID_MAX], holds)
 
     def _operation(self) -> str:
-        """The same for every try of one registration. The return from a fence is another intention
-        than a registration in the same life, which may have been accepted before."""
+        """The same for every try of one registration, of a node that has not changed meanwhile. The
+        return from a fence is another intention than a registration in the same life."""
         seen = self._seen
-        life = f"{seen.metadata.uid}/{seen.status.incarnation}" if seen is not None else "new/0"
+        life = "new/0"
+        if seen is not None:
+            life = f"{seen.metadata.uid}/{seen.status.incarnation}.{seen.metadata.resource_version}"
         intent = "return" if self.is_after_fence else "register"
-        what = f"{life}/{intent}-{self._process}.{self._refused}"
+        what = f"{life}/{intent}-{self._process}.{self._settled}"
         whole = f"{self._identity}/{what}"
         return whole if len(whole) <= OPERATION_ID_MAX else what
 
@@ -97,7 +130,7 @@ class Entry:
                 return None
             case Refusal(message=message):
                 # Decided, so the next try is another one.
-                self._refused += 1
+                self._settled += 1
                 self.trouble = message
         self._failed(now_ms)
         return None
@@ -106,7 +139,12 @@ class Entry:
         self._has_looked, self._seen = True, node
         self.next_ms = now_ms
         is_ours, self._is_accepted = self._is_accepted, False
-        return node if is_ours and node is not None and not self.is_after_fence else None
+        if is_ours and node is None:
+            # What was accepted is gone again, and is remembered: to come back is another intention.
+            self._settled += 1
+        # What was accepted once may be another installation's life by now.
+        is_ours = is_ours and node is not None and self._is_ours(node)
+        return node if is_ours and not self.is_after_fence else None
 
     def _failed(self, now_ms: int) -> None:
         """Look again after a pause that grows, with jitter: all agents lose the servers at once."""

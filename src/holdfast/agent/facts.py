@@ -8,8 +8,18 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.kinds.node import Device, Node, NodeSpec, NodeStatus
+from holdfast.model.kinds.node import Device, Node, NodeSpec, NodeStatus, PortShare
+from holdfast.model.kinds.placement import Isolation
 from holdfast.model.meta import ObjectMeta, Quantity
+
+
+def as_seen(node: Node, seen: Node | None) -> Node:
+    """The Node to register where this one was seen: the registration rests on what it replaces."""
+    if seen is None:
+        return node
+    uid, version = seen.metadata.uid, seen.metadata.resource_version
+    metadata = msgspec.structs.replace(node.metadata, uid=uid, resource_version=version)
+    return msgspec.structs.replace(node, metadata=metadata)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,9 +37,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     capacity: dict[str, Quantity] = {}
     reserved: dict[str, Quantity] = {}
     devices: tuple[Device, ...] = ()
+    port_share: PortShare | None = None
     images: tuple[str, ...] = ()
     agent_version: str = ""
     address: str = ""
+    isolation: Isolation | None = None
+    isolation_notes: tuple[str, ...] = ()
     # Tells this agent from another one under the same name; nobody is told apart without it.
     installation: str = ""
 
@@ -43,6 +56,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             capacity=self.capacity,
             reserved=self.reserved,
             devices=self.devices,
+            port_share=self.port_share,
         )
         status = NodeStatus(
             agent_version=self.agent_version,
@@ -50,5 +64,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             boot_id=boot,
             installation=self.installation,
             images=self.images,
+            isolation=self.isolation,
+            isolation_notes=self.isolation_notes,
         )
         return Node(ObjectMeta(name=name, labels=self.labels), spec=spec, status=status)

@@ -18,6 +18,7 @@ from holdfast.model.heartbeat import Renew, Renewed, Said
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.machine import Rng
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.timings import limited
 
 # A plane whose timing is set to nothing must not make its agents spin.
 RENEW_EVERY_MIN_MS = 100
@@ -71,6 +72,11 @@ class Renewing:
         # How many renewals were sent since the last repetition, up to what one costs.
         self._earned = RENEWALS_PER_RETRY
         self.timing = FenceTiming()
+        # What the node's record allows, as far as we know it; what the plane wants instead, and
+        # since when it has wanted nothing else.
+        self.cap: FenceTiming | None = None
+        self.wanted: FenceTiming | None = None
+        self._wanted_ms = 0
         # Until when work of this life may run; None until the first acknowledgement.
         self.deadline_ms: int | None = None
 
@@ -127,9 +133,12 @@ class Renewing:
             return Echo.NOTHING
         if isinstance(answer, Renewed) and answer.acknowledges(renew):
             self._failures = 0
-            if answer.timing != self.timing:
+            if answer.wanted != self.wanted:
+                self.wanted, self._wanted_ms = answer.wanted, now_ms
+            timing = limited(answer.timing, self.cap)
+            if timing != self.timing:
                 # The plane may want to be told more often than was assumed so far.
-                self.timing = answer.timing
+                self.timing = timing
                 self._next_ms = min(self._next_ms, self._sent_ms + self._every_ms)
             until_ms = sent_ms + self.timing.self_stop_after_ms
             # Answers may overtake each other: the latest sending that was acknowledged counts.
@@ -147,6 +156,14 @@ class Renewing:
             case Refusal(reason=Reason.NODE_MISSING | Reason.STALE_INCARNATION | Reason.MISSING):
                 return Echo.DOUBT
         return Echo.NOTHING
+
+    def limit(self, cap: FenceTiming | None) -> None:
+        """From now on take no more than this of any acknowledgement, however late it arrives."""
+        self.cap, self.timing = cap, limited(self.timing, cap)
+
+    def wanted_for_ms(self, now_ms: int) -> int:
+        """For how long every acknowledgement has wanted the same."""
+        return now_ms - self._wanted_ms
 
     def _may_repeat(self) -> bool:
         """Whether a renewal without an answer may be repeated before the next one is due."""

@@ -31,6 +31,7 @@ def staged(work: Work, replica: Replica, view: View, stage: Stage, why: str = ""
         view.life.incarnation if view.life is not None else None,
         _counted(replica, msgspec.structs.replace(process, reason=why)),
         _operation(replica, view, intent),
+        replica.metadata.resource_version,
     )
 
 
@@ -74,6 +75,7 @@ def move(
         view.life.incarnation if view.life is not None else None,
         process=_counted(replica, process) if process is not None else None,
         operation=_operation(replica, view, to.value),
+        installation=view.installation,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from holdfast.agent.words import Sealed
 from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.template import SecretRef, Template
+from holdfast.model.kinds.template import PULL_KEY, SecretRef, Template
 
 # `Process.reason` begins with this while a start waits for a Secret or for a key of one.
 SECRET_MISSING = "SecretMissing"
@@ -19,7 +19,9 @@ SECRET_MISSING = "SecretMissing"
 def references(template: Template) -> tuple[SecretRef, ...]:
     """Every key of a Secret that the template wants, in the order of the template."""
     wanted = (*(entry.secret for entry in template.env), *(file.secret for file in template.files))
-    return tuple(ref for ref in wanted if ref is not None)
+    pull = template.image_pull_secret
+    credentials = (SecretRef(pull, PULL_KEY),) if pull else ()
+    return (*credentials, *(ref for ref in wanted if ref is not None))
 
 
 def secret_names(template: Template) -> tuple[str, ...]:

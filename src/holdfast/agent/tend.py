@@ -24,8 +24,9 @@ from holdfast.agent.work import (
     is_ready,
     outcome,
 )
-from holdfast.model.kinds.replica import Binding, Replica
-from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
+from holdfast.model.installations import adopts, keeps, proves_stop
+from holdfast.model.kinds.replica import Binding, Process, Replica
+from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.requests import Move, ReportStage
 from holdfast.observe.news import Get
@@ -66,6 +67,10 @@ def next_step(work: Work, view: View) -> Step:
     here = Life(binding.node_uid, binding.node_incarnation)
     if replica.status.state is State.RELEASED:
         return _leave(work, _grace_ms(replica), view)
+    incarnation = view.life.incarnation if view.life is not None else None
+    is_same_node = view.life is not None and binding.node_uid == view.life.uid
+    if is_same_node and adopts(replica, incarnation, view.installation):
+        return _adopt(work, replica, view)
     if view.life is None or here != view.life:
         return _of_another_life(work, replica, binding, view)
     match replica.status.state:
@@ -93,18 +98,29 @@ def _end(work: Work, replica: Replica, view: View) -> Wait | Farewell | Halt | N
 
 def _of_another_life(work: Work, replica: Replica, binding: Binding, view: View) -> Step:
     """Work of a life that is over stops, unless its owner wants it kept. It is not ours to report,
-    except that it has stopped."""
+    except that it has stopped, where we can know that."""
     life = view.life
     is_ours = life is not None and binding.node_uid == life.uid
     if life is not None and is_ours and binding.node_incarnation > life.incarnation:
         return Look()
-    if work.is_kept:
+    if not work.is_kept:
+        step = stop(work, min(_grace_ms(replica), view.grace_max_ms), view.now_ms)
+        if step is not None:
+            return step
+    may_say = life is not None or view.has_lost_name
+    incarnation = life.incarnation if life is not None else None
+    if work.is_active or not may_say or not proves_stop(replica, incarnation, view.installation):
         return WAIT
-    step = stop(work, min(_grace_ms(replica), view.grace_max_ms), view.now_ms)
-    if step is not None:
-        return step
-    may_say = replica.status.state in (State.STOPPING, State.FAILED, State.SUCCEEDED)
-    return released(work, replica, view) if may_say and life is not None else WAIT
+    if replica.status.state in (State.STOPPING, State.FAILED, State.SUCCEEDED):
+        return released(work, replica, view)
+    if replica.status.state is State.UNKNOWN and view.has_lost_name:
+        # Here it cannot be started again, so that its place may be taken elsewhere.
+        return move(work, replica, view, State.FAILED, "NameLost", _ended(work))
+    return WAIT
+
+
+def _ended(work: Work) -> Process | None:
+    return work.process if work.phase is Phase.ENDED else None
 
 
 def _begin(work: Work, replica: Replica, view: View) -> Step:
@@ -195,6 +211,21 @@ def _return(work: Work, replica: Replica, view: View) -> Step:
     return _begin(work, replica, view)
 
 
+def _adopt(work: Work, replica: Replica, view: View) -> Step:
+    """It outlived the life that it was started in: take it into this one, or say how it ended.
+
+    What does not run is not started under a binding of an earlier life: what we know of the replica
+    may be old, and another one in its place.
+    """
+    is_here = work.is_active or (work.phase is Phase.ENDED and work.has_run)
+    has_vanished = work.phase is Phase.NONE and bool(replica.status.process.id)
+    if is_here or has_vanished or replica.status.cause is not None:
+        return _return(work, replica, view)
+    if not view.is_clear:
+        return WAIT
+    return move(work, replica, view, State.FAILED, "NotStarted", _ended(work))
+
+
 def _launch(work: Work, replica: Replica, view: View) -> Step:
     """Start the next attempt, if its time has come and the servers let us run on."""
     binding = replica.status.binding
@@ -211,7 +242,7 @@ def _launch(work: Work, replica: Replica, view: View) -> Step:
     what = lacking(template, work.secrets, work.namespace)
     if what:
         return Lack(what)
-    keeps = template.on_disconnect is OnDisconnect.KEEP
+    is_kept = keeps(replica)
     grace_ms = template.grace_seconds * 1_000
     # After a restart without an inventory the servers' count is the only one.
     number = max(work.attempt + 1, replica.status.process.restarts)
@@ -221,9 +252,9 @@ def _launch(work: Work, replica: Replica, view: View) -> Step:
         work.name,
         template,
         binding.token,
-        None if keeps else view.deadline_ms,
+        None if is_kept else view.deadline_ms,
         # The fence waits for no longer grace than the plane's own.
-        grace_ms if keeps else min(grace_ms, view.grace_max_ms),
+        grace_ms if is_kept else min(grace_ms, view.grace_max_ms),
         binding.devices,
         unsealed(template, work.secrets),
         replica.spec.ordinal,

@@ -24,6 +24,8 @@ from holdfast.model.kinds.template import ExecAction, HttpAction, TcpAction, Tem
 DEADLINE_PASSED = replica.DEADLINE_PASSED
 # `Process.reason` of an end that somebody asked for.
 STOPPED = "Stopped"
+# And of one that the runtime itself asked for, since the work had more on the disk than it may.
+DISK_EXCEEDED = "DiskLimitExceeded"
 
 Action = ExecAction | HttpAction | TcpAction
 
@@ -157,6 +159,8 @@ class Item(msgspec.Struct, frozen=True):
     is_running: bool
     namespace: str
     name: str
+    # What its shim grants it when the deadline strikes, where that is known.
+    grace_ms: int | None = None
 
 
 class Inventory(msgspec.Struct, frozen=True):

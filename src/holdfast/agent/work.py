@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.probes import LIVENESS_FAILED, NOT_READY, STARTUP_FAILED, Health
-from holdfast.agent.words import DEADLINE_PASSED, STOPPED, Attempt, Item
+from holdfast.agent.words import DEADLINE_PASSED, DISK_EXCEEDED, STOPPED, Attempt, Item
 from holdfast.model.heartbeat import Doing
 from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
 from holdfast.model.kinds.secret import Secret
@@ -70,6 +70,8 @@ class Work:
         self.has_run = False
         self.started_ms = 0
         self.halt_grace_ms = 0
+        # What its shim grants it when the deadline strikes; None where that is not known.
+        self.shim_grace_ms: int | None = None
         # By when it has to be gone, and whether its pre-stop is done.
         self.stop_by_ms = 0
         self.has_left = False
@@ -130,10 +132,11 @@ class Work:
         self.has_run = bool(item.process.id)
         self.phase = Phase.RUNNING if item.is_running else Phase.ENDED
         self.started_ms = self.resume_ms = now_ms
-        self.is_adopted = True
+        self.is_adopted, self.shim_grace_ms = True, item.grace_ms
 
-    def launching(self, attempt: Attempt) -> None:
+    def launching(self, attempt: Attempt, grace_ms: int | None = None) -> None:
         self.attempt, self.phase = attempt.number, Phase.LAUNCHING
+        self.shim_grace_ms = grace_ms
         self.process, self.has_run = Process(), False
         self.health, self.is_adopted = None, False
         self.flaps = self.ready_ms = 0
@@ -234,7 +237,7 @@ def version_of(obj: Any) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-_CUT_SHORT = (DEADLINE_PASSED, STOPPED, STARTUP_FAILED, LIVENESS_FAILED)
+_CUT_SHORT = (DEADLINE_PASSED, STOPPED, DISK_EXCEEDED, STARTUP_FAILED, LIVENESS_FAILED)
 
 
 def is_ready(replica: Replica) -> bool:

@@ -18,7 +18,8 @@ from holdfast.host.client import Client, paths
 from holdfast.host.client.answers import Answer
 from holdfast.host.client.looking import remembers
 from holdfast.host.client.performing import demand_good
-from holdfast.host.client.writing import OPERATION_HEADER, new_operation
+from holdfast.host.client.writing import new_operation
+from holdfast.host.headers import OPERATION_HEADER
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.meta import API_VERSION
 from holdfast.model.registry import Kind

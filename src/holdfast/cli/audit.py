@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import click
 import msgspec
@@ -21,6 +22,9 @@ from holdfast.cli.reaching import access, kubeconfig_option
 from holdfast.cli.tables import rows
 from holdfast.host.audit.reading import judged, parts, records
 from holdfast.host.audit.segments import FOLDER
+from holdfast.host.audit.serving import LIMIT_MAX as PAGE
+from holdfast.host.audit.serving import PATH as RECORDS_PATH
+from holdfast.host.audit.serving import Records, Shown
 from holdfast.host.audit.standing import PATH, Standing
 from holdfast.host.client import Access
 from holdfast.host.client.transport import Transport
@@ -139,6 +143,8 @@ def _told(found: Judgement, head: Head | None, files: int) -> int:
             f"Revisions {gap.after + 1} to {gap.upto} were never written down: the store had "
             f"forgotten them at {rfc3339(gap.at)}."
         )
+    for tenant, count in sorted(_let_go(found).items()):
+        print(f"{count} records of tenant {plain(tenant)} were let go of to make room for others.")
     if found.beyond and head is not None:
         print(f"{found.beyond} records at the end are none that the store knows of.")
     if not found.is_whole or found.gaps:
@@ -149,6 +155,13 @@ def _told(found: Judgement, head: Head | None, files: int) -> int:
     sure = "" if head is not None else "; whether its end was cut off was not asked"
     print(f"The audit is whole: records {found.first} to {found.last} in {files} files{sure}.")
     return Code.DONE
+
+
+def _let_go(found: Judgement) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for gone in found.elided:
+        total.update(gone.elided)
+    return total
 
 
 # Reading it ---------------------------------------------------------------------------------------
@@ -181,6 +194,59 @@ def show(data: Path, directories: tuple[Path, ...], last: int, output: str, **wa
     return run(command())
 
 
+@audit.command(name="list", epilog="Example: holdfast audit list -n risk --verb Exec")
+@click.option("--who", default="", help="Only what this one did.")
+@click.option("--verb", default="", help="Only this kind of request, such as Exec or Patch.")
+@click.option("--kind", default="", help="Only of this kind, by its plural.")
+@click.option("-n", "--namespace", default="", help="Only in this tenant; its auditors need it.")
+@click.option("--name", default="", help="Only of this name.")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only records after this number.")
+@click.option("-o", "--output", type=click.Choice(FORMS), default=FORMS[0], show_default=True)
+@kubeconfig_option
+def list_(after: int, output: str, kubeconfig: Path | None, **wanted: str) -> int:
+    """List records that the servers have, the oldest first. Needs no files."""
+
+    async def command() -> int:
+        query = {field: value for field, value in wanted.items() if value}
+        found: dict[int, Shown] = {}
+        to = access(kubeconfig)
+        for server in to.servers:
+            one = msgspec.structs.replace(to, servers=(server,))
+            async with Transport(one, agent="holdfast-cli") as transport:
+                found |= {it.number: it async for it in _served(transport, query, after)}
+        shown = [found[number] for number in sorted(found)]
+        if output == "json":
+            for it in shown:
+                print(msgspec.json.encode(it).decode())
+            return Code.DONE
+        heading = ("NUMBER", "REVISION", "AT", "WHO", "VERB", "WHAT", "MORE")
+        lines = [
+            _told_row((str(it.number), str(it.revision), rfc3339(it.at)), it.said) for it in shown
+        ]
+        print("\n".join(plain(line, keep="") for line in rows(heading, lines)))
+        return Code.DONE
+
+    return run(command())
+
+
+async def _served(transport: Transport, query: dict[str, str], after: int) -> AsyncIterator[Shown]:
+    """All records of one server that match, page by page."""
+    while True:
+        path = f"{RECORDS_PATH}?{urlencode({**query, 'after': after, 'limit': PAGE})}"
+        answer = await transport.send("GET", path, timeout_s=TIMEOUT_S)
+        if not answer.is_good:
+            raise answer.error(may_have_happened=False)
+        try:
+            page = msgspec.json.decode(answer.body, type=Records)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"an answer that cannot be read: {error}") from None
+        for it in page.records:
+            yield it
+        if page.after <= after:
+            return
+        after = page.after
+
+
 def _matching(
     folders: tuple[Path, ...], wanted: dict[str, str]
 ) -> Iterator[tuple[AuditRecord, Mutation | None]]:
@@ -199,7 +265,18 @@ def _row(record: AuditRecord, said: Mutation | None) -> tuple[str, ...]:
         gap = gap_of(record)
         missing = f"revisions {gap.after + 1} to {gap.upto}"
         return (*begin, "", "gap", missing, "the store had forgotten them")
+    return _told_row(begin, said)
+
+
+def _told_row(begin: tuple[str, ...], said: Mutation | None) -> tuple[str, ...]:
+    if said is None:
+        return (*begin, "", "gap", "", "the store had forgotten what was done")
     what = "/".join(part for part in (said.kind, said.namespace, said.name) if part)
     forced = "forced" if said.forced else ""
-    words = (said.change, forced, said.reason, ", ".join(said.fields))
+    times = f"{said.count} times" if said.count else ""
+    from_ = f"from {said.source}" if said.source else ""
+    words = (
+        *(said.change, forced, said.reason, ", ".join(said.fields)),
+        *(times, from_, said.credential),
+    )
     return (*begin, said.who, said.verb, what, "; ".join(word for word in words if word))

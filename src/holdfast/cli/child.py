@@ -14,12 +14,14 @@ import sys
 
 from holdfast.host.__main__ import main as host_main
 from holdfast.host.running import complain
+from holdfast.host.signals import forget_inherited
 
 _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
     """Bind this process to its parent, then be what the rest says; the exit code."""
+    forget_inherited()
     parent, *rest = arguments
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

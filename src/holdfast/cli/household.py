@@ -137,9 +137,13 @@ class Household:
             *where,
             *("--node", name),
             *("--data", str(self.plan.data / AGENTS / name)),
+            # The store, the authority and the administrator's kubeconfig are beside the agents.
+            *("--hide", str(self.plan.data)),
             *("--region", REGION),
             *("--zone", f"{REGION}-{number}"),
             *share(self.plan.agents, self.plan.data),
+            # All have one network, in which a fixed port can be had once.
+            *("--port-share", f"{number}/{self.plan.agents}"),
             # A GPU cannot be had by several; the first one offers it.
             *(("--gpus", "none") if number > 1 else ()),
         )

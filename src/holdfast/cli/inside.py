@@ -23,8 +23,6 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.registry import kind_of_struct
 
 _REPLICA = kind_of_struct(Replica)
-# Work may say nothing for long; a connection that broke is noticed by the system.
-SILENCE_S = 30 * 86_400.0
 PIECE_BYTES = 64 << 10
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _SINCE = re.compile(r"([0-9]{1,9})([smhd]?)", re.ASCII)
@@ -64,7 +62,8 @@ def logs(
             query["sinceSeconds"] = str(_seconds(since))
         async with client(kubeconfig) as to:
             where = paths.one(_REPLICA, namespace or to.access.namespace, replica, "log")
-            response, server = await to.transport.stream(where, query, silence_s=SILENCE_S)
+            # Work may say nothing for long; a connection that broke is noticed by the system.
+            response, server = await to.transport.stream(where, query, opening_s=None)
             async with response:
                 if response.status != 200:
                     reason = response.headers.get(REASON_HEADER, "")

@@ -17,7 +17,7 @@ import click
 from holdfast.cli.ending import judged_as_usage, run
 from holdfast.cli.reaching import DATA, DATA_VARIABLE
 from holdfast.host import __main__ as host
-from holdfast.host import facts, options, patience, timing
+from holdfast.host import facts, options, patience, timing, work_rules
 from holdfast.host.runtime.cgroups_found import PARENT as CGROUP
 from holdfast.host.runtime.cgroups_found import PARENT_VARIABLE as CGROUP_VARIABLE
 from holdfast.host.runtime.limits import PIDS_MAX
@@ -46,6 +46,10 @@ servers_option = click.option(
 )
 
 
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def server_options(command: Command) -> Command:
     """What a server is started with, for `server` and `up`."""
     chosen = [
@@ -62,7 +66,13 @@ def server_options(command: Command) -> Command:
             "--certificate-life",
             default=host.LIFE,
             show_default=True,
-            help="Of what it issues to nodes, and of its own.",
+            help="Of what it issues to nodes; its own live for 7d at most.",
+        ),
+        click.option(
+            "--token-life-max",
+            default=host.TOKEN_LIFE,
+            show_default=True,
+            help="No bearer token counts for longer.",
         ),
         click.option(
             "--audit-behind",
@@ -78,11 +88,76 @@ def server_options(command: Command) -> Command:
             show_default=True,
             help="Whether changes that are refused to somebody are logged.",
         ),
+        click.option(
+            "--audit-keep",
+            default=host.AUDIT_KEEP,
+            show_default=True,
+            help="How long audit files are kept.",
+        ),
+        click.option(
+            "--audit-keep-mib",
+            type=int,
+            default=host.AUDIT_KEEP_MIB,
+            show_default=True,
+            help="How much of them is kept.",
+        ),
+        click.option(
+            "--audit-export",
+            default="",
+            metavar="TARGET",
+            help="Send audit records there: file:DIR, syslog://H:P, syslog+tls://H:P, https://…",
+        ),
+        click.option(
+            "--audit-export-token-file",
+            type=click.Path(path_type=Path),
+            help="A bearer token for an https export.",
+        ),
+        click.option(
+            "--encryption-key-file",
+            type=click.Path(path_type=Path),
+            help="The keys that Secrets are encrypted with. [PKI/encryption.keys]",
+        ),
+        click.option(
+            "--encryption-kms",
+            default="",
+            metavar="COMMAND",
+            help="A command that wraps data keys, instead of a file.",
+        ),
+        click.option(
+            "--no-encryption", is_flag=True, help="Store Secrets in plain text from now on."
+        ),
+        click.option(
+            "--oidc",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="The OpenID Connect issuers whose tokens are accepted.",
+        ),
+        click.option(
+            work_rules.DEFAULT_OPTION,
+            default=work_rules.DEFAULT,
+            show_default=True,
+            help=_sentence(work_rules.DEFAULT_HELP),
+        ),
+        click.option(
+            work_rules.MINIMUM_OPTION,
+            default=work_rules.MINIMUM,
+            show_default=True,
+            help=_sentence(work_rules.MINIMUM_HELP),
+        ),
         click.option("--etcd-prefix", default=EtcdAccess().prefix, show_default=True),
     ]
     chosen += [click.option(f"--etcd-{it}") for it in ETCD_ACCESS]
+    chosen.append(
+        click.option(
+            "--etcd-quota-bytes",
+            type=click.IntRange(1),
+            default=EtcdAccess().quota_bytes,
+            show_default=True,
+            help="etcd's own --quota-backend-bytes, where its version does not tell it.",
+        )
+    )
     chosen += [
-        click.option(f"--{it}", metavar="SECONDS", help=f"{meaning[0].upper()}{meaning[1:]}.")
+        click.option(f"--{it}", metavar="SECONDS", help=_sentence(meaning))
         for it, (_, meaning) in (*timing.OPTIONS.items(), *patience.OPTIONS.items())
     ]
     chosen.append(
@@ -148,10 +223,13 @@ def controllers(**given: Any) -> int:
     return run(options.controllers(argparse.Namespace(**given)))
 
 
-@click.command(epilog="Example: holdfast agent --server https://plane:6443 --token … --name web-1")
+@click.command(epilog="Example: holdfast agent --server https://plane:6443 --token-file token")
 @servers_option
-@click.option("--token", default="", help="A join token, for the first start only.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="A file with the join token.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="A file with a join token, for the first start only; - reads it from the input.",
+)
 @click.option("--name", "node", default="", help="The node's name. [this computer's]")
 @click.option(
     "--data", type=click.Path(path_type=Path), help="What this agent keeps. [data/agents/NAME]"
@@ -163,6 +241,9 @@ def controllers(**given: Any) -> int:
 @click.option("--address", default="", help="Where its work is reached. [127.0.0.1]")
 @click.option("--label", multiple=True, metavar="KEY=VALUE", help="May be given many times.")
 @click.option("--capacity", multiple=True, metavar="cpu=2,memory=4Gi", help="[all there is]")
+@click.option(
+    "--port-share", default="", metavar="NUMBER/COUNT", help=options.PORT_SHARE_HELP + " [all]"
+)
 @click.option("--facts", type=click.Path(path_type=Path), help="JSON with more about the machine.")
 @click.option("--isolation", default="", help="Of the work. [the strongest that can be had]")
 @click.option("--device", multiple=True, metavar=options.DEVICE_FORM, help="May be given often.")
@@ -181,6 +262,17 @@ def controllers(**given: Any) -> int:
     help=f"Where limits are made. Also ${CGROUP_VARIABLE}.",
 )
 @click.option("--pids-max", type=int, default=PIDS_MAX, show_default=True)
+@click.option(
+    "--run-as-range",
+    default="",
+    metavar="FIRST-LAST",
+    help="The users that tenants get, one each. [/etc/subuid, or 2000000000-2147483647]",
+)
+@click.option("--single-tenant", is_flag=True, help="One tenant's work, as the agent's own user.")
+@click.option("--container-egress", is_flag=True, help="Forward what containers send elsewhere.")
+@click.option(
+    "--hide", multiple=True, type=click.Path(path_type=Path), help="A directory to hide from work."
+)
 def agent(**given: Any) -> int:
     """Run the agent of one node: this machine, or a part of it."""
     given["node"] = given["node"] or facts.host_name()
@@ -192,7 +284,7 @@ def agent(**given: Any) -> int:
     async def command() -> int:
         arguments = argparse.Namespace(**given)
         with judged_as_usage():
-            options.agent_settings(arguments)
-        return await options.agent(arguments)
+            settings = options.agent_settings(arguments)
+        return await options.run_agent(settings, arguments)
 
     return run(command())

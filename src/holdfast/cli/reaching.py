@@ -1,26 +1,37 @@
 """Which plane a command speaks to, and as whom.
 
 `--kubeconfig` first, then KUBECONFIG, then the file that `holdfast up` writes into its data
-directory: on the machine of a first try nothing has to be said.
+directory: on the machine of a first try nothing has to be said. When the server that it names does
+not answer, the others that are remembered are asked (`known_servers`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import aiohttp
 import click
+import msgspec
 
+from holdfast.cli.known_servers import is_fresh, remember, remembered
+from holdfast.host import discovering
 from holdfast.host.client import Access, Client, from_kubeconfig
-from holdfast.model.errors import Invalid
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.transport import OPENING_S, Transport
+from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.observe.retry import RetryPolicy
 
 DATA_VARIABLE = "HOLDFAST_DATA"
 DATA = "data"
 # A person waits: three tries at a server that refuses connections take less than a second.
 PATIENCE = RetryPolicy(tries_max=3, looks_max=6, deadline_ms=15_000, try_ms=10_000)
+
+# Nobody waits longer for what only a later command may need.
+LEARN_S = 2.0
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -55,11 +66,77 @@ def located(kubeconfig: Path | None) -> Path:
     return path
 
 
-def access(kubeconfig: Path | None) -> Access:
-    """Where and as whom. Raises Invalid."""
+def given_access(kubeconfig: Path | None) -> Access:
+    """Where and as whom, as the kubeconfig says. Raises Invalid."""
     return from_kubeconfig(located(kubeconfig))
+
+
+def access(kubeconfig: Path | None) -> Access:
+    """The same with the servers that are remembered behind the one that is given."""
+    path, found = located(kubeconfig), given_access(kubeconfig)
+    (given,) = found.servers
+    return msgspec.structs.replace(found, servers=(given, *remembered(path, given)))
+
+
+class Reaching(Transport):
+    """To the first server that takes a request in; remembers which servers there are."""
+
+    def __init__(self, kubeconfig: Path | None) -> None:
+        self._kubeconfig, to = located(kubeconfig), access(kubeconfig)
+        self._known_as = to.servers[0]
+        self._has_answered = False
+        super().__init__(to, agent="holdfast-cli")
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+    ) -> Answer:
+        """The answer of any server. One that took nothing in is passed over for the next."""
+        for left in reversed(range(self.servers)):
+            try:
+                answer = await super().send(
+                    method, path, query=query, body=body, headers=headers, timeout_s=timeout_s
+                )
+            except Unavailable:
+                if not left:
+                    raise
+                continue
+            self._has_answered = True
+            return answer
+        raise Unavailable("no server is named")
+
+    async def stream(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        headers: Mapping[str, str] | None = None,
+        opening_s: float | None = OPENING_S,
+    ) -> tuple[aiohttp.ClientResponse, str]:
+        """The same of an answer that goes on."""
+        for left in reversed(range(self.servers)):
+            try:
+                return await super().stream(path, query, headers=headers, opening_s=opening_s)
+            except Unavailable:
+                if not left:
+                    raise
+        raise Unavailable("no server is named")
+
+    async def close(self) -> None:
+        if self._has_answered and not is_fresh(self._kubeconfig, self._known_as):
+            with contextlib.suppress(HoldfastError):
+                answer = await super().send("GET", discovering.PATH, timeout_s=LEARN_S)
+                remember(self._kubeconfig, self._known_as, answer)
+        await super().close()
 
 
 def client(kubeconfig: Path | None) -> Client:
     """A client, to be used as an async context manager. Raises Invalid."""
-    return Client(access(kubeconfig), policy=PATIENCE, agent="holdfast-cli")
+    to = Reaching(kubeconfig)
+    return Client(access(kubeconfig), policy=PATIENCE, transport=to)

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from holdfast.agent.secrets import secret_names
 from holdfast.cli.ending import Code, Misused, plain, run, warn
 from holdfast.cli.reaching import client, kubeconfig_option
 from holdfast.host.client import Client
@@ -18,6 +19,7 @@ from holdfast.host.joining import WHO_PATH
 from holdfast.model import identity as who
 from holdfast.model.errors import Conflict, Missing
 from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.revocation import Revocation, RevocationSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
@@ -48,7 +50,12 @@ def revoke_node(name: str, reason: str, kubeconfig: Path | None) -> int:
             except Missing:
                 warn(f"There is no node {name}; whatever it was given is revoked all the same.")
             await revoked(to, who.agent(name).name, reason)
-        print(f"node {plain(name)} is revoked: all of its certificates until now")
+            print(f"node {plain(name)} is revoked: all of its certificates until now")
+            exposed = await exposed_secrets(to, name)
+        if exposed:
+            print("Work that is bound to it was given these Secrets. Change their values:")
+            for namespace, secret in exposed:
+                print(f"  {plain(namespace)}/{plain(secret)}")
         return Code.DONE
 
     return run(command())
@@ -98,6 +105,17 @@ async def _own_name(to: Client) -> str:
     if not answer.is_good:
         raise answer.error(may_have_happened=False)
     return msgspec.json.decode(answer.body, type=_Review).status.user_info.username
+
+
+async def exposed_secrets(to: Client, node: str) -> list[tuple[str, str]]:
+    """Namespace and name of each Secret that a node may have read for work that is bound to it.
+
+    What was bound there before and is gone is not known any more.
+    """
+    replicas = await to.list(Replica, fields=f"status.binding.node={node}")
+    bound = replicas.objects
+    found = {(it.namespace, name) for it in bound for name in secret_names(it.spec.template)}
+    return sorted(found)
 
 
 async def revoked(to: Client, name: str, reason: str) -> None:

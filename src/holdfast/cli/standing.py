@@ -14,10 +14,13 @@ import msgspec
 
 from holdfast.explain.acting import PICTURE_MS, SILENT_MS
 from holdfast.host.audit.standing import Standing
-from holdfast.model.heartbeat import Heard
+from holdfast.model.heartbeat import Heard, Roster, ServerLease
+from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.pulse import Beat, Felt, Pulses
+from holdfast.model.quarantine import Quarantine
+from holdfast.model.timings import exceeds, fence_wait_ms, greatest, timing_of
 
 # Who was not heard of yet by servers that have not listened for long enough.
 NOT_YET = "not yet"
@@ -50,6 +53,8 @@ class Facts(msgspec.Struct, frozen=True):
     nodes: tuple[Node, ...] | None = None
     workloads: tuple[Workload, ...] | None = None
     audit: tuple[Standing, ...] | None = None
+    leases: tuple[Lease, ...] | None = None
+    quarantine: tuple[Quarantine, ...] | None = None
     # Why something is None: what, and the sentence.
     unknown: dict[str, str] = {}
 
@@ -68,10 +73,13 @@ def judged(facts: Facts) -> list[Line]:
     """All lines, in the order in which a person reads them."""
     return [
         *_servers(facts.servers),
-        *(_components(facts.pulses) if facts.pulses is not None else ()),
+        *_servers_by_lease(facts.servers, facts.heard or ()),
+        *(_components(facts.pulses, facts.leases or ()) if facts.pulses is not None else ()),
         *(_nodes(facts.nodes, facts.heard or ()) if facts.nodes is not None else ()),
+        *(_timings(facts.nodes or (), facts.heard or ())),
         *(_work(facts.workloads) if facts.workloads is not None else ()),
         *(_audit(facts.audit) if facts.audit is not None else ()),
+        *(_quarantine(facts.quarantine) if facts.quarantine is not None else ()),
         *(Line("unknown", what, "?", why) for what, why in facts.unknown.items()),
     ]
 
@@ -105,11 +113,39 @@ def _servers(servers: Iterable[Server]) -> Iterable[Line]:
         yield Line("store", f"of {server.url}", "reached" if good else "away", "", lost)
 
 
+def _servers_by_lease(asked: Sequence[Server], heard: Sequence[Heard]) -> Iterable[Line]:
+    """The servers that were not asked, since the kubeconfig does not name them: each is known to
+    the others by its lease."""
+    rosters = [it.roster for it in heard if it.roster is not None]
+    if not rosters:
+        return
+    roster = min(rosters, key=lambda it: it.age_ms)
+    answered, urls = {it.server for it in heard}, {it.url.rstrip("/") for it in asked}
+    expired = roster.expired()
+    for lease in roster.servers:
+        if lease.server not in answered and lease.address.rstrip("/") not in urls:
+            yield _by_lease(lease, roster, expired)
+
+
+def _by_lease(lease: ServerLease, roster: Roster, expired: Mapping[str, int]) -> Line:
+    name, where = lease.server, lease.address or "no address"
+    if not lease.life:
+        return Line("server", name, "stopped", f"{where}; it gave its lease back")
+    if name in expired:
+        since = f"it has not renewed its lease for {span(expired[name])}, and no longer counts"
+        next_step = "start it again; if it is gone for good, it is forgotten after a day"
+        return Line("server", name, "gone", where, f"{since}; {next_step}")
+    renewed = span(roster.idle_ms.get(name, 0))
+    return Line("server", name, "alive", f"{where}; it renewed its lease {renewed} ago")
+
+
 # Schedulers and controllers -----------------------------------------------------------------------
 
 
-def _components(pulses: Sequence[Pulses]) -> Iterable[Line]:
-    """Each scope once: who acts for it, and how that one is doing."""
+def _components(pulses: Sequence[Pulses], leases: Sequence[Lease]) -> Iterable[Line]:
+    """Each scope once: who acts for it, and how that one is doing. One whose lease was not given
+    back should be there."""
+    held = {it.spec.scope: it for it in leases if _is_component(it) and it.spec.holder}
     felt = _latest(pulses)
     fresh = {who: it for who, it in felt.items() if it.age_ms <= SILENT_MS}
     acting: dict[str, tuple[Felt, Beat]] = {}
@@ -117,7 +153,8 @@ def _components(pulses: Sequence[Pulses]) -> Iterable[Line]:
         for beat in it.pulse.beats:
             if beat.epoch and beat.epoch >= acting.get(beat.scope, (it, Beat("-")))[1].epoch:
                 acting[beat.scope] = it, beat
-    scopes = sorted({beat.scope for it in felt.values() for beat in it.pulse.beats})
+    known = {beat.scope for it in felt.values() for beat in it.pulse.beats}
+    scopes = sorted(known | held.keys())
     # A server that has just begun to listen cannot know who is silent.
     is_early = max((it.listening_ms for it in pulses), default=0) < SILENT_MS
     for scope in scopes:
@@ -127,7 +164,8 @@ def _components(pulses: Sequence[Pulses]) -> Iterable[Line]:
         elif is_early:
             yield Line(part, name, NOT_YET, "no process has said yet that it holds its lease")
         else:
-            wrong = "" if part == "scheduler" else "nobody acts for it"
+            is_missed = scope in held or part != "scheduler"
+            wrong = _missed(held.get(scope)) if is_missed else ""
             yield Line(part, name, "silent", "no process that is heard holds its lease", wrong)
     for part in ("scheduler", "controller"):
         if any(scope.startswith(f"{part}:") for scope in acting):
@@ -136,6 +174,18 @@ def _components(pulses: Sequence[Pulses]) -> Iterable[Line]:
             yield Line(part, "-", NOT_YET, "none was heard of yet")
         else:
             yield Line(part, "-", "none", "none was heard of lately", f"no {part} works")
+
+
+def _is_component(lease: Lease) -> bool:
+    return lease.spec.scope.startswith(("scheduler:", "controller:"))
+
+
+def _missed(lease: Lease | None) -> str:
+    """What to do about a scope that nobody acts for."""
+    wrong = "no process acts for it"
+    if lease is None:
+        return f"{wrong}; start one"
+    return f"{wrong}; {lease.spec.instance or lease.spec.holder} did last: start it again"
 
 
 def _latest(pulses: Sequence[Pulses]) -> Mapping[tuple[str, str], Felt]:
@@ -188,10 +238,34 @@ def _nodes(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
             more += f"; cordoned: {_named(cordoned)}"
         is_well = phase is NodePhase.READY
         count = _counted(len(names), "node")
-        wrong = "" if is_well else f"{count} {phase.value}: {_named(names)}"
+        # All of them by name: each should be there, and is not.
+        wrong = "" if is_well else f"{count} {phase.value}: {', '.join(names)}"
         yield Line("nodes", count, phase.value, more, wrong)
     if not nodes:
         yield Line("nodes", "0 nodes", "none", "", "there is no node")
+
+
+def _timings(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
+    """The nodes that are fenced by longer times than are set now.
+
+    A node that is cut off cannot say so itself: its agent would have to register for that.
+    """
+    if not heard:
+        return
+    wanted = greatest(heard[0].timing, *(it.timing for it in heard[1:]))
+    pending = {
+        it.name: fence_wait_ms(it.status.timing, wanted)
+        for it in nodes
+        if (held := timing_of(it.status.timing)) is not None and exceeds(held, wanted)
+    }
+    if not pending:
+        return
+    longest = span(max(pending.values()))
+    more = (
+        f"{_named(list(pending))}: work there was started under longer times than are set now; "
+        f"until it has ended they are fenced by those, up to {longest} after the mark"
+    )
+    yield Line("timing", _counted(len(pending), "node"), "pending", more)
 
 
 def _work(workloads: Sequence[Workload]) -> Iterable[Line]:
@@ -204,15 +278,18 @@ def _work(workloads: Sequence[Workload]) -> Iterable[Line]:
     served = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
     services = [it for it in workloads if it.spec.type in served]
     short = [it for it in services if it.status.progress.ready < it.status.progress.desired]
-    short_of = [
-        f"{it.namespace}/{it.name} {it.status.progress.ready} of {it.status.progress.desired} ready"
-        for it in short
-    ]
-    more = _named(short_of) if short else ""
+    more = _named([_short_of(it) for it in short])
     yield Line("work", _counted(len(services), "service"), "short" if short else "whole", more)
     others = len(workloads) - len(services)
     if others:
         yield Line("work", _counted(others, "job"), "-")
+
+
+def _short_of(workload: Workload) -> str:
+    progress = workload.status.progress
+    unknown = f" and {progress.unknown} unknown" if progress.unknown else ""
+    of = f"{progress.ready} of {progress.desired} ready{unknown}"
+    return f"{workload.namespace}/{workload.name} {of}"
 
 
 # The audit ----------------------------------------------------------------------------------------
@@ -229,6 +306,19 @@ def _audit(told: Sequence[Standing]) -> Iterable[Line]:
     errors = [f"{it.server}: {it.error}" for it in told if it.error]
     still = f"{span(best.standstill_ms)} without a record, {best.lag} revisions wait"
     yield Line("audit", name, "stands still", _named(errors), still)
+
+
+def _quarantine(told: Sequence[Quarantine]) -> Iterable[Line]:
+    """Nothing if all is well; a line for each record that is not."""
+    found = {it.key: f"{it.reason}: {it.message}" for one in told for it in one.records}
+    for one in told:
+        found.update((key, f"damaged: {why}") for key, why in one.unreadable.items())
+    for key, what in list(found.items())[:NAMES_MAX]:
+        wrong = f"{what}; `holdfast repair show {key}` tells more"
+        yield Line("record", key, "quarantined", "", wrong)
+    if len(found) > NAMES_MAX:
+        more = f"and {len(found) - NAMES_MAX} more; `holdfast repair list` names all"
+        yield Line("record", "others", "quarantined", "", more)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -1,7 +1,8 @@
 """`holdfast status`: whether the plane works, part by part, and what is wrong if it does not.
 
 Asks every server that the kubeconfig names, for what it knows itself: nothing here needs the store,
-so that a plane without one can still be looked at. `standing` judges what is found.
+so that a plane without one can still be looked at. Servers that it does not name are known to the
+others by their leases, and so are components that were there. `standing` judges what is found.
 """
 
 from __future__ import annotations
@@ -16,22 +17,24 @@ import msgspec
 
 from holdfast.cli import tables
 from holdfast.cli.ending import Code, complain, plain, run
-from holdfast.cli.reaching import access, kubeconfig_option
+from holdfast.cli.reaching import access, given_access, kubeconfig_option
 from holdfast.cli.standing import Facts, Line, Server, judged, verdict
 from holdfast.host.audit.standing import PATH as AUDIT_PATH
 from holdfast.host.audit.standing import Standing
 from holdfast.host.client import Access
 from holdfast.host.client.paths import collection
 from holdfast.host.client.transport import Transport
-from holdfast.host.errands import HEARTBEATS_PATH, PULSES_PATH
+from holdfast.host.errands import HEARTBEATS_PATH, PULSES_PATH, QUARANTINE_PATH
 from holdfast.model.errors import HoldfastError
 from holdfast.model.heartbeat import Heard
+from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import AnyObject
 from holdfast.model.pulse import Pulses
+from holdfast.model.quarantine import Quarantine
 from holdfast.model.registry import kind_of_struct
-from holdfast.model.wire import decode_trusted
+from holdfast.model.wire import readable
 
 # A server that cannot reach its store takes some seconds to say so.
 TIMEOUT_S = 10.0
@@ -53,7 +56,7 @@ def status(output: str, kubeconfig: Path | None) -> int:
     """
 
     async def command() -> int:
-        facts = await gathered(access(kubeconfig))
+        facts = await _known_facts(kubeconfig)
         lines = judged(facts)
         if output == "json":
             print(msgspec.json.encode({"verdict": verdict(lines), "lines": lines}).decode())
@@ -64,6 +67,19 @@ def status(output: str, kubeconfig: Path | None) -> int:
         return Code.DONE if verdict(lines) else Code.FAILED
 
     return run(command())
+
+
+async def _known_facts(kubeconfig: Path | None) -> Facts:
+    """What the server says that the kubeconfig names; if it is silent, what the others say."""
+    facts = await gathered(given_access(kubeconfig))
+    known = access(kubeconfig)
+    if not all(it.error for it in facts.servers) or len(known.servers) == 1:
+        return facts
+    found = await gathered(known)
+    # Of one that is only remembered and silent, its lease says more.
+    given, *others = found.servers
+    answering = [it for it in others if not it.error]
+    return msgspec.structs.replace(found, servers=(given, *answering))
 
 
 def _print(lines: list[Line]) -> None:
@@ -98,7 +114,8 @@ async def gathered(to: Access) -> Facts:
 
     pulses, heard = all_of("pulses"), all_of("heartbeats")
     nodes, workloads = all_of("nodes"), all_of("workloads")
-    audit = all_of("audit")
+    audit, leases = all_of("audit"), all_of("leases")
+    quarantine = all_of("quarantine")
     return Facts(
         servers,
         pulses,
@@ -107,6 +124,8 @@ async def gathered(to: Access) -> Facts:
         nodes[0] if nodes is not None else None,
         workloads[0] if workloads is not None else None,
         audit,
+        leases[0] if leases is not None else None,
+        quarantine,
         unknown,
     )
 
@@ -129,8 +148,10 @@ async def _asked(to: Access) -> tuple[Server, dict[str, Any]]:
             _listed(transport, Node),
             _listed(transport, Workload),
             _told(transport, AUDIT_PATH, Standing),
+            _listed(transport, Lease),
+            _told(transport, QUARANTINE_PATH, Quarantine),
         )
-        names = ("pulses", "heartbeats", "nodes", "workloads", "audit")
+        names = ("pulses", "heartbeats", "nodes", "workloads", "audit", "leases", "quarantine")
         return Server(to.servers[0], took_ms, checks), dict(zip(names, said, strict=True))
 
 
@@ -162,7 +183,8 @@ async def _listed(
         path = collection(kind_of_struct(cls), "")
         body = await _read(transport, path, {"resourceVersion": "0"})
         items = msgspec.json.decode(body, type=_List).items
-        return tuple(decode_trusted(cls, bytes(item)) for item in items)
+        # One that cannot be read is told by the quarantine, and hides no others.
+        return tuple(it for item in items if (it := readable(cls, bytes(item))) is not None)
     except HoldfastError as error:
         return error
     except msgspec.DecodeError as error:

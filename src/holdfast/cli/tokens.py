@@ -80,8 +80,9 @@ def create(
             lasts = duration("--ttl", given)
         async with client(kubeconfig) as to:
             if user:
-                text = await create_bearer(to, user, groups_for(group, tenant), lasts, namespace)
-                return _bearer(to, text, user, given, write, quiet)
+                groups = groups_for(group, tenant)
+                text, made = await create_bearer(to, user, groups, lasts, namespace)
+                return _bearer(to, text, made, write, quiet)
             return await _join(to, node, lasts, given, quiet)
 
     return run(command())
@@ -95,15 +96,19 @@ async def _join(to: Client, node: str, lasts: timedelta, given: str, quiet: bool
         print(text)
         return Code.DONE
     named = ["--name", node] if node else []
-    print(shlex.join(["holdfast", "agent", "--server", server, "--token", text, *named]))
+    # Not among the arguments, which all users of that machine can read: `printf` is no process of
+    # its own. In one line, so that further options can be written behind it.
+    line = shlex.join(["holdfast", "agent", "--server", server, *named, "--token-file", "-"])
+    print(f"printf '%s\\n' {shlex.quote(text)} | {line}")
     warn(f"Run this within {given} on the machine that joins. The token is good for one node.")
     if server.startswith(LOOPBACK):
         warn(f"{server} is reached from this machine only; see `holdfast up --listen`.")
     return Code.DONE
 
 
-def _bearer(to: Client, text: str, user: str, given: str, write: Path | None, quiet: bool) -> int:
+def _bearer(to: Client, text: str, made: Token, write: Path | None, quiet: bool) -> int:
     """Show the token, or write the file with which its bearer reaches the plane."""
+    user = made.spec.user
     if write is None:
         print(text)
     else:
@@ -112,7 +117,8 @@ def _bearer(to: Client, text: str, user: str, given: str, write: Path | None, qu
         write_private(write, content)
         print(f"{write} lets its bearer in as {user}")
     if not quiet:
-        warn(f"Whoever has it is {user} for {given}; it is shown this once, and not kept.")
+        # The plane may have shortened its life.
+        warn(f"Whoever has it is {user} until {_ends(made)}; it is shown this once, and not kept.")
     return Code.DONE
 
 

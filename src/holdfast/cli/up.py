@@ -25,19 +25,25 @@ from holdfast.cli.parts import ETCD_ACCESS, server_options
 from holdfast.host import patience, timing
 from holdfast.host.__main__ import settings_of
 from holdfast.host.settings import MEMORY, Settings
+from holdfast.host.signals import forget_inherited, is_ignored
 from holdfast.model.errors import HoldfastError
 
 AGENTS = 3
 AGENTS_MAX = 64
 # Options of the server that `up` passes on as they are given.
 _PASSED = (
-    *("store", "name", "pki", "advertise", "cert-name", "certificate-life", "audit-behind"),
-    *("refusals", "etcd-prefix"),
+    *("store", "name", "pki", "advertise", "cert-name", "certificate-life", "token-life-max"),
+    "audit-behind",
+    *("audit-keep", "audit-keep-mib", "audit-export", "audit-export-token-file"),
+    *("refusals", "oidc", "encryption-key-file", "encryption-kms", "etcd-prefix"),
     *(f"etcd-{it}" for it in ETCD_ACCESS),
+    *("etcd-quota-bytes", "default-resources", "minimum-resources"),
     *timing.OPTIONS,
     timing.DRIFT,
     *patience.OPTIONS,
 )
+# Of these an empty text is a word of its own: no rule.
+_EMPTY = ("default-resources", "minimum-resources")
 
 
 @click.command(
@@ -81,7 +87,9 @@ def passed_on(given: dict[str, Any]) -> tuple[str, ...]:
     for option in _PASSED:
         value = given[option.replace("-", "_")]
         values = value if isinstance(value, tuple) else (value,)
-        made += [f"--{option}={one}" for one in values if one not in (None, "")]
+        made += [f"--{option}={one}" for one in values if one not in (None, "") or option in _EMPTY]
+    if given["no_encryption"]:
+        made.append("--no-encryption")
     return tuple(made)
 
 
@@ -127,7 +135,12 @@ class _Up:
                 os._exit(Code.INTERRUPTED)
             self._signalled.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        forget_inherited(keep=(signal.SIGHUP,))
+        ends = [signal.SIGINT, signal.SIGTERM]
+        if not is_ignored(signal.SIGHUP):
+            # Under `nohup` the end of a terminal is not the end of the plane.
+            ends.append(signal.SIGHUP)
+        for number in ends:
             asyncio.get_running_loop().add_signal_handler(number, on_signal)
 
     async def _until_signal(self, start: Any) -> bool:

@@ -18,7 +18,7 @@ from holdfast.cli.getting import NAME, YAML, Question, show_document, show_table
 from holdfast.cli.tables import Table
 from holdfast.host.client import Client, paths
 from holdfast.host.client.answers import error_of, status_of
-from holdfast.host.client.following import watched
+from holdfast.host.client.following import BOOKMARK_S, watched
 from holdfast.model.errors import Expired, Unavailable
 from holdfast.observe.retry import FOLLOW_POLICY
 
@@ -91,6 +91,7 @@ class _Follower:
             "watch": "true",
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
+            "bookmarkSeconds": str(BOOKMARK_S),
         }
         path = paths.collection(asked.kind, asked.namespace)
         lines = watched(self._client, path, query, self._question.headers)

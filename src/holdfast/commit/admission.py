@@ -1,6 +1,6 @@
 """Admission: what every object passes before it is written, always in the same order.
 
-authenticate, authorise, decode, default, validate the final object, policy, quota, persist. The
+authenticate, authorise, decode, default, validate, what is set aside, policy, quota, persist. The
 shell decodes (and refuses what is malformed) between authorise and default; here the order is
 data, and nothing is written before the last step. What admission changed, and under which rules,
 is recorded on the object.
@@ -15,13 +15,15 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.commit.admission_policies import judge
 from holdfast.commit.authorise import identity_refusal, verb_refusal
 from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME, budget_of, capacity_class
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft
 from holdfast.commit.escalation import escalation_refusal
+from holdfast.commit.owner_references import owners_refusal
 from holdfast.commit.policy import POLICY_VERSION, policy
-from holdfast.commit.shaping import signed
+from holdfast.commit.shaping import set_aside, signed
 from holdfast.commit.writers import is_maker, spec_refusal
 from holdfast.model import keys
 from holdfast.model.allowance import never_fits
@@ -60,6 +62,8 @@ class Admission(msgspec.Struct):
     old: Object | None = None
     changes: list[str] = []
     warnings: list[str] = []
+    # What is written down on the object and told to nobody.
+    notes: list[str] = []
 
 
 Step = Callable[[Draft, Context, Admission], Refusal | None]
@@ -88,13 +92,18 @@ def _authorise(draft: Draft, context: Context, admission: Admission) -> Refusal 
         refusal = verb_refusal(draft, context, "create", kind_of(obj), obj.namespace)
         if refusal is not None or is_maker(context, obj):
             return refusal
-    return spec_refusal(context, obj) or escalation_refusal(draft, context, old, obj)
+    return (
+        spec_refusal(context, obj)
+        or escalation_refusal(draft, context, old, obj)
+        or owners_refusal(draft, context, old, obj)
+    )
 
 
 def _default(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
     shaped = signed(context, admission.object, admission.old)
     admission.object, sentences = defaulted(shaped.object)
     admission.changes.extend((*shaped.changes, *sentences))
+    admission.warnings.extend(shaped.warnings)
     return None
 
 
@@ -128,6 +137,22 @@ def _tenant_refusal(reason: Reason, obj: Object, text: str) -> Refusal:
     return Refusal(reason, text, {"tenant": obj.namespace, **where})
 
 
+def _set_aside(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    """Fill in what work does not state that it needs.
+
+    A template that does not change stays as it was admitted: whoever scales older work, by hand or
+    by an autoscaler, has not asked for a rollout.
+    """
+    obj, old = admission.object, admission.old
+    if not isinstance(obj, Workload):
+        return None
+    if isinstance(old, Workload) and old.spec.template == obj.spec.template:
+        return None
+    admission.object, sentences = set_aside(draft, context, obj)
+    admission.changes.extend(sentences)
+    return None
+
+
 def _asks_for_no_more(admission: Admission) -> bool:
     """Whether a change asks for nothing that was not admitted before.
 
@@ -151,6 +176,11 @@ def _policy(draft: Draft, context: Context, admission: Admission) -> Refusal | N
     admission.object = outcome.object
     admission.changes.extend(outcome.changes)
     admission.warnings.extend(outcome.warnings)
+    judged = judge(draft, context, admission.object, admission.old)
+    if isinstance(judged, Refusal):
+        return judged
+    admission.warnings.extend(judged.warnings)
+    admission.notes.extend(judged.notes)
     return None
 
 
@@ -204,7 +234,7 @@ def _recorded(draft: Draft, admission: Admission) -> dict[str, str]:
     found: dict[str, str] = {}
     if admission.changes:
         found[CHANGES_ANNOTATION] = "\n".join(admission.changes)
-    hints = admission.warnings
+    hints = [*admission.warnings, *admission.notes]
     if hints:
         more = len(hints) - HINTS_RECORDED_MAX
         rest = [f"and {more} more"] if more > 0 else []
@@ -240,6 +270,7 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("default", _default),
     ("validate", _validate),
     ("tenant", _tenant),
+    ("set aside", _set_aside),
     ("policy", _policy),
     ("quota", _quota),
     ("record", _record),

@@ -31,7 +31,7 @@ from holdfast.model.rights import (
 from holdfast.model.roles import PEOPLE, built_in_grants
 
 # What people may be allowed of that which components ask for.
-OF_PEOPLE = ("replicas/eviction", "replicas/state")
+OF_PEOPLE = ("replicas/eviction", "replicas/state", "quarantine", "upgrade")
 
 
 def identity_refusal(context: Context) -> Refusal | None:

@@ -19,13 +19,26 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commit.ages import Ages
 from holdfast.commit.context import Context, Luck, Settings
 from holdfast.commit.decide import Decided, decide
 from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View
 from holdfast.commit.exhausted import Exhausted
+from holdfast.commit.leases import is_current
 from holdfast.commit.mutations import mutation
+from holdfast.commit.quarantine import BROKEN, Doubt, doubt_of
 from holdfast.commit.records import versioned
-from holdfast.model.errors import Invalid, OutcomeUnknown, RecordsDisagree, Unavailable, invariant
+from holdfast.commit.revision_ages import RevisionAges
+from holdfast.model import identity as who
+from holdfast.model import keys
+from holdfast.model.audit import Mutation
+from holdfast.model.errors import (
+    Invalid,
+    OutcomeUnknown,
+    RecordUnreadable,
+    Unavailable,
+    invariant,
+)
 from holdfast.model.identity import Identity
 from holdfast.model.machine import (
     Answer,
@@ -39,10 +52,11 @@ from holdfast.model.machine import (
     Withdrawn,
     Woken,
 )
+from holdfast.model.plane_format import FORMAT, PlaneFormat, too_new
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Accepted, Verdict
+from holdfast.model.requests import Accepted, RepairRecord, Term, Verdict
 from holdfast.model.time import Instant
-from holdfast.model.transaction import NEVER, Committed, Compare, Refused, Transaction
+from holdfast.model.transaction import ABSENT, NEVER, Committed, Compare, Refused, Transaction
 
 # Each refused group brings fresher records, so a fourth conflict means contention: make the group
 # smaller.
@@ -58,24 +72,34 @@ FATE_RETRY_MS = 200
 FATE_TRIES_MAX = 25
 QUEUE_MAX = 20_000
 _FATE = "fate"
+_FORMAT = keys.plane_format()
 
 
 class Limits(msgspec.Struct, frozen=True):
     """How large a group may be. etcd takes 128 compares and operations a transaction by default.
 
-    A group writes at most one record more than it compares: who did what in it.
+    A group writes at most one record more than it compares: who did what in it. One of the compares
+    is that of the plane's format.
     """
 
     requests_max: int = 256
     compares_max: int = 1_000
 
 
+_UNNAMED = who.server("unnamed")
 DEFAULT_SETTINGS = Settings()
 DEFAULT_LIMITS = Limits()
 
 
+class Led(msgspec.Struct, frozen=True):
+    """A request that is to be decided only under this term of a lease that its server holds."""
+
+    request: Any
+    term: Term
+
+
 class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """A request in line.
+    """A request in line. `under` is the term that its decision has to compare, if any.
 
     `sent_before` says that it was part of a transaction whose answer was lost. What fails after
     that may have been done the first time.
@@ -86,15 +110,14 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
     request: Any
     luck: Luck
     sent_before: bool = False
+    under: Term | None = None
 
 
-class Doubt(msgspec.Struct, frozen=True):
-    """No ruling: the records disagree. If the store confirms them, that is a bug of ours."""
-
-    error: RecordsDisagree
+class Elsewhere(msgspec.Struct, frozen=True):
+    """No ruling: another server decides this by now."""
 
 
-Ruling = Decided | Refusal | Doubt
+Ruling = Decided | Refusal | Doubt | Elsewhere
 
 
 class _Flight(msgspec.Struct):
@@ -105,6 +128,12 @@ class _Flight(msgspec.Struct):
     group: Group
     members: list[tuple[Waiting, Ruling]]
     fate_tries: int = 0
+    # Those of its members that are not tried again if this transaction does not commit.
+    withdrawn: frozenset[int] = frozenset()
+
+    def tried_again(self) -> list[Waiting]:
+        """Its members that are decided again, in order, once it is known not to have committed."""
+        return [it for it, _ in self.members if it.call not in self.withdrawn]
 
 
 class Authority:
@@ -116,9 +145,15 @@ class Authority:
         tokens: Tokens,
         settings: Settings = DEFAULT_SETTINGS,
         limits: Limits = DEFAULT_LIMITS,
+        identity: Identity = _UNNAMED,
     ) -> None:
+        """`identity` is that of the server, who puts records into quarantine."""
+        self._identity = identity
         self._rng, self._tokens = rng, tokens
         self._settings, self._limits = settings, limits
+        # Set by a server, which knows since when this authority is the only one.
+        self.ages: Ages | None = None
+        self._revisions = RevisionAges()
         self._view = View()
         self._line: deque[Waiting] = deque()
         self._flight: _Flight | None = None
@@ -130,6 +165,8 @@ class Authority:
         self._calls = 0
         # Who was refused for want of a budget; its owner may give it one that others write, too.
         self.exhausted = Exhausted()
+        # How many decisions met a record that is wrong.
+        self.doubts = 0
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         """Take in a request, or what came of a transaction."""
@@ -157,13 +194,20 @@ class Authority:
             return [Answer(asked.call, Unavailable(f"{QUEUE_MAX} requests wait already"))]
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
-        self._line.append(Waiting(asked.call, identity, asked.body, Luck(self._rng)))
+        body, under = asked.body, None
+        if isinstance(body, Led):
+            body, under = body.request, body.term
+        self._line.append(Waiting(asked.call, identity, body, Luck(self._rng), under=under))
         return []
 
     def _withdraw(self, calls: frozenset[int]) -> None:
-        """Nobody waits for these any more. What was sent before is settled all the same."""
-        kept = [it for it in self._line if it.sent_before or it.call not in calls]
-        self._line = deque(kept)
+        """Nothing waits for these any more, so none of them is decided from now on.
+
+        What is on its way to the store may take effect; if it does not, it is not sent again.
+        """
+        self._line = deque([it for it in self._line if it.call not in calls])
+        if self._flight is not None:
+            self._flight.withdrawn |= calls
 
     def next_call(self) -> int:
         """A number for an own call, or for one that a server makes on its own behalf."""
@@ -185,41 +229,59 @@ class Authority:
         group = Group(self._view)
         members: list[tuple[Waiting, Ruling]] = []
         missing: dict[str, None] = {}
-        most = self._limits.compares_max
+        most = max(1, self._limits.compares_max - 1)
         size = self._group_max
         if self._passes > JOINING_PASSES_MAX:
             size = min(size, self._gathered)
         while self._line and len(members) < size and len(missing) < most:
             waiting = self._line[0]
-            context = Context(waiting.identity, now, waiting.luck.again(), self._settings)
+            luck = waiting.luck.again()
+            context = Context(
+                waiting.identity, now, luck, self._settings, self.ages, self._revisions
+            )
             draft = Draft(group)
-            outcome: Ruling
             try:
-                outcome = decide(draft, context, waiting.request)
+                outcome, did = _ruling(draft, context, waiting)
             except NotLoaded as needed:
                 missing.update(dict.fromkeys(needed.missing))
                 # Go on, to learn what the others need too; nothing of this pass is kept.
                 members.append((waiting, Decided()))
                 self._line.popleft()
                 continue
-            except RecordsDisagree as doubt:
-                # The view may mix records of different revisions. Have the store confirm it.
-                outcome = Doubt(doubt)
             if members and draft.is_heavier_than(most):
                 break
             self._line.popleft()
-            if isinstance(outcome, Refusal | Doubt) or getattr(waiting.request, "dry_run", False):
+            if not isinstance(outcome, Decided) or getattr(waiting.request, "dry_run", False):
                 draft.refuse()
             else:
-                did = mutation(draft, waiting.identity, waiting.request, outcome)
                 if did is not None:
                     group.mutations.append(did)
                 draft.accept()
             members.append((waiting, outcome))
+        if (group.compares or group.writes) and self._view.get(_FORMAT) is None:
+            # Once in a life; then each transaction compares it, and a change is brought by that.
+            missing[_FORMAT] = None
         if missing:
             return self._load(members, tuple(missing))
         self._passes = 0
+        closed = self.closed()
+        if closed and not all(_mends_format(waiting) for waiting, _ in members):
+            # Whoever mends the format is decided again, without the others.
+            mending = [waiting for waiting, _ in members if _mends_format(waiting)]
+            self._line.extendleft(reversed(mending))
+            rest = [waiting for waiting, _ in members if not _mends_format(waiting)]
+            return [_failure(waiting, Unavailable(closed)) for waiting in rest]
         return self._send(group, members, now)
+
+    def closed(self) -> str:
+        """Why this version may not write to the plane, if so, as far as is known here."""
+        seen = self._view.get(_FORMAT)
+        if seen is None or seen.data is None:
+            return ""
+        try:
+            return too_new(self._view.value(_FORMAT, seen).format)
+        except RecordUnreadable as error:
+            return f"{error.message}; `holdfast repair restore {_FORMAT}` mends it"
 
     def _load(self, members: list[tuple[Waiting, Ruling]], missing: tuple[str, ...]) -> list[Any]:
         """Read what the group needs in one transaction that cannot commit, and decide it again."""
@@ -233,16 +295,27 @@ class Authority:
         return [Txn(call, Transaction(tuple(Compare(key, NEVER) for key in wanted), ()))]
 
     def _send(self, group: Group, members: list[tuple[Waiting, Ruling]], now: Instant) -> list[Any]:
+        if group.compares or group.writes:
+            self._rest_on_format(group)
         transaction = group.transaction(now.wall_ms)
         if not transaction.compares and not transaction.writes:
-            return self._answers(members, 0)
+            return self._answers(members, 0, now)
         call, token = self.next_call(), self._tokens.new_token()
         self._flight = _Flight(call, token, group, members)
         return [Txn(call, transaction, token)]
 
+    def _rest_on_format(self, group: Group) -> None:
+        """Compare the plane's format, and write it down where there is none yet."""
+        seen = self._view.get(_FORMAT)
+        group.compares[_FORMAT] = seen.modified if seen is not None else ABSENT
+        if group.writes and (seen is None or seen.data is None):
+            group.writes[_FORMAT] = PlaneFormat(FORMAT)
+
     # What came of it -----------------------------------------------------------------------------
 
     def _answered(self, answered: Answered, now: Instant) -> list[Any]:
+        if isinstance(answered.body, Committed | Refused):
+            self._revisions.observe(answered.body.revision, now)
         if self._loading is not None and answered.call == self._loading[0]:
             return self._loaded(answered.body)
         flight = self._flight
@@ -253,7 +326,7 @@ class Authority:
             return self._fate(flight, answered.body, now)
         match answered.body:
             case Committed(revision=revision):
-                return self._committed(flight, revision)
+                return self._committed(flight, revision, now)
             case Refused():
                 return self._refused(flight, answered.body)
             case Invalid():
@@ -282,18 +355,18 @@ class Authority:
         error = Unavailable("the store cannot be read right now")
         return [_failure(waiting, error) for waiting in line]
 
-    def _committed(self, flight: _Flight, revision: int) -> list[Any]:
+    def _committed(self, flight: _Flight, revision: int, now: Instant) -> list[Any]:
         self._flight = None
         self._tries = 0
         self._group_max = min(self._limits.requests_max, self._group_max * 2)
         flight.group.committed(revision)
-        return self._answers(flight.members, revision)
+        return self._answers(flight.members, revision, now)
 
     def _refused(self, flight: _Flight, refused: Refused) -> list[Any]:
         self._flight = None
         for key, record in zip(flight.group.compares, refused.current, strict=True):
             self._view.learn(key, record)
-        self._line.extendleft(waiting for waiting, _ in reversed(flight.members))
+        self._line.extendleft(reversed(flight.tried_again()))
         self._tries += 1
         if self._tries >= GROUP_TRIES_MAX:
             self._tries = 0
@@ -306,7 +379,7 @@ class Authority:
         if len(flight.members) == 1:
             refusal = Refusal(Reason.INVALID, error.message, {"code": error.code})
             return [Answer(flight.members[0][0].call, refusal)]
-        self._line.extendleft(waiting for waiting, _ in reversed(flight.members))
+        self._line.extendleft(reversed(flight.tried_again()))
         self._group_max = len(flight.members) // 2
         return []
 
@@ -315,13 +388,31 @@ class Authority:
             self._view.forget(key)
         return [_failure(waiting, error) for waiting, _ in flight.members]
 
-    def _answers(self, members: Iterable[tuple[Waiting, Ruling]], revision: int) -> list[Any]:
+    def _answers(
+        self, members: Iterable[tuple[Waiting, Ruling]], revision: int, now: Instant
+    ) -> list[Any]:
         answers = []
         for waiting, outcome in members:
+            if isinstance(outcome, Elsewhere):
+                answers.append(_failure(waiting, Unavailable("another server decides by now")))
+                continue
+            if isinstance(outcome, Doubt):
+                self._quarantine(waiting, outcome, now)
             if isinstance(outcome, Refusal):
                 self.exhausted.refused(waiting.request, outcome)
             answers.append(Answer(waiting.call, _verdict(outcome, revision)))
         return answers
+
+    def _quarantine(self, waiting: Waiting, doubt: Doubt, now: Instant) -> None:
+        """Have a record that the store confirmed to be wrong put into quarantine.
+
+        If that fails, or there is no room, the next decision that meets the record asks again.
+        """
+        self.doubts += 1
+        request = doubt.request(waiting.identity, waiting.request, now)
+        if request is not None and len(self._line) < QUEUE_MAX:
+            luck = Luck(self._rng)
+            self._line.append(Waiting(self.next_call(), self._identity, request, luck))
 
     # When the answer was lost --------------------------------------------------------------------
 
@@ -340,7 +431,7 @@ class Authority:
     def _fate(self, flight: _Flight, fate: Any, now: Instant) -> list[Any]:
         revision = getattr(fate, "revision", None)
         if revision is not None:
-            return self._committed(flight, revision)
+            return self._committed(flight, revision, now)
         if isinstance(fate, Exception):
             return [Wake(_FATE, now.monotonic_ms + FATE_RETRY_MS)]
         # It never took effect, or nobody knows any more. Read everything again and decide anew:
@@ -348,7 +439,7 @@ class Authority:
         self._flight = None
         for key in flight.group.compares:
             self._view.forget(key)
-        for waiting, _ in reversed(flight.members):
+        for waiting in reversed(flight.tried_again()):
             self._line.appendleft(msgspec.structs.replace(waiting, sent_before=True))
         return []
 
@@ -361,11 +452,33 @@ def _failure(waiting: Waiting, error: Exception) -> Answer:
     return Answer(waiting.call, error)
 
 
-def _verdict(outcome: Ruling, revision: int) -> Verdict:
+def _mends_format(waiting: Waiting) -> bool:
+    """Whether a request repairs the format of the plane, without which nothing else is written."""
+    return isinstance(waiting.request, RepairRecord) and waiting.request.key == _FORMAT
+
+
+def _ruling(draft: Draft, context: Context, waiting: Waiting) -> tuple[Ruling, Mutation | None]:
+    """The ruling on one request, and what to write down of it.
+
+    A decision has no state of its own, so what breaks in it concerns this request alone. The view
+    may mix records of different revisions, so the store confirms them before anything is said.
+    """
+    try:
+        if waiting.under is not None and not is_current(draft, waiting.under):
+            return Elsewhere(), None
+        outcome = decide(draft, context, waiting.request)
+        if isinstance(outcome, Refusal):
+            return outcome, None
+        return outcome, mutation(draft, context.identity, waiting.request, outcome)
+    except BROKEN as error:
+        return doubt_of(error, draft), None
+
+
+def _verdict(outcome: Decided | Refusal | Doubt, revision: int) -> Verdict:
     if isinstance(outcome, Refusal):
         return outcome
     if isinstance(outcome, Doubt):
-        raise outcome.error
+        return outcome.refusal()
     return Accepted(
         revision=revision,
         objects=tuple(

@@ -77,6 +77,12 @@ def node_for(draft: Draft, node: str, uid: str) -> NodeLedger | Refusal:
         return Refusal(Reason.NODE_MISSING, f"node {node} is not registered", {"node": node})
     if ledger.gate.uid != uid:
         return Refusal(Reason.NODE_CHANGED, f"node {node} is another one by now", {"node": node})
+    if ledger.quarantined:
+        return Refusal(
+            Reason.NODE_QUARANTINED,
+            f"the ledger of node {node} is in quarantine; see `holdfast repair list`",
+            {"node": node},
+        )
     return ledger
 
 
@@ -87,7 +93,9 @@ def place_refusal(
     gate = ledger.gate
     tenant = draft.object(Tenant, "", work.namespace)
     region = draft.object(Region, "", gate.region) if gate.region else None
-    refusal = placing.place_refusal(gate, work.spec.template, work.namespace, tenant, region)
+    refusal = placing.place_refusal(
+        gate, work.spec.template, work.namespace, tenant, region
+    ) or placing.neighbour_refusal(gate, ledger.tenants, work.namespace)
     if refusal is None or refusal.reason is Reason.TENANT_SUSPENDED:
         return refusal
     return msgspec.structs.replace(
@@ -234,7 +242,7 @@ def _take(
     cohort = charge_tenant(draft, context, replica.namespace, of, held.charge, budget)
     if isinstance(cohort, Refusal):
         return cohort
-    take_node(draft, request.node, ledger, held, replica.metadata.uid)
+    take_node(draft, request.node, ledger, held, replica)
     return _Taken(held, cohort, of, budget)
 
 
@@ -281,7 +289,7 @@ def _take_reserved(
     cohort = charge_tenant(draft, context, replica.namespace, of, held.charge, budget)
     if isinstance(cohort, Refusal):
         return cohort
-    take_node(draft, request.node, free, held, replica.metadata.uid)
+    take_node(draft, request.node, free, held, replica)
     save(draft, consumed(reservation, index))
     return _Taken(held, cohort, of, budget)
 
@@ -339,6 +347,8 @@ def _binding(
         # transaction keeps it.
         token=draft.base(keys.key_of(replica)),
         deadline=request.deadline,
+        installation=ledger.gate.installation,
+        address=ledger.gate.address,
     )
 
 

@@ -14,14 +14,15 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.model import keys
 from holdfast.model.allowance import charged, grant_refusal, quota_refusal, refunded
-from holdfast.model.errors import agree
+from holdfast.model.errors import agree, suspect
 from holdfast.model.fit import Held, departed, returned, taken
 from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import CapacityClass, Quota
 from holdfast.model.kinds.replica import Binding, Replica
+from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.ledger import Amounts, GrantLedger, NodeLedger, QuotaLedger, add, subtract
 from holdfast.model.lifecycle import Cause
-from holdfast.model.refusal import Refusal
+from holdfast.model.refusal import Reason, Refusal
 
 # The quota of a tenant that counts is the object of this name.
 QUOTA_NAME = "default"
@@ -56,6 +57,17 @@ def budget_of(priority_class: str) -> str:
     return priority_class or PRIORITY_NAME
 
 
+def quarantine_refusal(ledger: QuotaLedger, tenant: str, cohort: str) -> Refusal | None:
+    """Whether nobody knows what the tenants of a cohort have taken."""
+    if not ledger.quarantined:
+        return None
+    return Refusal(
+        Reason.QUOTA_QUARANTINED,
+        f"the quota ledger of {cohort} is in quarantine; see `holdfast repair list`",
+        {"tenant": tenant, "cohort": cohort},
+    )
+
+
 def charge_tenant(
     draft: Draft, context: Context, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
 ) -> str | Refusal:
@@ -65,7 +77,9 @@ def charge_tenant(
     cohort = cohort_of(draft, tenant)
     key = keys.quota_ledger(cohort)
     ledger = draft.ledger(QuotaLedger, key) or QuotaLedger()
-    refusal = quota_refusal(ledger, tenant, of, amounts, budget)
+    refusal = quarantine_refusal(ledger, tenant, cohort) or quota_refusal(
+        ledger, tenant, of, amounts, budget
+    )
     if refusal is not None:
         return refusal
     grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))
@@ -90,7 +104,11 @@ def allowance_refusal(
     """Whether a charge would be accepted once these replicas have given back what they hold."""
     leavers = tuple(leavers)
     cohort = cohort_of(draft, tenant)
-    ledger = draft.ledger(QuotaLedger, keys.quota_ledger(cohort)) or QuotaLedger()
+    key = keys.quota_ledger(cohort)
+    ledger = draft.ledger(QuotaLedger, key) or QuotaLedger()
+    refusal = quarantine_refusal(ledger, tenant, cohort)
+    if refusal is not None:
+        return refusal
     grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))
     spent = grant.used.get(GUARANTEED, {}) if grant is not None else {}
     cohorts = for_each(leavers, lambda replica: cohort_of(draft, replica.namespace))
@@ -100,7 +118,8 @@ def allowance_refusal(
             continue
         class_of = CapacityClass(binding.capacity_class)
         paid = binding.priority_class
-        ledger = refunded(ledger, replica.namespace, class_of, binding.charge, paid)
+        with suspect(key):
+            ledger = refunded(ledger, replica.namespace, class_of, binding.charge, paid)
         if replica.namespace == tenant:
             spent = _less(spent, binding.charge)
     refusal = quota_refusal(ledger, tenant, of, amounts, budget)
@@ -119,9 +138,10 @@ def refund_tenant(
     """
     key = keys.quota_ledger(cohort_of(draft, tenant))
     ledger = draft.ledger(QuotaLedger, key)
-    agree(ledger is not None, f"tenant {tenant} is refunded but has no quota ledger")
-    if ledger is not None:
-        draft.write(key, refunded(ledger, tenant, of, amounts, budget))
+    with suspect(key):
+        agree(ledger is not None, f"tenant {tenant} is refunded but has no quota ledger")
+        if ledger is not None:
+            draft.write(key, refunded(ledger, tenant, of, amounts, budget))
     grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))
     if grant is not None:
         _spend(draft, tenant, grant, _less(grant.used.get(GUARANTEED, {}), amounts))
@@ -140,16 +160,30 @@ def _spend(draft: Draft, tenant: str, grant: GrantLedger, used: Amounts) -> None
     draft.write(keys.grant_ledger(tenant), msgspec.structs.replace(grant, used=whole))
 
 
-def take_node(draft: Draft, node: str, ledger: NodeLedger, held: Held, owner: str) -> None:
-    """Write down what `owner` takes of a node."""
-    draft.write(keys.node_ledger(node), taken(ledger, held, owner))
+def take_node(
+    draft: Draft, node: str, ledger: NodeLedger, held: Held, owner: Replica | Reservation
+) -> None:
+    """Write down what `owner` takes of a node, and whose that is."""
+    key = keys.node_ledger(node)
+    with suspect(key):
+        tenants = add(ledger.tenants, {owner.namespace: 1})
+        after = taken(ledger, held, owner.metadata.uid)
+        draft.write(key, msgspec.structs.replace(after, tenants=tenants))
 
 
-def return_node(draft: Draft, node: str, held: Held, owner: str) -> None:
+def return_node(draft: Draft, node: str, held: Held, owner: Replica | Reservation) -> None:
     """Write down what `owner` gives back to a node. A removed node has no ledger left to mend."""
-    ledger = draft.ledger(NodeLedger, keys.node_ledger(node))
-    if ledger is not None:
-        draft.write(keys.node_ledger(node), returned(ledger, held, owner))
+    key = keys.node_ledger(node)
+    ledger = draft.ledger(NodeLedger, key)
+    if ledger is None:
+        return
+    with suspect(key):
+        after = returned(ledger, held, owner.metadata.uid)
+        # A ledger of an older version knows of none.
+        if owner.namespace in ledger.tenants:
+            tenants = subtract(ledger.tenants, {owner.namespace: 1})
+            after = msgspec.structs.replace(after, tenants=tenants)
+        draft.write(key, after)
 
 
 def held_by(binding: Binding) -> Held:
@@ -160,9 +194,11 @@ def held_by(binding: Binding) -> Held:
 def release_binding(draft: Draft, replica: Replica, binding: Binding) -> None:
     """Give back all that a bound replica held, to its node and its tenant."""
     held = held_by(binding)
-    return_node(draft, binding.node, held, replica.metadata.uid)
-    ledger = draft.ledger(NodeLedger, keys.node_ledger(binding.node))
+    return_node(draft, binding.node, held, replica)
+    key = keys.node_ledger(binding.node)
+    ledger = draft.ledger(NodeLedger, key)
     if ledger is not None and replica.status.cause is Cause.PREEMPTION:
-        draft.write(keys.node_ledger(binding.node), departed(ledger, held))
+        with suspect(key):
+            draft.write(key, departed(ledger, held))
     of = CapacityClass(binding.capacity_class)
     refund_tenant(draft, replica.namespace, of, binding.charge, binding.priority_class)

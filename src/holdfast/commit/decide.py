@@ -10,12 +10,14 @@ import msgspec
 from holdfast.commit import (
     bind,
     evict,
+    formats,
     leases,
     moves,
     nodes,
     objects,
     operations,
     patching,
+    quarantine,
     removal,
     reports,
     reserve,
@@ -59,7 +61,6 @@ HANDLERS: dict[type[Any], Handler] = {
     ask.DropReservation: reserve.drop,
     ask.Evict: evict.evict,
     ask.StopAndReserve: evict.stop_and_reserve,
-    ask.SettleDisruption: evict.settle,
     ask.Move: moves.move,
     ask.ReportStage: reports.report_stage,
     ask.ReportPending: reports.report_pending,
@@ -74,6 +75,9 @@ HANDLERS: dict[type[Any], Handler] = {
     ask.Patch: patching.patch,
     ask.Remove: removal.remove,
     ask.ForgetOperations: operations.forget,
+    ask.QuarantineRecord: quarantine.put,
+    ask.RepairRecord: quarantine.repair,
+    ask.RaiseFormat: formats.raise_format,
 }
 
 

@@ -58,9 +58,6 @@ DEEDS: dict[type[Any], Callable[[Any], tuple[Deed, ...]]] = {
     ask.DropReservation: _reservation("delete"),
     ask.Evict: _to_target("create", "eviction"),
     ask.StopAndReserve: _stop_and_reserve,
-    ask.SettleDisruption: lambda it: (
-        Deed("update", "workloads", "disruption", it.namespace, it.workload),
-    ),
     ask.Move: _to_target("update", "state"),
     ask.ReportStage: _to_target("update", "stage"),
     ask.ReportPending: _to_target("update", "pending"),
@@ -70,6 +67,9 @@ DEEDS: dict[type[Any], Callable[[Any], tuple[Deed, ...]]] = {
     ask.RenewLease: _always(Deed("update", "leases")),
     ask.ReleaseLease: _always(Deed("update", "leases")),
     ask.RetireLease: _always(Deed("delete", "leases")),
+    ask.QuarantineRecord: _always(Deed("create", "quarantine")),
+    ask.RepairRecord: _always(Deed("update", "quarantine")),
+    ask.RaiseFormat: _always(Deed("update", "upgrade")),
     ask.ForgetOperations: _always(Deed("delete", "operations")),
 }
 

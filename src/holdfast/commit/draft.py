@@ -20,10 +20,11 @@ import msgspec
 from holdfast.commit.records import decode, encode
 from holdfast.model import keys
 from holdfast.model.audit import Mutation, Stamp
-from holdfast.model.errors import RecordsDisagree
+from holdfast.model.errors import RecordsDisagree, RecordUnreadable
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.transaction import ABSENT, Compare, Delete, Put, Record, Transaction
+from holdfast.model.unknown_fields import with_unknown
 
 # A record that another request of the same group has written; it has no revision yet.
 UNCOMMITTED = -1
@@ -45,13 +46,15 @@ class NotLoaded(Exception):
 class Seen(msgspec.Struct, gc=False):
     """A key as it was last seen. `data` is None when it was absent.
 
-    `value` is its struct, or None while that is not at hand.
+    `value` is its struct, or None while that is not at hand. `is_known` says that its bytes hold
+    nothing that the struct does not have; it is looked at when the record is rewritten.
     """
 
     modified: int
     created: int
     data: bytes | None
     value: Any = None
+    is_known: bool = False
 
 
 _NOTHING = Seen(modified=ABSENT, created=ABSENT, data=None)
@@ -79,6 +82,17 @@ class View:
             self._hold(key, seen)
         return seen.value
 
+    def rewritten(self, key: str, seen: Seen, value: Any, data: bytes) -> bytes:
+        """The bytes of a record's new form, with what a newer version has put into the old one."""
+        if seen.data is None or seen.is_known:
+            return data
+        try:
+            # Mostly a record is what this version would write, which is quickly seen.
+            seen.is_known = encode(self.value(key, seen)) == seen.data
+        except RecordUnreadable:
+            return data
+        return data if seen.is_known else with_unknown(type(value), seen.data, data)
+
     def learn(self, key: str, record: Record | None) -> None:
         """Take in what a refused transaction or a watch brought.
 
@@ -90,14 +104,16 @@ class View:
         elif old is None or old.modified < record.modified:
             self._replace(key, Seen(record.modified, record.created, record.value))
 
-    def wrote(self, key: str, value: Any, data: bytes | None, revision: int) -> None:
+    def wrote(
+        self, key: str, value: Any, data: bytes | None, revision: int, *, is_known: bool = False
+    ) -> None:
         """Take in an own committed write, as a struct and as its bytes; both None if deleted."""
         if data is None:
             self._replace(key, _NOTHING)
             return
         old = self._seen.get(key, _NOTHING)
         created = old.created if old.data is not None else revision
-        seen = self._seen[key] = Seen(revision, created, data, value)
+        seen = self._seen[key] = Seen(revision, created, data, value, is_known)
         self._hold(key, seen)
         self._bound()
 
@@ -132,7 +148,7 @@ class View:
 class Group:
     """The requests that are decided together and committed by one transaction."""
 
-    __slots__ = ("_data", "compares", "mutations", "view", "writes")
+    __slots__ = ("_data", "_foreign", "compares", "mutations", "view", "writes")
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -142,6 +158,8 @@ class Group:
         self.mutations: list[Mutation] = []
         # The bytes of the writes, once they are encoded.
         self._data: dict[str, bytes] = {}
+        # Those of them that hold fields of a newer version.
+        self._foreign: set[str] = set()
 
     def transaction(self, wall_ms: int = 0) -> Transaction:
         """All compares of all requests, the last write of each key, and who did what.
@@ -150,7 +168,9 @@ class Group:
         the store's history keeps what it overwrites.
         """
         data = self._data = {
-            key: encode(value) for key, value in self.writes.items() if value is not None
+            key: self._encoded(key, value)
+            for key, value in self.writes.items()
+            if value is not None
         }
         writes = [Put(key, data[key]) if key in data else Delete(key) for key in self.writes]
         if self.mutations:
@@ -161,10 +181,22 @@ class Group:
             writes=tuple(writes),
         )
 
+    def _encoded(self, key: str, value: Any) -> bytes:
+        data = encode(value)
+        seen = self.view.get(key)
+        if seen is None or seen.is_known or seen.data is None:
+            return data
+        kept = self.view.rewritten(key, seen, value, data)
+        if kept is not data:
+            self._foreign.add(key)
+        return kept
+
     def committed(self, revision: int) -> None:
         """Let the view know what the transaction has written."""
+        foreign = self._foreign
         for key, value in self.writes.items():
-            self.view.wrote(key, value, self._data.get(key), revision)
+            data = self._data.get(key)
+            self.view.wrote(key, value, data, revision, is_known=key not in foreign)
 
 
 def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Result]:
@@ -242,6 +274,20 @@ class Draft:
         self.read(key)
         return self._reads[key]
 
+    def rest_on(self, key: str) -> int:
+        """Rest on a key as it is, without looking at what is there: its revision, or ABSENT.
+
+        UNCOMMITTED if this very group has written it: then the store has never had what is there.
+        Only for those who deal with records that nobody may be able to read.
+        """
+        if key in self._writes or key in self._written:
+            return UNCOMMITTED
+        seen = self._seen(key)
+        if seen is None:
+            raise NotLoaded((key,))
+        self._reads[key] = seen.modified
+        return seen.modified
+
     def rested_on(self, key: str) -> int | None:
         """The revision of a key that this decision has read so far; None if it has not read it."""
         if key in self._writes or key in self._written:
@@ -265,11 +311,15 @@ class Draft:
         if key in self._written:
             return self._written[key]
         seen = self._seen(key)
-        return self._group.view.value(key, seen) if seen is not None else None
+        try:
+            return self._group.view.value(key, seen) if seen is not None else None
+        except RecordUnreadable:
+            # Only a repair writes over what cannot be read.
+            return None
 
     def write(self, key: str, value: Any) -> None:
         """Mean to write this. A write always compares, so that nothing is ever written blindly."""
-        if key not in self._writes and key not in self._written:
+        if key not in self._writes and key not in self._written and key not in self._reads:
             self.read(key)
         self._writes[key] = value
 
@@ -316,3 +366,8 @@ class Draft:
     @property
     def writes(self) -> dict[str, Any]:
         return self._writes
+
+    @property
+    def reads(self) -> dict[str, int]:
+        """All that this decision rests on, with the revisions."""
+        return self._reads

@@ -37,6 +37,7 @@ from holdfast.model.rights import (
     uncovered,
 )
 from holdfast.model.roles import HELD_BY, PEOPLE, ROLES, built_in_grants
+from holdfast.model.validation.access import foreign_groups
 
 
 def escalation_refusal(
@@ -144,8 +145,10 @@ def _token_refusal(draft: Draft, context: Context, token: Token) -> Refusal | No
     """Whether the caller may speak for everybody that the token would speak for."""
     spec, identity = token.spec, context.identity
     if token.namespace != SYSTEM_NAMESPACE:
-        # What such a name may do is said by the bindings of the tenant, now or later.
+        # What such a name may do is said by the bindings of the tenant, now or later. Validation
+        # refuses foreign groups as well; this rule does not rest on it.
         wanted = [Deed(IMPERSONATE, "serviceaccounts", namespace=token.namespace, name=spec.user)]
+        wanted += [Deed(IMPERSONATE, "groups", name=group) for group in foreign_groups(token)]
     elif spec.purpose is TokenPurpose.JOIN:
         wanted = [Deed(IMPERSONATE, "nodes", name=spec.node)]
     else:

@@ -25,15 +25,7 @@ from holdfast.commit.moves import actor_for, as_seen, current, find, moved
 from holdfast.commit.operations import Replayed, digest, remembered
 from holdfast.commit.table import age_refusal
 from holdfast.model import keys
-from holdfast.model.disruption import (
-    counts_missing,
-    disrupted,
-    disruption_refusal,
-    is_available,
-    is_missing,
-    lost,
-    made_up,
-)
+from holdfast.model.disruption import disruption_refusal, is_available
 from holdfast.model.fit import claim, demand_of, departed, departing, promised, returned
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.priorityclass import PriorityClass
@@ -48,12 +40,10 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import DisruptionLedger, NodeLedger
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Evict, SettleDisruption, StopAndReserve
+from holdfast.model.requests import Evict, StopAndReserve
 from holdfast.model.rollouts import target_of
 
 VICTIMS_MAX = 64
-# So many replicas are looked at for one settlement: a transaction compares each.
-SETTLED_MAX = 64
 
 
 def evict(draft: Draft, context: Context, request: Evict) -> Replica | Replayed | Refusal:
@@ -102,15 +92,13 @@ def stop(
             return refusal
     key = keys.disruption_ledger(replica.namespace, replica.spec.workload)
     ledger = draft.ledger(DisruptionLedger, key) or DisruptionLedger()
-    uid = replica.metadata.uid
-    refusal = disruption_refusal(ledger, uid, cause, available=is_available(replica))
+    refusal = disruption_refusal(ledger, cause, available=is_available(replica))
     if refusal is not None and not (
         cause is Cause.DRAIN and _drain_overdue(draft, context, replica)
     ):
         return msgspec.structs.replace(
             refusal, message=f"workload {replica.spec.workload}: {refusal.message}"
         )
-    draft.write(key, disrupted(ledger, uid, cause))
     _note_leaving(draft, replica, cause)
     return moved(
         draft,
@@ -325,44 +313,11 @@ def _promise(
     real = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or emptied
     draft.write(keys.node_ledger(request.node), promised(real, held, made.metadata.uid))
     status = msgspec.structs.replace(made.status, claims=(promise,))
-    metadata = remembered(made.metadata, request.operation, mark, context.at, context.settings)
-    made = msgspec.structs.replace(made, metadata=metadata, status=status)
+    made = msgspec.structs.replace(made, status=status)
+    made = remembered(draft, context, made, request.operation, mark)
     save(draft, made)
     # The replica stays Pending, but it is not the one that the scheduler saw: a second try must
     # not preempt again.
-    noted = remembered(replica.metadata, request.operation, mark, context.at, context.settings)
-    draft.write(keys.key_of(replica), msgspec.structs.replace(replica, metadata=noted))
+    noted = remembered(draft, context, replica, request.operation, mark)
+    draft.write(keys.key_of(replica), noted)
     return made
-
-
-def settle(
-    draft: Draft, context: Context, request: SettleDisruption
-) -> tuple[Replica, ...] | Refusal:
-    """Let a workload's disruption ledger say which of these replicas are ready; as they are.
-
-    They are read here, and so compared: what the ledger says is so at this very revision.
-    """
-    if not context.is_actor(Actor.DISRUPTION):
-        return Refusal(Reason.NOT_OWNER, "only controller:disruption settles disruptions")
-    refusal = term_refusal(draft, context, request.term)
-    if refusal is not None:
-        return refusal
-    if len(request.replicas) > SETTLED_MAX:
-        return Refusal(Reason.NOT_ALLOWED, f"a settlement names up to {SETTLED_MAX} replicas")
-    key = keys.disruption_ledger(request.namespace, request.workload)
-    before = draft.ledger(DisruptionLedger, key)
-    workload = draft.object(Workload, request.namespace, request.workload)
-    if before is None or workload is None:
-        return Refusal(Reason.MISSING, f"workload {request.workload} has no disruption ledger")
-    named = for_each(request.replicas, lambda name: draft.object(Replica, request.namespace, name))
-    mine = [it for it in named if it is not None and it.spec.workload_uid == workload.metadata.uid]
-    after = before
-    for replica in mine:
-        uid = replica.metadata.uid
-        if not is_missing(workload, replica):
-            after = made_up(after, uid)
-        elif counts_missing(workload):
-            after = lost(after, uid)
-    if after != before:
-        draft.write(key, after)
-    return tuple(mine)

@@ -118,7 +118,6 @@ RULES: dict[str, Rule] = {
     "node": _node,
     "namespace": _name,
     "name": _name,
-    "workload": _name,
     "reservation": _name,
     "gang": _name,
     "policy": _name,
@@ -128,6 +127,7 @@ RULES: dict[str, Rule] = {
     "snapshot_revision": _within(INT_MAX),
     "snapshot_age_ms": _within(INT_MAX),
     "duration_ms": _within(INT_MAX),
+    "waited_ms": _within(INT_MAX),
     "min_available": _within(COUNT_MAX),
     "grace_seconds": _within(SECONDS_MAX),
 }

@@ -10,13 +10,16 @@ The owner says who came (`enter`) and who is done (`leave`), and asks in between
   somebody may take is never left empty while he waits.
 - Free seats go to the classes in their order, and inside a class to whoever has had least
   (`commit/fair_queues`).
+- The seats of a gate follow what is measured (`commit/limits`), those of lifelines excepted: the
+  table says what each class has at first, and what it has in proportion to the others ever after.
 - Waiting is bounded in number and in time. While nobody of a class was refused lately its patience
   is longer, so that a moment's pause of the server sends nobody away; once somebody was, whoever
-  comes waits in vain more likely than not, and hears so soon. Whoever waited too long is refused,
-  and whose caller has given up (`withdraw`) is not begun. A refusal says when to come back, with
-  jitter, and later when nothing moves. Who is next when seats are given away is begun also if he is
-  late: then it was the owner who looked late, for a server at its end may take longer for one turn
-  than anybody waits.
+  comes waits in vain more likely than not, and hears so soon. How long that is follows what is
+  measured, too: nobody is refused before a seat can have become free. Whoever waited too long is
+  refused, and whose caller has given up (`withdraw`) is not begun. A refusal says when to come
+  back, with jitter, and later when nothing moves or much is refused. Who is next when seats are
+  given away is begun also if he is late: then it was the owner who looked late, for a server at its
+  end may take longer for one turn than anybody waits.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import msgspec
 from holdfast.commit.classes import Flow, RequestClass
 from holdfast.commit.fair_queues import Coming, FairQueue, QueueBounds, Waiting
 from holdfast.commit.gate_counts import OTHERS, TENANTS_COUNTED_MAX, Standing, Tally
+from holdfast.commit.limits import CALM_FACTOR, ConcurrencyLimit
 from holdfast.commit.overload import Overloaded, Refused, overloaded
 from holdfast.model.errors import unreachable
 from holdfast.model.machine import Rng
@@ -41,8 +45,13 @@ OWNER_LATE_MAX_MS = 1_000
 CALM_AFTER_MS = 5_000
 # A refused request is worth coming back from one second on; so many more are left to chance.
 RETRY_SPREAD_S = 4
-# When nothing of a class was finished lately, whoever is refused stays away for longer.
-STALLED_SPREAD_MAX_S = 12
+# When nothing of a class was finished lately, or more than one is refused for each so many that are
+# begun, those who are refused stay away for longer, up to this: refusing costs as well, and of a
+# slow server a crowd that comes back every few seconds would take most.
+RETRY_SPREAD_MAX_S = 16
+REFUSED_ONE_IN = 4
+# Both are counted over about so long.
+_LATELY_MS = 2_000
 # So many whose turn has come, and one for each that waits, are remembered among those who wait.
 _DECIDED_MAX = 256
 
@@ -52,9 +61,11 @@ class Seats(msgspec.Struct, frozen=True, gc=False):
 
     reserved: seats that are its own, whatever the others do.
     most: seats that it may have at once, its own included.
-    ceiling: beyond its own it begins nothing while so many of all classes are under way.
-    patience_ms: how long somebody may wait.
-    calm_ms: the same while nobody was refused lately, if that is longer.
+    ceiling: beyond its own it begins nothing while so many of all classes but lifelines are under
+        way.
+    patience_ms: how long somebody may wait at least, if nothing that is measured asks for more.
+    calm_ms: the same while nobody was refused lately; 0 if that makes no difference to the class,
+        and then its patience follows no measurement either.
     patient_ms: the same for what lasts once it has begun, such as a watch: whoever comes for hours
         does not mind a second, and those who lost a server come back all at once.
     newcomers: so many seats more for tenants of whom nothing is under way: who asks for little does
@@ -83,13 +94,13 @@ class State(Enum):
 class Entry(Waiting):
     """One request at a gate. `about` is whatever its owner wants to find in it again."""
 
-    __slots__ = ("about", "error", "flow", "since_ms", "state", "until_ms")
+    __slots__ = ("about", "began_ms", "error", "flow", "since_ms", "state", "until_ms")
 
     def __init__(self, flow: Flow, cost: int, now_ms: int, about: Any) -> None:
         # Every request makes one, so that each call on the way is felt.
         self.tenant, self.user, self.cost, self.is_in_line = flow.tenant, flow.user, cost, False
         self.flow, self.about = flow, about
-        self.since_ms = self.until_ms = now_ms
+        self.since_ms = self.until_ms = self.began_ms = now_ms
         self.state = State.BEGUN
         self.error: Overloaded | None = None
 
@@ -99,12 +110,21 @@ class _Lane:
 
     __slots__ = (
         "busy",
+        "calm",
+        "ceiling",
         "executing",
+        "hasty",
         "hasty_until_ms",
-        "lines",
+        "lately_begun",
+        "lately_ms",
+        "lately_refused",
+        "most",
         "moved_ms",
+        "newcomers",
+        "patient",
         "queue",
         "refused",
+        "reserved",
         "seats",
         "tally",
         "tenants",
@@ -112,30 +132,66 @@ class _Lane:
 
     def __init__(self, seats: Seats) -> None:
         self.seats = seats
+        self.reserved, self.most = seats.reserved, seats.most
+        self.ceiling, self.newcomers = seats.ceiling, seats.newcomers
         self.executing = 0
         # How many of each tenant are under way, of whom any are; for the seats of newcomers.
         self.busy: dict[str, int] = {}
         self.queue: FairQueue[Entry] = FairQueue(seats.queue)
-        # All that wait by when they came, in a line for each patience that there is.
-        self.lines: dict[int, deque[Entry]] = {
-            it: deque() for it in sorted({seats.patience_ms, seats.calm_ms, seats.patient_ms})
-        }
+        # All that wait by when they came, in a line for each sort of patience.
+        self.hasty: deque[Entry] = deque()
+        self.calm: deque[Entry] = deque()
+        self.patient: deque[Entry] = deque()
         # Until when whoever comes has the shorter patience.
         self.hasty_until_ms = 0
         # When a seat last became free, or was first taken.
         self.moved_ms = 0
+        # How many were begun and refused lately; what was long ago counts less and less.
+        self.lately_begun = self.lately_refused = self.lately_ms = 0
         self.tally = Tally()
         self.tenants: dict[str, Tally] = {}
         self.refused: dict[Refused, int] = {}
 
-    def patience_ms(self, now_ms: int, *, is_patient: bool) -> int:
-        """How long somebody who comes now may wait."""
+    @property
+    def lines(self) -> tuple[deque[Entry], ...]:
+        return self.hasty, self.calm, self.patient
+
+    def resize(self, scale: float) -> None:
+        """Have so many times the seats that the table says, and at least one of each sort."""
+        seats = self.seats
+        self.reserved = max(min(1, seats.reserved), int(seats.reserved * scale))
+        self.most = max(1, int(seats.most * scale))
+        self.ceiling = max(1, int(seats.ceiling * scale))
+        self.newcomers = max(min(1, seats.newcomers), int(seats.newcomers * scale))
+
+    def stand(self, entry: Entry, now_ms: int, wait_ms: int, *, is_patient: bool) -> None:
+        """Somebody who comes now stands in line, and how long he may."""
         seats = self.seats
         if is_patient:
-            return seats.patient_ms
-        if now_ms < self.hasty_until_ms:
-            return seats.patience_ms
-        return max(seats.patience_ms, seats.calm_ms)
+            line, patience_ms = self.patient, seats.patient_ms
+        elif not seats.calm_ms:
+            line, patience_ms = self.hasty, seats.patience_ms
+        elif now_ms < self.hasty_until_ms:
+            line, patience_ms = self.hasty, max(seats.patience_ms, wait_ms)
+        else:
+            line, patience_ms = self.calm, max(seats.calm_ms, CALM_FACTOR * wait_ms)
+        # Whoever came before is not refused later, also if the patience has become shorter since.
+        entry.until_ms = max(now_ms + patience_ms, line[-1].until_ms if line else 0)
+        line.append(entry)
+        if len(line) > 2 * len(self.queue) + _DECIDED_MAX:
+            kept = [it for it in line if it.state is State.WAITING]
+            line.clear()
+            line.extend(kept)
+
+    def crowding(self, now_ms: int) -> float:
+        """How many times more was refused lately than may be; at least 1."""
+        while now_ms - self.lately_ms >= _LATELY_MS and (self.lately_begun or self.lately_refused):
+            self.lately_ms += _LATELY_MS
+            self.lately_begun //= 2
+            self.lately_refused //= 2
+        if not self.lately_begun and not self.lately_refused:
+            self.lately_ms = now_ms
+        return max(1.0, REFUSED_ONE_IN * self.lately_refused / max(1, self.lately_begun))
 
     def count(self, tenant: str) -> Tally:
         """The tally of a tenant; those beyond a number are counted together."""
@@ -150,15 +206,25 @@ class _Lane:
 class Gate:
     """See the module's docstring. Times are readings of the owner's monotonic clock."""
 
-    def __init__(self, seats: Mapping[RequestClass, Seats], rng: Rng, name: str = "") -> None:
+    def __init__(
+        self,
+        seats: Mapping[RequestClass, Seats],
+        rng: Rng,
+        name: str = "",
+        limit: ConcurrencyLimit | None = None,
+    ) -> None:
+        """Without a limit the seats are what the table says, whatever happens."""
         self.name = name
         self._rng = rng
+        self.limit, self._scale = limit, 1.0
         self._lanes = [_Lane(seats[it]) for it in RequestClass]
+        # Of all classes but lifelines, which no other has to make room for.
         self._executing = 0
         # Of all classes together.
         self.waiting = 0
         # Those who had to give up their place; `turn` tells their owner.
         self._evicted: list[Entry] = []
+        self._resize()
 
     # Coming and going ----------------------------------------------------------------------------
 
@@ -181,8 +247,9 @@ class Gate:
             self._begin(lane, entry, now_ms)
             return entry
         entry.state = State.WAITING
-        patience_ms = lane.patience_ms(now_ms, is_patient=is_patient)
-        entry.until_ms = now_ms + patience_ms
+        wait_ms = 0
+        if self.limit is not None:
+            self.limit.is_short, wait_ms = True, self.limit.wait_ms
         has_room, evicted = lane.queue.push(entry)
         if evicted is not None:
             self.waiting -= 1
@@ -192,29 +259,43 @@ class Gate:
             self._refuse(lane, entry, Refused.QUEUE_FULL, now_ms)
             return entry
         self.waiting += 1
-        line = lane.lines[patience_ms]
-        line.append(entry)
-        if len(line) > 2 * len(lane.queue) + _DECIDED_MAX:
-            kept = [it for it in line if it.state is State.WAITING]
-            line.clear()
-            line.extend(kept)
+        lane.stand(entry, now_ms, wait_ms, is_patient=is_patient)
         return entry
 
     def leave(self, entry: Entry, now_ms: int) -> None:
-        """Somebody is done, well or not. `turn` says who takes the seat."""
+        """Somebody is done since then, well or not. `turn` says who takes the seat."""
         if entry.state is not State.BEGUN:
             unreachable(f"{entry.user} leaves and has not begun")
         entry.state = State.OVER
         lane = self._lanes[entry.flow.request_class]
         lane.executing -= 1
-        if lane.seats.newcomers:
+        if lane.newcomers:
             left = lane.busy[entry.tenant] - 1
             if left:
                 lane.busy[entry.tenant] = left
             else:
                 del lane.busy[entry.tenant]
         lane.moved_ms = now_ms
+        if entry.flow.request_class is RequestClass.LIFELINE:
+            return
+        if self.limit is not None:
+            self.limit.ended(entry.began_ms, now_ms, self._executing)
         self._executing -= 1
+        if self.limit is not None:
+            self._resize()
+
+    def turned(self, took_ms: int, most_ms: int) -> None:
+        """The owner's event loop has gone round once; how long it took, and may have taken."""
+        if self.limit is not None:
+            self.limit.turned(took_ms, most_ms)
+            self._resize()
+
+    def _resize(self) -> None:
+        if self.limit is not None and self.limit.scale != self._scale:
+            self._scale = self.limit.scale
+            for it in RequestClass:
+                if it is not RequestClass.LIFELINE:
+                    self._lanes[it].resize(self._scale)
 
     def withdraw(self, entry: Entry) -> bool:
         """Whoever waited has given up and is not to be begun. False if it was decided before."""
@@ -230,7 +311,13 @@ class Gate:
         would wait in vain, and no seat stays empty without him.
         """
         lane = self._lanes[flow.request_class]
-        return lane.queue.is_crowded(flow.tenant, flow.user, lane.seats.most, coming)
+        return lane.queue.is_crowded(flow.tenant, flow.user, lane.most, coming)
+
+    @property
+    def patience_ms(self) -> int:
+        """How long people may wait while others are refused."""
+        least_ms = self._lanes[RequestClass.TENANT].seats.patience_ms
+        return max(least_ms, self.limit.wait_ms if self.limit is not None else 0)
 
     def turn_away(self, flow: Flow, now_ms: int) -> int:
         """Refuse somebody who has not even come in; after how many seconds he may come back."""
@@ -251,7 +338,7 @@ class Gate:
         decided, self._evicted = self._evicted, []
         self._expire(now_ms, decided, is_turn_over=False)
         for lane in self._lanes:
-            while lane.queue and lane.executing < lane.seats.reserved:
+            while lane.queue and lane.executing < lane.reserved:
                 self._next(lane, now_ms, decided)
         for lane in self._lanes:
             while lane.queue and (
@@ -266,20 +353,19 @@ class Gate:
         """When `turn` has somebody to send away, if nobody leaves before; None if nobody waits."""
         if self._evicted:
             return self._evicted[0].since_ms
-        firsts = [line[0].until_ms for lane in self._lanes for line in lane.lines.values() if line]
+        firsts = [line[0].until_ms for lane in self._lanes for line in lane.lines if line]
         return min(firsts) if firsts else None
 
     def _has_seat(self, lane: _Lane) -> bool:
-        seats = lane.seats
-        if lane.executing < seats.reserved:
+        if lane.executing < lane.reserved:
             return True
-        return lane.executing < seats.most and self._executing < seats.ceiling
+        return lane.executing < lane.most and self._executing < lane.ceiling
 
     def _is_newcomer(self, lane: _Lane, tenant: str) -> bool:
         """Whether there is a seat for a tenant of whom nothing is under way."""
-        if not lane.seats.newcomers or tenant in lane.busy:
+        if not lane.newcomers or tenant in lane.busy:
             return False
-        return lane.executing < lane.seats.most + lane.seats.newcomers
+        return lane.executing < lane.most + lane.newcomers
 
     def _next(self, lane: _Lane, now_ms: int, decided: list[Entry]) -> None:
         entry = lane.queue.pop()
@@ -289,14 +375,16 @@ class Gate:
         decided.append(entry)
 
     def _begin(self, lane: _Lane, entry: Entry, now_ms: int) -> None:
-        entry.state = State.BEGUN
+        entry.state, entry.began_ms = State.BEGUN, now_ms
         if not lane.executing:
             lane.moved_ms = now_ms
         lane.executing += 1
-        if lane.seats.newcomers:
+        if lane.newcomers:
             lane.busy[entry.tenant] = lane.busy.get(entry.tenant, 0) + 1
-        self._executing += 1
+        if entry.flow.request_class is not RequestClass.LIFELINE:
+            self._executing += 1
         lane.tally.begun += 1
+        lane.lately_begun += 1
         tally = lane.tenants.get(entry.tenant) or lane.count(entry.tenant)
         tally.begun += 1
 
@@ -304,7 +392,7 @@ class Gate:
         """Refuse whoever waited too long; before seats are given away, only who is far too late."""
         late_ms = now_ms if is_turn_over else now_ms - OWNER_LATE_MAX_MS
         for lane in self._lanes:
-            for line in lane.lines.values():
+            for line in lane.lines:
                 while line and (line[0].state is not State.WAITING or line[0].until_ms <= late_ms):
                     entry = line.popleft()
                     if entry.state is State.WAITING:
@@ -321,13 +409,14 @@ class Gate:
 
     def _count_refusal(self, lane: _Lane, flow: Flow, why: Refused) -> None:
         lane.tally.refused += 1
+        lane.lately_refused += 1
         lane.count(flow.tenant).refused += 1
         lane.refused[why] = lane.refused.get(why, 0) + 1
 
     def _retry_after_s(self, lane: _Lane, now_ms: int) -> int:
         stalled_s = (now_ms - lane.moved_ms) // 1_000 if lane.executing else 0
-        spread_s = RETRY_SPREAD_S + min(STALLED_SPREAD_MAX_S, stalled_s)
-        return 1 + int(self._rng.random() * spread_s)
+        spread_s = RETRY_SPREAD_S * lane.crowding(now_ms) + stalled_s
+        return 1 + int(self._rng.random() * min(RETRY_SPREAD_MAX_S, spread_s))
 
     # What is counted -----------------------------------------------------------------------------
 
@@ -337,7 +426,7 @@ class Gate:
 
     def _standing(self, lane: _Lane, now_ms: int) -> Standing:
         oldest_ms = now_ms
-        for line in lane.lines.values():
+        for line in lane.lines:
             first = next((it for it in line if it.state is State.WAITING), None)
             oldest_ms = min(oldest_ms, first.since_ms) if first is not None else oldest_ms
         return Standing(

@@ -3,23 +3,25 @@
 Requests (`Asked`) wait at the gates of `commit/gates`; whatever else happens goes straight through.
 A request is under way from when the inner machine is given it until its `Answer`. What is refused
 is answered with `Overloaded`, which is Unavailable: it did not happen. On a real server
-`host/api/turns` does the same at the door, before a body is even read.
+`host/api/turns` does the same before a body is even read, and in the same order: seats come back
+with a later turn of the event loop. Here that is a wake-up that is due at once, which a busy
+machine finds behind all that has arrived before.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.commit.classes import Errand, classify, errand_of
 from holdfast.commit.gate import Entry, Gate, State
-from holdfast.commit.gates import Gates
+from holdfast.commit.gates import LEFT_MAX, Gates
 from holdfast.model.identity import Identity
 from holdfast.model.machine import Answer, Asked, Machine, Wake, Woken
 from holdfast.model.time import Instant
 
-WAKE = "gates"
+# Somebody has waited too long; and the event loop has gone round.
+WAKE, TURN = "gates", "gates/turn"
 
 
 class Guarded:
@@ -32,7 +34,11 @@ class Guarded:
         self._errand = errand
         # What was given to the inner machine and is not answered yet, by its number.
         self._begun: dict[int, tuple[Gate, Entry]] = {}
+        # What was answered and has its seat still, and when it was.
+        self._left: list[tuple[Gate, Entry, int]] = []
         self._wake_ms: int | None = None
+        # Since when the next turn is awaited.
+        self._turning_ms: int | None = None
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         effects: list[Any] = []
@@ -40,9 +46,15 @@ class Guarded:
             self._asked(stimulus, now, effects)
         elif isinstance(stimulus, Woken) and stimulus.name == WAKE:
             self._wake_ms = None
+            self._turn(now, effects)
+        elif isinstance(stimulus, Woken) and stimulus.name == TURN:
+            if self._turning_ms is not None:
+                self.gates.turned(now.monotonic_ms - self._turning_ms)
+                self._turning_ms = None
+            self._turn(now, effects)
         else:
             self._through(stimulus, now, effects)
-        self._turns(now, effects)
+        self._plan(now, effects)
         return effects
 
     def _asked(self, asked: Asked, now: Instant, effects: list[Any]) -> None:
@@ -61,28 +73,33 @@ class Guarded:
         self._through(entry.about, now, effects)
 
     def _through(self, stimulus: Any, now: Instant, effects: list[Any]) -> None:
-        """Hand a stimulus to the inner machine; whom it answers has left his seat."""
+        """Hand a stimulus to the inner machine; whom it answers is done."""
         for effect in self.machine.step(stimulus, now):
             effects.append(effect)
             if type(effect) is Answer:
                 begun = self._begun.pop(effect.call, None)
                 if begun is not None:
-                    begun[0].leave(begun[1], now.monotonic_ms)
+                    self._left.append((*begun, now.monotonic_ms))
 
-    def _turns(self, now: Instant, effects: list[Any]) -> None:
-        """Give free seats away until nobody more can begin."""
-        decided: deque[tuple[Gate, Entry]] = deque()
-        while True:
-            for gate in self.gates.all:
-                decided += [(gate, entry) for entry in gate.turn(now.monotonic_ms)]
-            if not decided:
-                break
-            while decided:
-                gate, entry = decided.popleft()
+    def _turn(self, now: Instant, effects: list[Any]) -> None:
+        """Give the seats back that became free, and then away."""
+        left, self._left = self._left, []
+        for gate, entry, at_ms in left:
+            gate.leave(entry, at_ms)
+        for gate in self.gates.all:
+            for entry in gate.turn(now.monotonic_ms):
                 if entry.state is State.BEGUN:
                     self._begin(gate, entry, now, effects)
                 else:
                     effects.append(Answer(entry.about.call, entry.error))
+
+    def _plan(self, now: Instant, effects: list[Any]) -> None:
+        """Have itself woken for the next turn, and for whoever will have waited too long."""
+        waiting = sum(gate.waiting for gate in self.gates.all)
+        is_due = len(self._left) >= LEFT_MAX or (waiting and self._left)
+        if is_due and self._turning_ms is None:
+            self._turning_ms = now.monotonic_ms
+            effects.append(Wake(TURN, now.monotonic_ms))
         firsts = [gate.next_ms for gate in self.gates.all]
         at_ms = min((it for it in firsts if it is not None), default=None)
         if at_ms is not None and (self._wake_ms is None or at_ms < self._wake_ms):

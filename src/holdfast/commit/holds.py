@@ -85,6 +85,33 @@ def past(context: Context, deadline: datetime) -> bool:
     return (context.at - deadline).total_seconds() * 1000 >= context.settings.skew_ms
 
 
+def is_over(context: Context, reservation: Reservation) -> bool:
+    """Whether its deadline has passed, or the time that it was made for, wherever the calendar that
+    the deadline was set by stood.
+    """
+    deadline, made = reservation.spec.deadline, reservation.metadata.creation_timestamp
+    if made is None or past(context, deadline):
+        return past(context, deadline)
+    for_ms = (deadline - made).total_seconds() * 1000
+    return context.age_ms(made) >= for_ms + context.settings.skew_ms
+
+
+def distant_refusal(context: Context, deadline: datetime) -> Refusal | None:
+    """Whether a deadline lies further ahead than anything is ever held for: whoever set it has
+    another calendar, and what is held would be held until that day.
+    """
+    left_ms = (deadline - context.at).total_seconds() * 1000
+    if left_ms <= context.settings.reservation_max_ms:
+        return None
+    most_s = context.settings.reservation_max_ms // 1000
+    return Refusal(
+        Reason.INVALID,
+        f"spec.deadline: {deadline.isoformat()}: is more than {most_s} s ahead of the servers' "
+        f"calendar, {context.at.isoformat()}; set the clock of {context.identity.name} right",
+        {"field": "spec.deadline"},
+    )
+
+
 def open_reservation(
     draft: Draft, context: Context, namespace: str, name: str, spec: ReservationSpec, epoch: int
 ) -> Reservation | Refusal:
@@ -125,7 +152,7 @@ def open_reservation(
         # that would be taken for a new wish.
         metadata = msgspec.structs.replace(made.metadata, operations=old.metadata.operations)
         made = msgspec.structs.replace(made, metadata=metadata)
-    refusal = overdue_refusal(context, made)
+    refusal = overdue_refusal(context, made) or distant_refusal(context, spec.deadline)
     if refusal is None and old is None:
         # One that has ended is replaced; any other is a new object of its tenant.
         refusal = reflect(draft, context, None, made)
@@ -155,7 +182,7 @@ def add_claim(
             return charge
         cohort = charge
     if ledger is not None:
-        take_node(draft, claim.node, ledger, held_of(claim), reservation.metadata.uid)
+        take_node(draft, claim.node, ledger, held_of(claim), reservation)
     status = msgspec.structs.replace(
         reservation.status, claims=(*reservation.status.claims, claim), cohort=cohort
     )
@@ -190,7 +217,7 @@ def give_back(draft: Draft, reservation: Reservation, claim: Claim) -> None:
             draft.write(keys.node_ledger(claim.node), after)
         return
     if claim.node:
-        return_node(draft, claim.node, held_of(claim), reservation.metadata.uid)
+        return_node(draft, claim.node, held_of(claim), reservation)
     spec = reservation.spec
     if spec.quota:
         refund_tenant(

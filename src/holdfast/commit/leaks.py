@@ -22,7 +22,8 @@ import msgspec
 
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
-from holdfast.commit.holds import ACTIVE, past
+from holdfast.commit.holds import ACTIVE, is_over, past
+from holdfast.commit.revoking import kept_until
 from holdfast.commit.writers import WRITERS
 from holdfast.model import keys
 from holdfast.model.kinds.decision import Decision
@@ -35,6 +36,7 @@ from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, OwnerReference
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_named
+from holdfast.model.token_life import ends_at
 
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
@@ -67,18 +69,40 @@ def leak_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
     )
 
 
+def giving_back_refusal(context: Context, obj: Object) -> Refusal | None:
+    """Whether a deletion would give back what was taken, to whoever has it by now.
+
+    This holds for administrators as well, and for collectors: the owners that a revocation may name
+    do not decide how long it is needed. Who was revoked by mistake gets a new credential.
+    """
+    if not isinstance(obj, Revocation):
+        return None
+    until = kept_until(context, obj)
+    if past(context, until):
+        return None
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        f"revocation {obj.name}: what was issued to {obj.spec.user} would count again; it can be "
+        f"deleted after {until.isoformat()}. To let {obj.spec.user} back in, issue a new token or "
+        "certificate",
+        {"user": obj.spec.user, "until": until.isoformat()},
+    )
+
+
 def _is_over(context: Context, obj: Object) -> bool:
     match obj:
         case Reservation():
-            return obj.status.phase not in ACTIVE and past(context, obj.spec.deadline)
+            return obj.status.phase not in ACTIVE and is_over(context, obj)
         case Token():
-            used, expires = obj.status.used_at, obj.spec.expires
+            used = obj.status.used_at
+            expires = ends_at(obj, context.settings.token_life_ms)
             is_used_up = obj.spec.single_use and used is not None
+            kept_ms = USED_TOKEN_KEPT.total_seconds() * 1000 + context.settings.skew_ms
             return (expires is not None and past(context, expires)) or (
-                is_used_up and used is not None and past(context, used + USED_TOKEN_KEPT)
+                is_used_up and used is not None and context.age_ms(used) >= kept_ms
             )
         case Revocation():
-            return obj.spec.expires is not None and past(context, obj.spec.expires)
+            return past(context, kept_until(context, obj))
     return False
 
 

@@ -19,7 +19,8 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.records import Epoch, EpochFloor
 from holdfast.model import keys
-from holdfast.model.errors import agree
+from holdfast.model.errors import agree, suspect
+from holdfast.model.heartbeat import server_of_scope
 from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import ObjectMeta
@@ -35,12 +36,19 @@ from holdfast.model.validation import validate
 
 # Longer than any holder is away and means to come back, so that people can still see who it was.
 LEASE_KEPT = timedelta(hours=24)
+# Where there are too many leases of servers, those that are gone for so long go first.
+SERVER_LEASE_KEPT_MIN = timedelta(minutes=10)
 
 
 def term_refusal(draft: Draft, context: Context, term: Term | None) -> Refusal | None:
     """Whether the caller still acts under the current epoch of its scope."""
     if term is None:
-        return Refusal(Reason.EPOCH_REQUIRED, "this write needs the epoch of a lease")
+        return Refusal(
+            Reason.EPOCH_REQUIRED,
+            f"term: required in a request of {context.identity.name}: hold a lease, and state its "
+            "scope and epoch",
+            {"field": "term"},
+        )
     current: Epoch | None = draft.read(keys.epoch(term.scope))
     if current is None or current.epoch != term.epoch or current.holder != context.identity.name:
         now = f"epoch {current.epoch} of {current.holder}" if current is not None else "no epoch"
@@ -57,6 +65,12 @@ def term_refusal(draft: Draft, context: Context, term: Term | None) -> Refusal |
     return None
 
 
+def is_current(draft: Draft, term: Term) -> bool:
+    """Whether this is the epoch of its scope; the decision rests on it from now on."""
+    current: Epoch | None = draft.read(keys.epoch(term.scope))
+    return current is not None and current.epoch == term.epoch
+
+
 def for_former_holder(
     draft: Draft, context: Context, term: Term | None, refusal: Refusal
 ) -> Refusal:
@@ -69,8 +83,8 @@ def for_former_holder(
 
 
 def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Refusal:
-    """Take a lease: at once when it is free,
-    otherwise when it is just as the candidate last saw it.
+    """Take a lease that is just as the candidate last saw it: at once when it is free,
+    otherwise when it has not moved for its duration.
     """
     if not _may_hold(context, request.scope):
         return Refusal(
@@ -83,14 +97,17 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
         return Refusal(
             Reason.EXISTS, f"lease {name!r} belongs to scope {lease.spec.scope!r}", {"lease": name}
         )
-    if lease is not None and lease.spec.holder:
-        seen = (request.seen_epoch, request.seen_renewals)
-        if (lease.spec.epoch, lease.spec.renewals) != seen:
-            return Refusal(
-                Reason.LEASE_HELD,
-                f"{lease.spec.holder} holds {request.scope!r} and has moved since it was seen",
-                {"holder": lease.spec.holder, "epoch": str(lease.spec.epoch)},
-            )
+    seen = (request.seen_epoch, request.seen_renewals)
+    now = (lease.spec.epoch, lease.spec.renewals) if lease is not None else (0, 0)
+    if lease is not None and now != seen:
+        # Also where it is free: a request that comes late must not take it for a holder that has
+        # given it back since then.
+        holds = f"{lease.spec.holder} holds it" if lease.spec.holder else "it is free"
+        return Refusal(
+            Reason.LEASE_HELD,
+            f"lease {request.scope!r} has moved since it was seen, and {holds}: read it again",
+            {"holder": lease.spec.holder, "epoch": str(lease.spec.epoch)},
+        )
     spec = LeaseSpec(
         scope=request.scope,
         holder=context.identity.name,
@@ -100,6 +117,7 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
         renewed=context.at,
         instance=request.instance,
         address=request.address,
+        version=request.version,
     )
     made = _written(draft, context, lease, name, spec)
     refusal = _invalid(made)
@@ -128,6 +146,8 @@ def _may_hold(context: Context, scope: str) -> bool:
     sort, _, name = scope.partition(":")
     if sort == "scheduler":
         return bool(name) and context.is_actor(Actor.SCHEDULER)
+    if sort == "server":
+        return context.is_actor(Actor.AUTHORITY) and context.identity.server == name
     if sort == "controller":
         return any(actor.value == scope for actor in context.actors())
     return scope == "authority" and context.is_actor(Actor.AUTHORITY)
@@ -138,15 +158,23 @@ def renew(draft: Draft, context: Context, request: RenewLease) -> Lease | Refusa
     held = _held(draft, context, request.term)
     if isinstance(held, Refusal):
         return held
+    if request.number <= held.spec.renewals:
+        return Refusal(
+            Reason.CONTENTION,
+            f"renewal {request.number} of {held.spec.scope!r} comes after {held.spec.renewals}",
+            {"renewals": str(held.spec.renewals)},
+        )
+    said = (request.address, request.version)
     spec = msgspec.structs.replace(
         held.spec,
         renewed=context.at,
-        renewals=held.spec.renewals + 1,
+        renewals=request.number,
         address=request.address,
+        version=request.version,
     )
     made = _written(draft, context, held, held.name, spec)
     # Everything else in it is ours.
-    return made if spec.address == held.spec.address else _invalid(made) or made
+    return made if said == (held.spec.address, held.spec.version) else _invalid(made) or made
 
 
 def release(draft: Draft, context: Context, request: ReleaseLease) -> Lease | Refusal:
@@ -178,11 +206,13 @@ def retire(draft: Draft, context: Context, request: RetireLease) -> Refusal | No
         return Refusal(Reason.MISSING, f"nobody ever held {request.scope!r}, or not any more")
     seen = (request.seen_epoch, request.seen_renewals)
     since = lease.spec.renewed or lease.metadata.creation_timestamp
-    is_idle = since is not None and context.at - since >= LEASE_KEPT
+    kept = SERVER_LEASE_KEPT_MIN if server_of_scope(request.scope) else LEASE_KEPT
+    kept_ms = kept.total_seconds() * 1000
+    is_idle = since is not None and context.age_ms(since) >= kept_ms
     if (lease.spec.epoch, lease.spec.renewals) != seen or not is_idle:
         return Refusal(
             Reason.LEASE_HELD,
-            f"{request.scope!r} was renewed within {LEASE_KEPT}, or has moved since it was seen",
+            f"{request.scope!r} was renewed within {kept}, or has moved since it was seen",
             {"holder": lease.spec.holder, "epoch": str(lease.spec.epoch)},
         )
     floor: EpochFloor | None = draft.read(keys.epoch_floor())
@@ -205,7 +235,8 @@ def _held(draft: Draft, context: Context, term: Term) -> Lease | Refusal:
     if refusal is not None:
         return refusal
     lease = draft.object(Lease, "", lease_name(term.scope))
-    agree(lease is not None, f"scope {term.scope!r} has an epoch but no lease")
+    with suspect(keys.epoch(term.scope)):
+        agree(lease is not None, f"scope {term.scope!r} has an epoch but no lease")
     if lease is None or lease.spec.holder != context.identity.name:
         return Refusal(Reason.STALE_EPOCH, f"{context.identity.name} gave {term.scope!r} back")
     return lease

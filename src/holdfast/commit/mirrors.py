@@ -8,21 +8,18 @@ update and delete alike.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
-from holdfast.commit.charges import QUOTA_NAME, alone
+from holdfast.commit.charges import QUOTA_NAME, alone, quarantine_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.records import encode
+from holdfast.commit.replicas import leave_place
 from holdfast.commit.revoking import revoke_node
 from holdfast.model import keys
-from holdfast.model.disruption import (
-    allowed_missing,
-    counts_missing,
-    desired_of,
-    lost,
-    made_up,
-)
+from holdfast.model.disruption import allowed_missing, count_change, desired_of, standing
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.quota import ObjectCaps, Quota
 from holdfast.model.kinds.region import Region
@@ -45,6 +42,7 @@ from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
 from holdfast.model.rights import AccessLedger, says_something, with_binding, with_role
+from holdfast.model.weights import replicas_wanted, weighs_the_same, weight
 
 # Objects that tell what happened have their own retention and do not count towards a tenant's caps.
 UNCOUNTED = ("events", "decisions")
@@ -65,22 +63,24 @@ def reflect(
                 revoke_node(draft, context, some)
             return refusal
         case Quota() if some.name == QUOTA_NAME:
-            _quota(draft, some.namespace, old, new)
+            refusal = _quota(draft, some.namespace, old, new)
+            if refusal is not None:
+                return refusal
         case Region():
             _region(draft, some.name, new)
         case Tenant() if new is None:
             _tenant_gone(draft, some.name)
         case Workload():
             _workload(draft, some, gone=new is None)
-        case Replica() if old is None or new is None:
-            _replica(draft, some, 1 if old is None else -1)
+        case Replica():
+            _replica(draft, some, gone=new is None)
         case Role() | RoleBinding():
             refusal = _access(draft, some, gone=new is None)
             if refusal is not None:
                 return refusal
-    if some is not None and (old is None or new is None):
-        return _count(draft, context, some, 1 if old is None else -1)
-    return None
+    if some is None or (old is not None and new is not None and weighs_the_same(old, new)):
+        return None
+    return _count(draft, context, some, old, new)
 
 
 def _node(draft: Draft, node: Node, *, gone: bool) -> Refusal | None:
@@ -112,13 +112,20 @@ def _cohort(quota: Object | None, tenant: str) -> str:
     return (isinstance(quota, Quota) and quota.spec.cohort) or alone(tenant)
 
 
-def _quota(draft: Draft, tenant: str, old: Object | None, new: Object | None) -> None:
-    """Mirror the limits, and take the tenant's sums along when it changes its cohort."""
+def _quota(draft: Draft, tenant: str, old: Object | None, new: Object | None) -> Refusal | None:
+    """Mirror the limits, and take the tenant's sums along when it changes its cohort.
+
+    Sums that are in doubt stay where they are: a recount of the ledger that is in quarantine would
+    not find them any more, and the other one would trust them.
+    """
     before, after = _cohort(old, tenant), _cohort(new, tenant)
     limits = limits_of(new) if isinstance(new, Quota) else TenantLimits()
     source = draft.ledger(QuotaLedger, keys.quota_ledger(before)) or QuotaLedger()
     use = source.used.get(tenant, TenantUse())
     if before != after:
+        refusal = quarantine_refusal(source, tenant, before)
+        if refusal is not None:
+            return refusal
         rest = QuotaLedger(
             limits={who: value for who, value in source.limits.items() if who != tenant},
             used={who: value for who, value in source.used.items() if who != tenant},
@@ -132,6 +139,7 @@ def _quota(draft: Draft, tenant: str, old: Object | None, new: Object | None) ->
     )
     if changed != source:
         draft.write(keys.quota_ledger(after), changed)
+    return None
 
 
 def _region(draft: Draft, name: str, new: Object | None) -> None:
@@ -159,42 +167,50 @@ def _tenant_gone(draft: Draft, tenant: str) -> None:
 
 
 def _workload(draft: Draft, workload: Workload, *, gone: bool) -> None:
-    """The budget follows the spec. Who is out is left as it is; who is missing counts only while
-    there is a budget, since nobody settles what has none.
-    """
+    """The budget follows the spec; what is counted does not depend on it."""
     key = keys.disruption_ledger(workload.namespace, workload.name)
     ledger = draft.ledger(DisruptionLedger, key)
     if gone:
         if ledger is not None:
             draft.delete(key)
+            for page in ledger.pages:
+                draft.delete(keys.places_ledger(workload.namespace, workload.name, page))
         return
-    allowed = allowed_missing(workload.spec.disruption, workload.spec.replicas)
     before = ledger if ledger is not None else DisruptionLedger()
     after = msgspec.structs.replace(
         before,
-        allowed=allowed,
+        allowed=allowed_missing(workload.spec.disruption, workload.spec.replicas),
         desired=desired_of(workload),
-        missing=before.missing if counts_missing(workload) else (),
+        type=workload.spec.type,
     )
     if after != before:
         draft.write(key, after)
 
 
-def _replica(draft: Draft, replica: Replica, change: int) -> None:
-    """Count a workload's replicas.
-
-    One that is born is missing until it was seen ready, so its place counts all the time: before
-    its birth as one that is not there, and after it as one that does not work yet.
+def write_replica(draft: Draft, replica: Replica) -> None:
+    """Write a replica that is there already, and let the ledger of its workload count what it is
+    now: whoever writes one past this function breaks the sum.
     """
+    _replica(draft, replica, gone=False)
+    draft.write(keys.key_of(replica), replica)
+
+
+def _replica(draft: Draft, replica: Replica, *, gone: bool) -> None:
+    """Count a workload's replicas, and those of them that are healthy.
+
+    What the ledger has counted so far is what this draft has of the replica. One that goes leaves
+    behind which incarnation it was.
+    """
+    before: Replica | None = draft.read(keys.key_of(replica))
+    after = None if gone else replica
+    if standing(before) == standing(after):
+        return
     key = keys.disruption_ledger(replica.namespace, replica.spec.workload)
     ledger = draft.ledger(DisruptionLedger, key) or DisruptionLedger()
-    if change < 0:
-        ledger = made_up(ledger, replica.metadata.uid)
-    elif ledger.allowed is not None:
-        workload = draft.object(Workload, replica.namespace, replica.spec.workload)
-        if workload is not None and counts_missing(workload):
-            ledger = lost(ledger, replica.metadata.uid)
-    draft.write(key, msgspec.structs.replace(ledger, replicas=ledger.replicas + change))
+    ledger = count_change(ledger, before, after)
+    if gone:
+        ledger = leave_place(draft, replica, ledger)
+    draft.write(key, ledger)
 
 
 def _access(draft: Draft, some: Role | RoleBinding, *, gone: bool) -> Refusal | None:
@@ -231,47 +247,75 @@ def erase(draft: Draft, context: Context, obj: Object) -> Refusal | None:
     return refusal
 
 
-def _count(draft: Draft, context: Context, some: Object, change: int) -> Refusal | None:
+def _count(
+    draft: Draft, context: Context, some: Object, old: Object | None, new: Object | None
+) -> Refusal | None:
     kind = kind_of(some)
     if not kind.namespaced or kind.plural in UNCOUNTED:
         return None
     key = keys.objects_ledger(some.namespace)
     ledger = draft.ledger(ObjectsLedger, key) or ObjectsLedger()
-    count = ledger.counts.get(kind.plural, 0) + change
-    if change > 0:
-        refusal = _cap_refusal(draft, context, some.namespace, kind.plural, count, ledger)
+    count = ledger.counts.get(kind.plural, 0) + (new is not None) - (old is not None)
+    more, wanted = _growth(old, new, weight), _growth(old, new, replicas_wanted)
+    after = ObjectsLedger(
+        counts={p: n for p, n in {**ledger.counts, kind.plural: count}.items() if n > 0},
+        # A ledger that an older version kept does not know what it does not count.
+        bytes=max(0, ledger.bytes + more),
+        wanted=max(0, ledger.wanted + wanted),
+    )
+    if old is None or more > 0 or wanted > 0:
+        refusal = _cap_refusal(draft, context, some.namespace, kind.plural, ledger, after)
         if refusal is not None:
             return refusal
-    counts = {**ledger.counts, kind.plural: count}
-    draft.write(key, ObjectsLedger(counts={p: n for p, n in counts.items() if n > 0}))
+    draft.write(key, after)
     return None
 
 
 def _cap_refusal(
-    draft: Draft, context: Context, tenant: str, plural: str, count: int, ledger: ObjectsLedger
+    draft: Draft,
+    context: Context,
+    tenant: str,
+    plural: str,
+    before: ObjectsLedger,
+    after: ObjectsLedger,
 ) -> Refusal | None:
+    """Whether something grows beyond a cap. What does not grow may be beyond it already."""
     quota = draft.object(Quota, tenant, QUOTA_NAME)
     stated = quota.spec.objects if quota is not None else ObjectCaps()
-    most = context.settings.objects_per_tenant_max
+    settings = context.settings
+    most = settings.objects_per_tenant_max
     own = {"workloads": stated.workloads, "replicas": stated.replicas}.get(plural)
-    default = context.settings.workloads_per_tenant_max if plural == "workloads" else most
-    for what, have, cap in (
-        (plural, count, default if own is None else own),
+    default = settings.workloads_per_tenant_max if plural == "workloads" else most
+    for what, had, have, cap in (
+        (plural, before.counts.get(plural, 0), after.counts.get(plural, 0), _first(own, default)),
         (
             "objects",
-            sum(ledger.counts.values()) + 1,
-            most if stated.objects is None else stated.objects,
+            sum(before.counts.values()),
+            sum(after.counts.values()),
+            _first(stated.objects, most),
         ),
+        ("bytes", before.bytes, after.bytes, _first(stated.bytes, settings.bytes_per_tenant_max)),
+        # Before any of them is born: births that a cap will refuse would delay everybody else's.
+        ("replicas", before.wanted, after.wanted, _first(stated.replicas, most)),
     ):
-        if have > cap:
+        if had < have > cap:
             return _over(tenant, what, cap)
     return None
+
+
+def _growth(old: Object | None, new: Object | None, of: Callable[[Object], int]) -> int:
+    return (of(new) if new is not None else 0) - (of(old) if old is not None else 0)
+
+
+def _first(stated: int | None, default: int) -> int:
+    return default if stated is None else stated
 
 
 def _over(tenant: str, what: str, cap: int) -> Refusal:
     return Refusal(
         Reason.OBJECT_CAP,
-        f"tenant {tenant} has reached its cap of {cap} {what}",
+        f"tenant {tenant} has reached its cap of {cap} {what}: delete objects, or ask an operator "
+        f"to raise spec.objects.{what} of its Quota",
         {
             "tenant": tenant,
             "resource": what,

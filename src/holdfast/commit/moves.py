@@ -14,15 +14,15 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.form import COUNT_MAX, clipped
 from holdfast.commit.holds import drop_claims, reservation_name
-from holdfast.commit.mirrors import erase
+from holdfast.commit.mirrors import erase, write_replica
 from holdfast.commit.operations import Replayed, digest, recall, remembered
 from holdfast.commit.proofs import is_out_of_reach, proof_refusal
 from holdfast.commit.replicas import uncounted
 from holdfast.commit.sight import missing_replica
 from holdfast.model import keys
+from holdfast.model.installations import adopts, keeps, proves_stop, ran_on, traced
 from holdfast.model.kinds.replica import Replica, TransitionRecord
 from holdfast.model.kinds.reservation import Intent
-from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import Actor, Stage, State, owners, transition
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move, Target
@@ -73,7 +73,11 @@ def current(
 
 
 def actor_for(
-    context: Context, replica: Replica, to: State, incarnation: int | None = None
+    context: Context,
+    replica: Replica,
+    to: State,
+    incarnation: int | None = None,
+    installation: str = "",
 ) -> Actor | Refusal:
     """As whom the caller may make this move, or the refusal that names who may."""
     source = replica.status.state
@@ -81,7 +85,7 @@ def actor_for(
         if transition(source, to, actor) is None:
             continue
         if actor is Actor.AGENT:
-            refusal = agent_refusal(context, replica, to, incarnation)
+            refusal = agent_refusal(context, replica, to, incarnation, installation)
             if refusal is not None:
                 return refusal
         return actor
@@ -101,17 +105,29 @@ def actor_for(
 
 
 def agent_refusal(
-    context: Context, replica: Replica, to: State, incarnation: int | None
+    context: Context,
+    replica: Replica,
+    to: State,
+    incarnation: int | None,
+    installation: str = "",
 ) -> Refusal | None:
-    """An agent speaks for replicas bound to its own node, in the life they were bound in."""
+    """An agent speaks for replicas bound to its own node, in the life they were bound in.
+
+    Afterwards it may still prove that such work has stopped, as far as it can know that.
+    """
     binding = replica.status.binding
     if binding is None or context.identity.node != binding.node:
         return Refusal(
             Reason.NOT_OWNER, f"{context.identity.name} is not the agent of {replica.name}'s node"
         )
-    # A later life of the agent may still prove that an earlier one's work has stopped.
-    later = to is State.RELEASED and (incarnation or 0) > binding.node_incarnation
-    if incarnation != binding.node_incarnation and not later:
+    if to is State.RELEASED:
+        return _stop_refusal(replica, incarnation, installation)
+    if adopts(replica, incarnation, installation):
+        return None
+    ended = to is State.FAILED and keeps(replica) and bool(installation)
+    if ended and ran_on(binding, installation):
+        return None
+    if incarnation != binding.node_incarnation:
         return Refusal(
             Reason.STALE_INCARNATION,
             f"replica {replica.name} belongs to incarnation {binding.node_incarnation} of "
@@ -119,6 +135,27 @@ def agent_refusal(
             {"incarnation": str(binding.node_incarnation)},
         )
     return None
+
+
+def _stop_refusal(replica: Replica, incarnation: int | None, installation: str) -> Refusal | None:
+    """Whether this agent can know that nothing of the replica runs any more."""
+    binding = replica.status.binding
+    if binding is None or proves_stop(replica, incarnation, installation):
+        return None
+    if keeps(replica) and not ran_on(binding, installation):
+        return Refusal(
+            Reason.NOT_OWNER,
+            f"replica {replica.name} runs on when it is cut off, and was bound to installation "
+            f"{binding.installation or 'unknown'} of node {binding.node}: only that one, or an "
+            "operator's word, proves that it has stopped",
+            {"installation": binding.installation},
+        )
+    return Refusal(
+        Reason.STALE_INCARNATION,
+        f"replica {replica.name} belongs to incarnation {binding.node_incarnation} of "
+        f"{binding.node}, the agent speaks as {incarnation}",
+        {"incarnation": str(binding.node_incarnation)},
+    )
 
 
 def moved(
@@ -147,15 +184,18 @@ def moved(
         reason=clipped(reason),
         evidence=clipped(evidence),
     )
+    by_agent = context.identity.node is not None
     new_status = msgspec.structs.replace(
         status,
+        conditions=traced(replica, to, status.conditions, context.at, by_agent=by_agent),
         state=to,
         transition_number=status.transition_number + 1,
         transitions=(*status.transitions, record)[-context.settings.transitions_kept :],
         **changes,
     )
-    metadata = remembered(replica.metadata, operation, mark, context.at, context.settings)
-    after = msgspec.structs.replace(replica, metadata=metadata, status=new_status)
+    moved = msgspec.structs.replace(replica, status=new_status)
+    after = remembered(draft, context, moved, operation, mark)
+    metadata = after.metadata
     is_dying = metadata.deletion_timestamp is not None
     if to is State.RELEASED and is_dying and not uncounted(draft, replica):
         # Its deletion was asked for and nothing holds it any more.
@@ -166,7 +206,7 @@ def moved(
         after = msgspec.structs.replace(
             after, metadata=msgspec.structs.replace(metadata, finalizers=rest)
         )
-    draft.write(keys.key_of(after), after)
+    write_replica(draft, after)
     return after
 
 
@@ -178,13 +218,18 @@ def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | 
         return replica
     if request.to in _OWN_REQUEST:
         return Refusal(Reason.NOT_ALLOWED, f"a move to {request.to.value} has a request of its own")
-    actor = actor_for(context, replica, request.to, request.incarnation)
+    actor = actor_for(context, replica, request.to, request.incarnation, request.installation)
     if isinstance(actor, Refusal):
         return actor
     refusal = proof_refusal(draft, context, replica, request, actor)
     if refusal is not None:
         return refusal
     changes = _changes(replica, request)
+    binding = replica.status.binding
+    if binding is not None and adopts(replica, request.incarnation, request.installation):
+        # From here on it belongs to the life that found it.
+        later = msgspec.structs.replace(binding, node_incarnation=request.incarnation)
+        changes["binding"] = later
     if request.to is State.RELEASED:
         _give_back(draft, context, replica, request.reason)
     return moved(
@@ -211,7 +256,7 @@ def given_up(
     else can ever say that it has stopped when its machine is destroyed.
     """
     word = {"reason": "OperatorsWord", "evidence": f"forced by {context.identity.name}"}
-    is_final = _keeps(replica) and is_out_of_reach(draft, replica)
+    is_final = keeps(replica) and is_out_of_reach(draft, replica)
     if replica.status.state is State.UNKNOWN:
         if not is_final:
             return moved(
@@ -222,10 +267,6 @@ def given_up(
         return None
     _give_back(draft, context, replica, word["reason"])
     return moved(draft, context, replica, State.RELEASED, operation=operation, mark=mark, **word)
-
-
-def _keeps(replica: Replica) -> bool:
-    return replica.spec.template.on_disconnect is OnDisconnect.KEEP
 
 
 def _give_back(draft: Draft, context: Context, replica: Replica, reason: str) -> None:

@@ -11,6 +11,7 @@ says of its own reasons.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -20,7 +21,7 @@ from holdfast.commit.decide import Decided
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
 from holdfast.model.audit import Mutation
-from holdfast.model.identity import Identity
+from holdfast.model.identity import SYSTEM_PREFIX, Identity
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.replica import Replica, ReplicaStatus
 from holdfast.model.meta import Object
@@ -28,8 +29,12 @@ from holdfast.model.requests import Bind, RenewLease
 
 # Of one object so many changed fields are named, and so many others that were changed with it.
 FIELDS_MAX = 24
-MORE_MAX = 32
-GROUPS_MAX = 32
+OTHERS_RECORDED_MAX = 32
+# Of the groups of the author, those of the system stand first: they give the widest rights, and
+# no list of other groups pushes them out of the record.
+GROUPS_RECORDED_MAX = 32
+# So many characters of names are in one list of a record.
+LIST_CHARS_MAX = 4_000
 FIELD_DEPTH_MAX = 3
 # A reason is for people to read. It is longer on the object itself, where there is one.
 REASON_MAX = 256
@@ -98,7 +103,7 @@ def mutation(draft: Draft, identity: Identity, request: Any, decided: Decided) -
     plural, namespace, name, uid = _named(main, known)
     return Mutation(
         who=identity.name,
-        groups=identity.groups[:GROUPS_MAX],
+        groups=named_groups(identity),
         verb=form.verb,
         kind=plural,
         namespace=namespace,
@@ -120,7 +125,7 @@ def _bound(identity: Identity, request: Bind) -> Mutation:
     target = request.target
     return Mutation(
         who=identity.name,
-        groups=identity.groups,
+        groups=named_groups(identity),
         verb="Bind",
         kind="replicas",
         namespace=target.namespace,
@@ -129,6 +134,15 @@ def _bound(identity: Identity, request: Bind) -> Mutation:
         fields=_BIND_FIELDS,
         operation=request.operation,
     )
+
+
+def named_groups(identity: Identity) -> tuple[str, ...]:
+    """The groups that the record names."""
+    groups = identity.groups
+    if len(groups) > GROUPS_RECORDED_MAX or sum(map(len, groups)) > LIST_CHARS_MAX:
+        groups = tuple(sorted(groups, key=lambda it: not it.startswith(SYSTEM_PREFIX)))
+        return _bounded(groups, GROUPS_RECORDED_MAX)
+    return groups
 
 
 def _told_apart(writes: dict[str, Any], decided: Decided) -> tuple[str, tuple[str, ...]]:
@@ -149,7 +163,20 @@ def _told_apart(writes: dict[str, Any], decided: Decided) -> tuple[str, tuple[st
         others = [key for key in others if key != main]
     if not others:
         return main, ()
-    return main, tuple(key[len(keys.OBJECTS) :] for key in others[:MORE_MAX])
+    return main, _bounded([key[len(keys.OBJECTS) :] for key in others], OTHERS_RECORDED_MAX)
+
+
+def _bounded(names: Sequence[str], most: int) -> tuple[str, ...]:
+    """The first names, few enough and short enough together: a record must not grow with what its
+    author makes up.
+    """
+    kept, chars = 0, 0
+    for name in names[:most]:
+        chars += len(name)
+        if chars > LIST_CHARS_MAX:
+            break
+        kept += 1
+    return tuple(names[:kept])
 
 
 def _named(key: str, value: Any) -> tuple[str, str, str, str]:

@@ -14,21 +14,35 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.form import clipped
 from holdfast.commit.leases import term_refusal
-from holdfast.commit.operations import Replayed, digest, recall, remembered
+from holdfast.commit.operations import (
+    Replayed,
+    digest,
+    recall,
+    recall_past,
+    remember_past,
+    remembered,
+)
+from holdfast.commit.preconditions import absence_refusal, version_refusal, visible_version
+from holdfast.commit.timings import timed
 from holdfast.model import keys
 from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeStatus
 from holdfast.model.ledger import NodeLedger, mirrored
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of
 from holdfast.model.requests import JudgeNode, NodeWord, RegisterNode
+from holdfast.model.timings import fence_wait_ms
 from holdfast.model.validation import validate
 
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
 
 # What an agent says of its own machine; everything else in the spec belongs to the operator.
-AGENT_SPEC = ("capacity", "reserved", "devices")
-AGENT_STATUS = ("agent_version", "address", "boot_id", "installation", "images")
+AGENT_SPEC = ("capacity", "reserved", "devices", "port_share")
+AGENT_STATUS = (
+    *("agent_version", "address", "boot_id", "installation", "images"),
+    *("isolation", "isolation_notes"),
+)
 # Only set at the first registration: a machine does not move, and its operator may re-label it
 # later.
 FIRST_SPEC = ("region", "zone", "pool", "cost_per_hour")
@@ -57,27 +71,52 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
     mark = digest(request)
     old = draft.object(Node, "", name)
     if old is None:
-        return _first(draft, context, request, mark)
+        return (
+            recall_past(draft, context, request.operation, mark)
+            or absence_refusal(kind_of(request.node), name, request.node.metadata)
+            or _first(draft, context, request, mark)
+        )
     past = recall(old.metadata, request.operation, mark)
     if past is not None:
         return past
+    refusal = _unseen_refusal(draft, old, request.node.metadata)
+    if refusal is not None:
+        return refusal
     if _is_anothers(old.status, request.node.status):
         return Refusal(
             Reason.NOT_OWNER,
             f"node {name} is run by another agent, which keeps another directory; this one may "
             "have the name once that one is gone and its node fenced",
         )
+    if old.status.phase in _GONE and request.holds is not None and request.holds.number:
+        # It speaks for a life that is over, and has not stopped what it ran.
+        return Refusal(Reason.STALE_INCARNATION, f"node {name} was fenced meanwhile: look at it")
     spec = msgspec.structs.replace(
         old.spec, **{field: getattr(request.node.spec, field) for field in AGENT_SPEC}
     )
-    status = _returned(old, request.node.status)
+    status = timed(context, request, old.status, _returned(old, request.node.status))
     if (spec, status) == (old.spec, old.status):
         return old
-    metadata = remembered(old.metadata, request.operation, mark, context.at, context.settings)
+    metadata = old.metadata
     if spec != old.spec:
         metadata = msgspec.structs.replace(metadata, generation=metadata.generation + 1)
     node = msgspec.structs.replace(old, metadata=metadata, spec=spec, status=status)
-    return _mirrored(draft, node)
+    return _mirrored(draft, remembered(draft, context, node, request.operation, mark))
+
+
+def _unseen_refusal(draft: Draft, old: Node, given: ObjectMeta) -> Refusal | None:
+    """Whether the agent has not seen the node as it is.
+
+    A registration that comes late would take newer facts back; and one that was sent before a fence
+    would begin a new life while work of the old one may still run.
+    """
+    if given.uid and given.resource_version:
+        return version_refusal(draft, old, given)
+    return Refusal(
+        Reason.STALE_OBJECT,
+        f"node {old.name} is registered: read it, and state its uid and resourceVersion",
+        {"field": "metadata.resourceVersion"},
+    )
 
 
 def _is_anothers(now: NodeStatus, given: NodeStatus) -> bool:
@@ -105,8 +144,10 @@ def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> 
         creation_timestamp=context.at,
         labels=given.metadata.labels,
     )
-    metadata = remembered(metadata, request.operation, mark, context.at, context.settings)
-    node = Node(metadata, spec=spec, status=status)
+    node = Node(metadata, spec=spec, status=timed(context, request, None, status))
+    node = remembered(draft, context, node, request.operation, mark)
+    # Also apart from it: if it is deleted soon, a copy of this request must not bring it back.
+    remember_past(draft, context, node, request.operation, mark)
     return _mirrored(draft, node)
 
 
@@ -147,15 +188,31 @@ def judge(draft: Draft, context: Context, request: JudgeNode) -> Node | Replayed
     refusal = term_refusal(draft, context, request.term)
     if refusal is not None:
         return refusal
+    refusal = _outdated_refusal(draft, node, request)
+    if refusal is not None:
+        return refusal
     status = _judged(context, node, request)
     if isinstance(status, Refusal):
         return status
     if status == node.status:
         return node
-    metadata = remembered(node.metadata, request.operation, mark, context.at, context.settings)
-    after = msgspec.structs.replace(node, metadata=metadata, status=status)
+    after = msgspec.structs.replace(node, status=status)
+    after = remembered(draft, context, after, request.operation, mark)
     mirror(draft, after)
     return after
+
+
+def _outdated_refusal(draft: Draft, node: Node, request: JudgeNode) -> Refusal | None:
+    """Whether something was said of the node since it was judged."""
+    now = visible_version(draft, keys.key_of(node))
+    if request.version == now:
+        return None
+    return Refusal(
+        Reason.STALE_OBJECT,
+        f"node {node.name} has changed since resourceVersion {request.version[:40]!r}; judge it as "
+        "it is now",
+        {"resourceVersion": now or "uncommitted"},
+    )
 
 
 # From which phases each word may be said.
@@ -193,6 +250,9 @@ def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Re
                 f"node {node.name} has mark {have}, the request is about mark {request.mark}",
                 {"mark": str(have)},
             )
+    refusal = _wait_refusal(context, node, request) if word is NodeWord.FENCE else None
+    if refusal is not None:
+        return refusal
     after = msgspec.structs.replace(status, phase=_TO[word])
     if word is NodeWord.MARK:
         number = status.marks + 1
@@ -207,3 +267,19 @@ def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Re
     if word is NodeWord.CLEAR:
         return msgspec.structs.replace(after, mark=None)
     return after
+
+
+def _wait_refusal(context: Context, node: Node, request: JudgeNode) -> Refusal | None:
+    """A fence waits for the greatest timing that work on the node may hold, whatever the settings
+    of the servers are by now."""
+    plane = context.settings.fence
+    waited_ms = plane.fence_after_ms if request.waited_ms is None else request.waited_ms
+    wait_ms = fence_wait_ms(node.status.timing, plane)
+    if waited_ms >= wait_ms:
+        return None
+    return Refusal(
+        Reason.NOT_FENCED,
+        f"work on node {node.name} may run for {wait_ms} ms after its mark; only {waited_ms} ms "
+        "have passed",
+        {"node": node.name, "waitMs": str(wait_ms)},
+    )

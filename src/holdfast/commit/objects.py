@@ -10,11 +10,14 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commit.admission import Admission, admit, invalid
+from holdfast.commit.admission_policies import policy_keys
 from holdfast.commit.apply import updated
 from holdfast.commit.authorise import identity_refusal, verb_refusal
 from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, NotLoaded
+from holdfast.commit.grounds import grounds_refusal
+from holdfast.commit.jobs import end_refusal, ended
 from holdfast.commit.leaks import only_disowns
 from holdfast.commit.mirrors import reflect
 from holdfast.commit.operations import (
@@ -26,7 +29,7 @@ from holdfast.commit.operations import (
     remember_past,
     remembered,
 )
-from holdfast.commit.preconditions import version_refusal
+from holdfast.commit.preconditions import version_refusal, versioned_refusal
 from holdfast.commit.removal import (
     FINALIZERS,
     finalizers_refusal,
@@ -35,7 +38,7 @@ from holdfast.commit.removal import (
     only_lets_go,
     still_held,
 )
-from holdfast.commit.replicas import birth_refusal, born
+from holdfast.commit.replicas import birth_refusal, born, places_key, predecessor
 from holdfast.commit.runs import run_refusal
 from holdfast.commit.shapes import shape_of, tree_of
 from holdfast.commit.sight import known
@@ -74,6 +77,9 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
     """A new object."""
     kind = kind_of(request.object)
     refusal = door(draft, context, "create", kind, request.object.namespace)
+    refusal = (
+        refusal or grounds_refusal(draft, context, request) or versioned_refusal(request.object)
+    )
     if refusal is not None:
         return refusal
     mark = digest(request)
@@ -88,9 +94,10 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
 
 
 def _create(draft: Draft, context: Context, named: Object, request: Create, mark: str) -> Outcome:
-    past = recall_past(draft, context, request.operation, mark)
-    if past is not None:
-        return past
+    if not isinstance(named, Replica):
+        past = recall_past(draft, context, request.operation, mark)
+        if past is not None:
+            return past
     there: Object | None = draft.read(keys.key_of(named))
     if there is not None:
         return recall(there.metadata, request.operation, mark) or _exists(there)
@@ -100,10 +107,12 @@ def _create(draft: Draft, context: Context, named: Object, request: Create, mark
 def _suppose_absent(draft: Draft, context: Context, obj: Object, operation: str) -> None:
     """Of what a new object brings into being nothing is there yet; that need not be read."""
     draft.suppose_absent(keys.key_of(obj))
-    if operation:
+    if operation and not isinstance(obj, Replica):
         draft.suppose_absent(past_key(context, operation))
     if isinstance(obj, Workload):
         draft.suppose_absent(keys.disruption_ledger(obj.namespace, obj.name))
+    if isinstance(obj, Replica):
+        draft.suppose_absent(places_key(obj))
 
 
 def _load_for_birth(draft: Draft, obj: Object) -> None:
@@ -118,6 +127,7 @@ def _load_for_birth(draft: Draft, obj: Object) -> None:
             keys.object_key(kind_of_struct(Tenant), "", tenant),
             keys.object_key(kind_of_struct(Quota), tenant, QUOTA_NAME),
             keys.objects_ledger(tenant),
+            *policy_keys(obj),
         ]
     if isinstance(obj, Workload | Replica):
         workload = obj.spec.workload if isinstance(obj, Replica) else obj.name
@@ -127,6 +137,8 @@ def _load_for_birth(draft: Draft, obj: Object) -> None:
             keys.disruption_ledger(tenant, workload),
             keys.object_key(kind_of_struct(PriorityClass), "", priority),
         ]
+    if isinstance(obj, Replica) and obj.spec.incarnation > 0:
+        wanted += [keys.object_key(kind, tenant, predecessor(obj.spec))]
     draft.load(*wanted)
 
 
@@ -193,12 +205,11 @@ def create_named(
             return refusal
         fresh = born(draft, context, fresh)
     fresh = _managed(context, None, fresh, request.manager, "")
-    if obj.metadata.generate_name:
-        remember_past(draft, context, fresh, request.operation, mark)
-    metadata = remembered(
-        fresh.metadata, request.operation, mark, context.at, context.settings, result
-    )
-    fresh = msgspec.structs.replace(fresh, metadata=metadata)
+    if not isinstance(fresh, Replica):
+        # The object remembers it as well, but not for longer than it lives: one that is deleted
+        # must not come back by a copy of the request that made it. Of replicas the places say it.
+        remember_past(draft, context, fresh, request.operation, mark, result)
+    fresh = remembered(draft, context, fresh, request.operation, mark, result)
     refusal = reflect(draft, context, None, fresh)
     if refusal is not None:
         return refusal
@@ -240,6 +251,7 @@ def update(draft: Draft, context: Context, request: Update) -> Outcome:
     """Replace an object's spec and metadata, or its status alone."""
     given, part = request.object, request.subresource
     refusal = door(draft, context, "update", kind_of(given), given.namespace, part, given.name)
+    refusal = refusal or grounds_refusal(draft, context, request)
     if refusal is not None:
         return refusal
     mark = digest(request)
@@ -295,7 +307,12 @@ def rewrite(
     """Admit a changed object and write it, unless nothing changed after all."""
     admission = Admission(object=new, old=old)
     if subresource == STATUS:
-        refusal = status_refusal(context, old, new) or _status_invalid(old, new)
+        admission = Admission(object=ended(context, old, new), old=old)
+        refusal = (
+            status_refusal(context, old, new)
+            or _status_invalid(old, new)
+            or end_refusal(context, old, new)
+        )
     else:
         refusal = (
             letting_go_refusal(draft, context, old, new)
@@ -314,8 +331,7 @@ def rewrite(
         after = msgspec.structs.replace(after, metadata=metadata)
     if after == old:
         return Written(old, tuple(admission.warnings))
-    metadata = remembered(after.metadata, operation, mark, context.at, context.settings)
-    after = msgspec.structs.replace(after, metadata=metadata)
+    after = remembered(draft, context, after, operation, mark)
     refusal = finish(draft, context, old, after)
     if refusal is not None:
         return refusal

@@ -9,12 +9,14 @@ since the world may have changed.
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import cache
 
 import msgspec
 
-from holdfast.commit.context import Context, Settings
-from holdfast.commit.draft import Draft, for_each
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft, SomeObject, for_each
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.records import PastOperation
 from holdfast.model import keys
@@ -22,9 +24,13 @@ from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, ObjectMeta, Operation
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import ForgetOperations
+from holdfast.model.transaction import ABSENT
 
 # The result of an apply that made its object, by which its repetition is answered in the same way.
 CREATED = "created"
+# How digests begin that were made in this way. Others are not compared.
+_SCHEME = "2:"
+_OBJECT_FIELDS = ("object", "node")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -34,11 +40,54 @@ def operation_id(identity: str, uid: str, number: int, intent: str) -> str:
 
 
 def digest(request: msgspec.Struct) -> str:
-    """What the request asks for, in short.
+    """What the request asks for, in short, whatever the term that it is asked under.
 
-    The same id for something else is a mistake of the caller.
+    The same id for something else is a mistake of the caller. The next holder of a lease that asks
+    for the same is none. Nothing that is at its default goes into it: a version that has one more
+    field finds the same for the same request, wherever it is tried again.
     """
-    return hashlib.blake2b(_encode(request), digest_size=12).hexdigest()
+    body = request
+    if getattr(body, "term", None) is not None:
+        body = msgspec.structs.replace(body, term=None)
+    parts: list[bytes] = [type(request).__name__.encode()]
+    for field in _OBJECT_FIELDS:
+        obj = getattr(request, field, None)
+        if isinstance(obj, Object):
+            parts += _stated(obj)
+            body = msgspec.structs.replace(body, **{field: None})
+    hashed = hashlib.blake2b(b"\n".join((*parts, _encode(body))), digest_size=12)
+    return f"{_SCHEME}{hashed.hexdigest()}"
+
+
+def _stated(obj: Object) -> Iterator[bytes]:
+    """The sections of an object that are not at their defaults, each with its name.
+
+    An object always shows all of them, so they are looked at one by one. What the server keeps in
+    the metadata is none of the caller's wishes.
+    """
+    for name, shown, default in _sections(type(obj)):
+        value = getattr(obj, name)
+        if isinstance(value, ObjectMeta):
+            value = msgspec.structs.replace(value, managed_fields=(), operations=())
+        said = _encode(value)
+        if said != default:
+            yield shown
+            yield said
+
+
+@cache
+def _sections(cls: type[Object]) -> tuple[tuple[str, bytes, bytes], ...]:
+    """Name, name on the wire, and the encoded default of each."""
+    return tuple(
+        (it.name, it.encode_name.encode(), _default(it)) for it in msgspec.structs.fields(cls)
+    )
+
+
+def _default(field: msgspec.structs.FieldInfo) -> bytes:
+    """What a section is when nothing is said of it; nothing at all where it has to be said."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return _encode(field.default_factory())
+    return _encode(field.default) if field.default is not msgspec.NODEFAULT else b""
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -60,7 +109,8 @@ def recall(metadata: ObjectMeta, operation: str, mark: str) -> Replayed | Refusa
 
 
 def _judge(past: Operation, mark: str) -> Replayed | Refusal:
-    if past.digest == mark:
+    # A version that made digests in another way remembers the id, which is the caller's own.
+    if past.digest == mark or not past.digest.startswith(_SCHEME):
         return Replayed(past)
     return Refusal(
         Reason.OPERATION_REUSED,
@@ -70,30 +120,43 @@ def _judge(past: Operation, mark: str) -> Replayed | Refusal:
 
 
 def remembered(
-    metadata: ObjectMeta,
-    operation: str,
-    mark: str,
-    at: datetime,
-    settings: Settings,
-    result: str = "",
-) -> ObjectMeta:
-    """The metadata with this operation kept,
+    draft: Draft, context: Context, obj: SomeObject, operation: str, mark: str, result: str = ""
+) -> SomeObject:
+    """The object with this operation kept,
     and the old ones let go that need not be kept any more.
     """
     if not operation:
-        return metadata
-    made = Operation(id=operation, digest=mark, at=at, result=result)
-    kept = metadata.operations
-    if len(kept) >= settings.operations_kept:
-        kept = _young(kept, at, settings)
-    return msgspec.structs.replace(metadata, operations=(*kept, made))
+        return obj
+    made = Operation(id=operation, digest=mark, at=context.at, result=result)
+    kept = _dated(obj.metadata.operations, draft.revision(keys.key_of(obj)))
+    if len(kept) >= context.settings.operations_kept:
+        kept = _young(kept, context)
+    metadata = msgspec.structs.replace(obj.metadata, operations=(*kept, made))
+    return msgspec.structs.replace(obj, metadata=metadata)
 
 
-def _young(kept: tuple[Operation, ...], at: datetime, settings: Settings) -> tuple[Operation, ...]:
+def _dated(kept: tuple[Operation, ...], revision: int) -> tuple[Operation, ...]:
+    """Those that an object remembers, each with a revision by which it had been accepted.
+
+    It is not known while an operation is written, so the next write of the object adds it. The
+    object as it is now has all of them; a number beyond its revision is of another store.
+    """
+    if revision <= ABSENT:
+        return kept
+    return tuple(
+        past
+        if ABSENT < past.revision <= revision
+        else msgspec.structs.replace(past, revision=revision)
+        for past in kept
+    )
+
+
+def _young(kept: tuple[Operation, ...], context: Context) -> tuple[Operation, ...]:
     """Those that have to be kept beside a new one."""
-    since = at - timedelta(milliseconds=settings.operations_kept_ms)
+    settings = context.settings
     while len(kept) >= settings.operations_kept and (
-        kept[0].at < since or len(kept) >= settings.operations_max
+        context.is_surely_older(kept[0].revision, settings.operations_kept_ms + 1)
+        or len(kept) >= settings.operations_max
     ):
         kept = kept[1:]
     return kept
@@ -117,7 +180,9 @@ def recall_past(
     return _judge(past.operation, mark) if past is not None else None
 
 
-def remember_past(draft: Draft, context: Context, obj: Object, operation: str, mark: str) -> None:
+def remember_past(
+    draft: Draft, context: Context, obj: Object, operation: str, mark: str, result: str = ""
+) -> None:
     """Keep an operation apart from its object; the servers forget it after its time."""
     if not operation:
         return
@@ -125,7 +190,7 @@ def remember_past(draft: Draft, context: Context, obj: Object, operation: str, m
     draft.write(
         past_key(context, operation),
         PastOperation(
-            operation=Operation(id=operation, digest=mark, at=context.at),
+            operation=Operation(id=operation, digest=mark, at=context.at, result=result),
             key=keys.key_of(obj),
             uid=obj.metadata.uid,
             until=context.at + kept_for,
@@ -143,9 +208,10 @@ def forget(draft: Draft, context: Context, request: ForgetOperations) -> Refusal
         refusal = term_refusal(draft, context, request.term)
         if refusal is not None:
             return refusal
-    kept_since = context.at - timedelta(milliseconds=context.settings.skew_ms)
+    kept_ms = context.settings.operations_kept_ms + context.settings.skew_ms
     wanted = [keys.operation(name) for name in request.operations]
     for key, past in zip(wanted, for_each(wanted, draft.read), strict=True):
-        if past is not None and past.until <= kept_since:
+        # Its calendar may have been anything, so what counts is when the store has had it.
+        if past is not None and context.is_surely_older(draft.revision(key), kept_ms):
             draft.delete(key)
     return None

@@ -21,6 +21,7 @@ class Refused(StrEnum):
     TOO_MANY_WATCHES = "TooManyWatches"
     TOO_MANY_CONNECTIONS = "TooManyConnections"
     TOO_MANY_BYTES = "TooManyBytes"
+    WRITES_TOO_MUCH = "WritesTooMuch"
 
 
 _SENTENCES = {
@@ -30,6 +31,7 @@ _SENTENCES = {
     Refused.TOO_MANY_WATCHES: "it has as many watches as it may",
     Refused.TOO_MANY_CONNECTIONS: "it has as many connections as it may",
     Refused.TOO_MANY_BYTES: "it sends as much at once as it may",
+    Refused.WRITES_TOO_MUCH: "it writes more bytes a second than it may",
 }
 
 

@@ -10,6 +10,7 @@ from holdfast.commit.apply import Applied, apply
 from holdfast.commit.conflicts import Conflicts
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
+from holdfast.commit.grounds import grounds_refusal
 from holdfast.commit.objects import (
     Outcome,
     Written,
@@ -19,7 +20,7 @@ from holdfast.commit.objects import (
     missing,
     rewrite,
 )
-from holdfast.commit.operations import CREATED, digest, recall
+from holdfast.commit.operations import CREATED, digest, recall, recall_past
 from holdfast.commit.patch import json_patch, merge_patch
 from holdfast.commit.preconditions import (
     absence_refusal,
@@ -53,8 +54,15 @@ def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
     is_birth = found is None and request.type is PatchType.APPLY and not request.subresource
     if old is None and not is_birth:
         return missing(kind, request.namespace, request.name)
+    refusal = grounds_refusal(draft, context, request)
+    if refusal is not None:
+        return refusal
     if old is not None:
         past = recall(old.metadata, request.operation, mark)
+        if past is not None:
+            return past
+    elif request.type is PatchType.APPLY:
+        past = recall_past(draft, context, request.operation, mark)
         if past is not None:
             return past
     try:

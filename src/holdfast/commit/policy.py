@@ -17,7 +17,7 @@ from holdfast.commit.charges import PRIORITY_NAME
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.revoking import future_refusal
-from holdfast.commit.shaping import Shaped, critical
+from holdfast.commit.shaping import Shaped, critical, minimum_of
 from holdfast.model import keys
 from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.priorityclass import PriorityClass
@@ -36,7 +36,7 @@ from holdfast.model.selectors import Operator
 
 GPU = "gpu"
 # Grows whenever a policy changes what it lets in: an object says under which it was admitted.
-POLICY_VERSION = 1
+POLICY_VERSION = 2
 
 
 class Fails(StrEnum):
@@ -185,6 +185,20 @@ def _gpu_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | Non
     return None
 
 
+def _minimum_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
+    """Work that sets aside next to nothing would be placed in any number on any node."""
+    tenant = draft.object(Tenant, "", obj.namespace)
+    if tenant is None:
+        return None
+    for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
+        least, whose = minimum_of(context, tenant, resource)
+        stated = getattr(obj.spec.template.resources, resource.value)
+        if demand(resource, stated) < demand(resource, least):
+            field, rule = f"spec.template.resources.{resource.value}", f"must be at least {least}"
+            return _no(field, str(stated), rule, whose, Reason.NOT_ALLOWED)
+    return None
+
+
 def _region_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
     """Work that names only regions its tenant may not use can never run."""
     tenant = draft.object(Tenant, "", obj.namespace)
@@ -247,6 +261,12 @@ POLICIES: tuple[Policy, ...] = (
     ),
     Policy(
         "device-shape", Fails.CLOSED, "work for GPUs states their memory or models", _gpu_refusal
+    ),
+    Policy(
+        "minimum-resources",
+        Fails.CLOSED,
+        "work sets aside at least what its tenant, or else the plane, demands for each replica",
+        _minimum_refusal,
     ),
     Policy(
         "tenant-regions",

@@ -54,6 +54,21 @@ def absence_refusal(kind: Kind, name: str, given: ObjectMeta) -> Refusal | None:
     )
 
 
+def versioned_refusal(obj: Object) -> Refusal | None:
+    """Whether an object that is to be made claims to have been seen already, as Kubernetes asks.
+
+    Whoever sends one that it read means to change that one, and not to make another.
+    """
+    if not _states_a_version(obj.metadata):
+        return None
+    return Refusal(
+        Reason.INVALID,
+        "metadata.resourceVersion: must not be set on an object to be created; leave it out, or "
+        "update the object that has it",
+        {"field": "metadata.resourceVersion"},
+    )
+
+
 def stated(body: Any) -> ObjectMeta:
     """What an applied configuration states. Raises Invalid for what is no text."""
     metadata = body.get("metadata") if isinstance(body, dict) else None

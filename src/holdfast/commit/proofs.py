@@ -8,9 +8,9 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.leases import term_refusal
 from holdfast.model import keys
+from holdfast.model.installations import adopts, keeps, ran_on
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, State
 from holdfast.model.refusal import Reason, Refusal
@@ -35,7 +35,7 @@ def proof_refusal(
     if actor is Actor.NODES:
         return _mark_refusal(draft, replica, request.mark)
     if actor is Actor.AGENT and source is State.UNKNOWN:
-        return _return_refusal(draft, replica, to)
+        return _return_refusal(draft, replica, request)
     if actor is Actor.OPERATOR:
         return _word_refusal(draft, replica, request)
     if actor is Actor.REPAIR and to in (State.FAILED, State.RELEASED):
@@ -61,12 +61,13 @@ def _mark_refusal(draft: Draft, replica: Replica, mark: int) -> Refusal | None:
     return None
 
 
-def _return_refusal(draft: Draft, replica: Replica, to: State) -> Refusal | None:
+def _return_refusal(draft: Draft, replica: Replica, request: Move) -> Refusal | None:
     """An agent that is back speaks for its Unknown work only on a node without mark or fence.
 
-    Work that was being stopped goes on stopping: somebody may have been promised its place.
+    Work that was being stopped goes on stopping: somebody may have been promised its place. An
+    installation that has lost its node's name to another one can only say that its work has ended.
     """
-    cause = replica.status.cause
+    cause, to = replica.status.cause, request.to
     if (to is State.RUNNING and cause is not None) or (to is State.STOPPING and cause is None):
         told = f"was told to stop for {cause.value}" if cause else "was never told to stop"
         return Refusal(Reason.WRONG_STATE, f"replica {replica.name} {told}", {"to": to.value})
@@ -74,12 +75,19 @@ def _return_refusal(draft: Draft, replica: Replica, to: State) -> Refusal | None
     binding = replica.status.binding
     if ledger is None or binding is None:
         return Refusal(Reason.NODE_MISSING, "the node is not registered any more")
+    has_lost_name = ledger.gate.installation != binding.installation
+    if to is State.FAILED and has_lost_name and ran_on(binding, request.installation):
+        return None
     if ledger.gate.mark or ledger.gate.phase in _GONE:
         return Refusal(
             Reason.STALE_MARK,
             f"node {binding.node} is {ledger.gate.phase.value} and its mark is not cleared",
             {"mark": str(ledger.gate.mark)},
         )
+    is_present = ledger.gate.incarnation == request.incarnation
+    is_back = is_present and ran_on(binding, ledger.gate.installation)
+    if is_back and adopts(replica, request.incarnation, request.installation):
+        return None
     if ledger.gate.incarnation != binding.node_incarnation:
         return Refusal(
             Reason.STALE_INCARNATION, f"node {binding.node} lives in a later incarnation by now"
@@ -113,19 +121,23 @@ def _fence_refusal(draft: Draft, context: Context, replica: Replica, to: State) 
     """Repair acts only on what is surely gone: fenced `stop` work, or what was never bound.
 
     `keep` work goes on when its node is cut off, so no fence proves its end. Repair may declare it
-    failed after replaceAfter, which its owner chose, or once the node is back in a later life;
-    its share comes back only by proof of stop.
+    failed after replaceAfter, which its owner chose; its share comes back only by proof of stop. An
+    installation that is back in a later life says itself how it fared.
     """
     binding, ledger = replica.status.binding, _gate(draft, replica)
     if binding is None or ledger is None:
         return None
     later = ledger.gate.incarnation > binding.node_incarnation
-    if replica.spec.template.on_disconnect is OnDisconnect.KEEP:
-        away = ledger.gate.mark and _replaceable(context, replica)
-        if to is State.FAILED and (later or away):
+    if keeps(replica):
+        # An installation that has a name speaks for its work itself when it is back.
+        is_back = later and not binding.installation and not ledger.gate.installation
+        away = (ledger.gate.mark or later) and _replaceable(context, replica)
+        if to is State.FAILED and (is_back or away):
             return None
         return Refusal(
-            Reason.NOT_FENCED, f"{replica.name} runs on when cut off: only proof of stop ends it"
+            Reason.NOT_FENCED,
+            f"{replica.name} runs on when cut off: only proof of stop by the installation of "
+            f"node {binding.node} that ran it ends it",
         )
     if later or ledger.gate.phase in _GONE:
         return None
@@ -141,7 +153,6 @@ def _replaceable(context: Context, replica: Replica) -> bool:
     wait_s = replica.spec.template.replace_after_seconds
     if wait_s is None or not replica.status.transitions:
         return False
-    # It is Unknown, so its last transition is the one that made it so. Whoever wrote that down may
-    # have had a clock that was ahead.
-    out_ms = (context.at - replica.status.transitions[-1].at).total_seconds() * 1000
+    # It is Unknown, so its last transition is the one that made it so.
+    out_ms = context.age_ms(replica.status.transitions[-1].at)
     return out_ms >= wait_s * 1000 + context.settings.skew_ms

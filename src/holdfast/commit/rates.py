@@ -21,9 +21,10 @@ _US = 1_000_000
 
 
 class Rate(msgspec.Struct, frozen=True, gc=False):
-    """So many requests a second; zero means any number."""
+    """So many requests a second, or of whatever else is counted; zero means any number."""
 
     per_s: int = 0
+    burst_s: int = BURST_S
 
     @property
     def gap_us(self) -> int:
@@ -33,7 +34,7 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
     @property
     def ahead_us(self) -> int:
         """How far ahead of its rate a tenant may be; one request is always allowed."""
-        return max(BURST_S * _US, self.gap_us)
+        return max(self.burst_s * _US, self.gap_us)
 
 
 class Rates:
@@ -59,6 +60,18 @@ class Rates:
         if len(self._due) > TENANTS_MAX:
             self._forget(now_us)
         return 0
+
+    def wait_ms(self, tenant: str, rate: Rate, now_ms: int) -> int:
+        """After how many milliseconds something may be charged again; 0 if it may be now.
+
+        For what is known only when it is done, such as bytes: one who is not ahead may do anything,
+        and waits for it afterwards.
+        """
+        if not rate.per_s:
+            return 0
+        now_us = now_ms * 1_000
+        too_early_us = self._due_us(tenant, rate, now_us) - now_us - rate.ahead_us
+        return max(1, too_early_us // 1_000) if too_early_us > 0 else 0
 
     def charge(self, tenant: str, rate: Rate, cost: int, now_ms: int) -> None:
         """A request that was allowed brought so many more with it; they count like others."""

@@ -13,19 +13,23 @@ import msgspec
 
 from holdfast.model import keys
 from holdfast.model.audit import Head, Stamp
-from holdfast.model.errors import unreachable
+from holdfast.model.encrypted import why_closed
+from holdfast.model.errors import RecordUnreadable, unreachable
 from holdfast.model.ledger import (
     DisruptionLedger,
     GrantLedger,
     NodeLedger,
     ObjectsLedger,
+    PlacesLedger,
     PoolsLedger,
     QuotaLedger,
 )
 from holdfast.model.meta import Object, Operation, Part, Timestamp
+from holdfast.model.plane_format import PlaneFormat
+from holdfast.model.quarantine import Quarantined
 from holdfast.model.registry import KINDS
 from holdfast.model.rights import AccessLedger
-from holdfast.model.transaction import ABSENT
+from holdfast.model.transaction import ABSENT, Record
 from holdfast.model.versions import object_version
 
 
@@ -60,6 +64,7 @@ _TYPES: tuple[tuple[str, type[Any]], ...] = (
     (f"{keys.LEDGERS}quota/", QuotaLedger),
     (f"{keys.LEDGERS}objects/", ObjectsLedger),
     (f"{keys.LEDGERS}disruption/", DisruptionLedger),
+    (f"{keys.LEDGERS}places/", PlacesLedger),
     (f"{keys.LEDGERS}grant/", GrantLedger),
     (f"{keys.LEDGERS}pools/", PoolsLedger),
     (f"{keys.LEDGERS}access/", AccessLedger),
@@ -68,20 +73,52 @@ _TYPES: tuple[tuple[str, type[Any]], ...] = (
     (keys.OPERATIONS, PastOperation),
     (f"{keys.AUDIT}stamp/", Stamp),
     (f"{keys.AUDIT}head/", Head),
+    (keys.QUARANTINE, Quarantined),
+    (keys.FORMATS, PlaneFormat),
 )
-_DECODERS = {prefix: msgspec.json.Decoder(struct) for prefix, struct in _TYPES}
+DECODERS = {prefix: msgspec.json.Decoder(struct) for prefix, struct in _TYPES}
 _ENCODER = msgspec.json.Encoder()
 
 
 def decode(key: str, value: bytes) -> Any:
-    """The struct stored under this key. These bytes are our own, so they are not guarded again."""
+    """The struct stored under this key. These bytes are our own, so they are not guarded again.
+
+    Raises RecordUnreadable for a damaged record, and for one that only a newer version can read.
+    """
+    decoder = _decoder(key)
+    if decoder is None:
+        unreachable(f"nothing is ever stored under {key!r}")
+    try:
+        return decoder.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        why = why_closed(value) or error
+        raise RecordUnreadable(f"{key} cannot be read: {why}", key) from error
+
+
+def readable(record: Record) -> Any:
+    """The struct of a record, or None for one that this version cannot read.
+
+    For those who look through many records: one that cannot be read must not hide the others.
+    """
+    if _decoder(record.key) is None:
+        return None
+    try:
+        return decode(record.key, record.value)
+    except RecordUnreadable:
+        return None
+
+
+def struct_at(key: str) -> type[Any] | None:
+    """The type of what is stored under this key; None where this version stores nothing."""
+    decoder = _decoder(key)
+    return decoder.type if decoder is not None else None
+
+
+def _decoder(key: str) -> msgspec.json.Decoder[Any] | None:
     sort, _, rest = key.partition("/")
     # Objects and ledgers are told apart by two segments, everything else by one.
     prefix = f"{sort}/{rest.partition('/')[0]}/"
-    decoder = _DECODERS.get(prefix) or _DECODERS.get(f"{sort}/")
-    if decoder is None:
-        unreachable(f"nothing is ever stored under {key!r}")
-    return decoder.decode(value)
+    return DECODERS.get(prefix) or DECODERS.get(f"{sort}/")
 
 
 def encode(value: Any) -> bytes:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from holdfast.commit.charges import QUOTA_NAME, alone
 from holdfast.commit.mirrors import UNCOUNTED
 from holdfast.commit.records import Epoch
@@ -20,11 +22,12 @@ from holdfast.commit.tally import (
     holdings,
     nonzero,
     open_claims,
+    places_pages,
     total,
 )
 from holdfast.model import keys
 from holdfast.model.allowance import ceiling, cohort_nominal, cohort_used
-from holdfast.model.disruption import allowed_missing, desired_of
+from holdfast.model.disruption import disruption_ledger_of
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.quota import CapacityClass, Quota
 from holdfast.model.kinds.region import Region
@@ -46,6 +49,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.rights import AccessLedger, ledger_of
 from holdfast.model.transaction import Record
+from holdfast.model.weights import replicas_wanted, weight
 
 _CLASSES = (CapacityClass.HARD, CapacityClass.RECLAIMABLE)
 _NO_USE = TenantUse()
@@ -56,6 +60,7 @@ def recount(records: Iterable[Record]) -> list[str]:
     """Every discrepancy between the ledgers and the objects of one revision."""
     contents = Contents(records)
     return [
+        *(f"{key} cannot be read" for key in contents.unreadable),
         *nodes(contents),
         *_quotas(contents),
         *_objects(contents),
@@ -149,6 +154,8 @@ def _quotas(contents: Contents) -> Iterator[str]:
 
 def _objects(contents: Contents) -> Iterator[str]:
     counts: dict[str, dict[str, int]] = {}
+    weights: dict[str, int] = {}
+    wanted: dict[str, int] = {}
     for struct, objects in contents.kinds():
         kind = kind_of_struct(struct)
         if not kind.namespaced or kind.plural in UNCOUNTED:
@@ -156,38 +163,39 @@ def _objects(contents: Contents) -> Iterator[str]:
         for obj in objects:
             tenant = counts.setdefault(obj.namespace, {})
             tenant[kind.plural] = tenant.get(kind.plural, 0) + 1
+            weights[obj.namespace] = weights.get(obj.namespace, 0) + weight(obj)
+            wanted[obj.namespace] = wanted.get(obj.namespace, 0) + replicas_wanted(obj)
     ledgers: dict[str, ObjectsLedger] = contents.under(f"{keys.LEDGERS}objects/")
     for tenant_name in dict.fromkeys((*counts, *ledgers)):
-        have = ledgers.get(tenant_name, ObjectsLedger()).counts
+        have, whose = ledgers.get(tenant_name, ObjectsLedger()), f"tenant {tenant_name}"
         mine = counts.get(tenant_name, {})
-        yield from differs(f"tenant {tenant_name}", "counts", nonzero(have), mine)
+        yield from differs(whose, "counts", nonzero(have.counts), mine)
+        yield from differs(whose, "bytes", have.bytes, weights.get(tenant_name, 0))
+        yield from differs(whose, "wanted replicas", have.wanted, wanted.get(tenant_name, 0))
 
 
 # Everything else ---------------------------------------------------------------------------------
 
 
 def _workloads(contents: Contents) -> Iterator[str]:
-    counts: dict[str, int] = {}
-    uids: set[str] = set()
+    mine: dict[str, list[Replica]] = {}
     for replica in contents.of(Replica):
-        key = f"{replica.namespace}/{replica.spec.workload}"
-        counts[key] = counts.get(key, 0) + 1
-        uids.add(replica.metadata.uid)
+        mine.setdefault(f"{replica.namespace}/{replica.spec.workload}", []).append(replica)
     workloads = {f"{w.namespace}/{w.name}": w for w in contents.of(Workload)}
     ledgers: dict[str, DisruptionLedger] = contents.under(f"{keys.LEDGERS}disruption/")
-    for key in dict.fromkeys((*workloads, *counts, *ledgers)):
+    pages = places_pages(contents)
+    for key in dict.fromkeys((*workloads, *mine, *ledgers)):
         whose, ledger = f"workload {key}", ledgers.get(key, DisruptionLedger())
-        yield from differs(whose, "replicas", ledger.replicas, counts.get(key, 0))
-        workload = workloads.get(key)
-        if workload is not None:
-            allowed = allowed_missing(workload.spec.disruption, workload.spec.replicas)
-            yield from differs(whose, "allowed", ledger.allowed, allowed)
-            yield from differs(whose, "desired", ledger.desired, desired_of(workload))
-        elif counts.get(key):
-            yield f"{whose} is gone, and {counts[key]} of its replicas are there"
-        for uid in dict.fromkeys((*ledger.out, *ledger.missing)):
-            if uid not in uids:
-                yield f"{whose}: {uid} counts as missing, and is none of the replicas"
+        workload, replicas = workloads.get(key), mine.get(key, [])
+        if workload is None:
+            yield from differs(whose, "replicas", ledger.replicas, len(replicas))
+            if replicas:
+                yield f"{whose} is gone, and {len(replicas)} of its replicas are there"
+            continue
+        wanted = disruption_ledger_of(workload, replicas, pages.get(key, ()))
+        have = msgspec.structs.replace(ledger, pages=tuple(sorted(ledger.pages)))
+        for field in DisruptionLedger.__struct_fields__:
+            yield from differs(whose, field, getattr(have, field), getattr(wanted, field))
 
 
 def _pools(contents: Contents) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from holdfast.commit.tally import (
@@ -54,6 +55,7 @@ def _mirror(node: Node, ledger: NodeLedger) -> Iterator[str]:
     whose = f"node {node.name}"
     yield from differs(whose, "gate", ledger.gate, gate_of(node))
     yield from differs(whose, "allocatable", ledger.allocatable, allocatable_of(node))
+    yield from differs(whose, "port share", ledger.port_share, node.spec.port_share)
     listed = sorted(device.id for device in node.spec.devices)
     there = sorted(name for name, slot in ledger.devices.items() if not slot.absent)
     yield from differs(whose, "devices", there, listed)
@@ -63,6 +65,8 @@ def _held(name: str, ledger: NodeLedger, found: list[Holding]) -> Iterator[str]:
     whose = f"node {name}"
     sums = total(holding.sums for holding in found)
     yield from differs(whose, "used", nonzero(ledger.used), sums)
+    tenants = dict(Counter(holding.tenant for holding in found))
+    yield from differs(whose, "tenants", nonzero(ledger.tenants), tenants)
     owners: dict[str, dict[str, int]] = {}
     ports: dict[str, str] = {}
     for holding in found:

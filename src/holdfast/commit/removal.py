@@ -16,8 +16,15 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.escalation import built_in_refusal
 from holdfast.commit.evict import stop
+from holdfast.commit.grounds import grounds_refusal
 from holdfast.commit.holds import ACTIVE
-from holdfast.commit.leaks import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, leak_refusal
+from holdfast.commit.jobs import life_refusal
+from holdfast.commit.leaks import (
+    FOREGROUND_FINALIZER,
+    ORPHAN_FINALIZER,
+    giving_back_refusal,
+    leak_refusal,
+)
 from holdfast.commit.mirrors import erase, reflect
 from holdfast.commit.moves import RELEASE_FINALIZER, given_up
 from holdfast.commit.operations import (
@@ -31,7 +38,6 @@ from holdfast.commit.operations import (
 from holdfast.commit.preconditions import removal_precondition_refusal
 from holdfast.commit.replicas import uncounted
 from holdfast.commit.reserve import drop_refusal, dropped
-from holdfast.commit.revoking import giving_back_refusal
 from holdfast.commit.sight import known
 from holdfast.commit.writers import removal_refusal
 from holdfast.model import keys
@@ -173,7 +179,11 @@ def finish(draft: Draft, context: Context, old: Object, after: Object) -> Refusa
 def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed | Refusal:
     """Ask for an object's deletion. Returns it as it was, or as it waits for its finalizers."""
     kind, mark = kind_of_plural(request.plural), digest(request)
-    refusal = identity_refusal(context) or _door(draft, context, request, kind)
+    refusal = (
+        identity_refusal(context)
+        or _door(draft, context, request, kind)
+        or grounds_refusal(draft, context, request)
+    )
     if refusal is not None:
         return refusal
     past = recall_past(draft, context, request.operation, mark)
@@ -192,7 +202,8 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
         or removal_refusal(context, obj)
         or built_in_refusal(context, obj, None)
         or leak_refusal(draft, context, obj)
-        or giving_back_refusal(draft, context, obj)
+        or life_refusal(context, obj)
+        or giving_back_refusal(context, obj)
         or _reservation_refusal(draft, context, obj)
         or _orphan_refusal(request, obj)
     )
@@ -244,10 +255,11 @@ def _removed(
         obj = left or obj
     if asked == obj.metadata and asked.finalizers:
         return obj
-    metadata = remembered(asked, request.operation, mark, context.at, context.settings)
-    if not metadata.finalizers:
+    after = msgspec.structs.replace(obj, metadata=asked)
+    after = remembered(draft, context, after, request.operation, mark)
+    if not asked.finalizers or not request.uid:
+        # Whoever names no uid means the object that is there now, and no later one of its name.
         remember_past(draft, context, obj, request.operation, mark)
-    after = msgspec.structs.replace(obj, metadata=metadata)
     return finish(draft, context, obj, after) or after
 
 

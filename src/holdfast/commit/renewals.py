@@ -7,27 +7,31 @@ renewal at most an ack window after any mark that the read missed, and that is w
 inequality (`model.fence`) counts on. It does not matter which came first, the renewal or the read;
 renewals of one node therefore share reads.
 
-controller:nodes asks every server whom it heard. What is remembered here avoids false marks and
-proves nothing; it is lost with the process, which is why `Heard` says for how long it listens.
+controller:nodes asks servers whom they heard, and they tell each other (`digests`), so that each
+answers for all. What is remembered here avoids false marks and proves nothing; it is lost with the
+process, which is why `Heard` says for how long it listens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from holdfast.commit.digests import WAKE, Digests
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed, Said
+from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed, Roster, Said
 from holdfast.model.identity import Identity, acts_as
-from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.node import HeldTiming, Node, NodePhase
 from holdfast.model.lifecycle import Actor
-from holdfast.model.machine import Answer, Answered, Asked, Range, Started
+from holdfast.model.machine import Answer, Answered, Asked, Range, Started, Woken
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.time import Instant
+from holdfast.model.timings import greatest, limited, timing_of
 
 # An agent renews every few seconds and waits for one answer; more at once is a fault, or malice.
 WAITING_PER_NODE_MAX = 8
@@ -36,6 +40,10 @@ WAITING_MAX = 10_000
 READS_MAX = 3
 # Long after any fence has passed, nobody asks any more when a node was last heard.
 FORGET_AFTER_MS = 3_600_000
+
+
+# Who may ask whom this server heard: people by their roles, and the other servers.
+_ASKERS = (Actor.NODES, Actor.OPERATOR, Actor.AUTHORITY)
 
 
 class _Uid(msgspec.Struct, frozen=True, gc=False):
@@ -50,6 +58,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
     phase: NodePhase = NodePhase.READY
     mark: _Number | None = None
     incarnation: int = 0
+    timing: HeldTiming | None = None
 
 
 class _Standing(msgspec.Struct, frozen=True, gc=False):
@@ -87,10 +96,17 @@ class _Read(msgspec.Struct):
 
 
 class Renewals:
-    """See the module's docstring. It owns the numbers of its own reads."""
+    """See the module's docstring. It owns the numbers of its own calls, and a wake-up.
 
-    def __init__(self, name: str, timing: FenceTiming) -> None:
-        self._name, self._timing = name, timing
+    `life` tells this process from all others that ever had its name. `unready` says why no agent
+    may be heard here yet, if the shell knows of a reason: as long as the others do not know of this
+    server, they would take those for silent whom only this one hears.
+    """
+
+    def __init__(self, name: str, timing: FenceTiming, *, life: str = "") -> None:
+        self._name, self._timing, self._life = name, timing, life
+        self.unready: Callable[[Instant], str] = lambda _now: ""
+        self._digests = Digests(name, timing, FORGET_AFTER_MS)
         self._since_ms: int | None = None
         self._calls = 0
         self._reads: dict[int, _Read] = {}
@@ -107,6 +123,10 @@ class Renewals:
         match stimulus:
             case Answered(call=call) if call in self._reads:
                 return self._read(self._reads.pop(call), stimulus.body, now)
+            case Answered(call=call):
+                return self._digests.answered(call, stimulus.body, self._next_call, now)
+            case Woken(name=name) if name == WAKE:
+                return self._digests.tick(self._next_call, now)
             case Asked(body=Renew()):
                 return self._renewed(stimulus, now)
             case Asked(body=HeardOf()):
@@ -116,7 +136,16 @@ class Renewals:
                 return [Answer(stimulus.call, no)]
             case Started():
                 self._since_ms = now.monotonic_ms
+                return self._digests.tick(self._next_call, now)
         return []
+
+    def _next_call(self) -> int:
+        self._calls += 1
+        return self._calls
+
+    def roster(self, now: Instant) -> Roster | None:
+        """The servers by their leases; None before they were read."""
+        return self._digests.roster(now)
 
     # Renewals ------------------------------------------------------------------------------------
 
@@ -129,6 +158,9 @@ class Renewals:
         if identity.node != renew.node:
             no = Refusal(Reason.NOT_OWNER, f"{identity.name} may not renew node {renew.node!r}")
             return [Answer(asked.call, no)]
+        unready = self.unready(now)
+        if unready:
+            return [Answer(asked.call, Unavailable(unready))]
         read = self._by_node.get(renew.node)
         if read is not None and len(read.waiting) >= WAITING_PER_NODE_MAX:
             full = f"{WAITING_PER_NODE_MAX} renewals of node {renew.node!r} wait already"
@@ -144,13 +176,13 @@ class Renewals:
 
     def _send(self, node: str, waiting: list[_Waiting], now: Instant) -> Range:
         invariant(node not in self._by_node, f"node {node!r} is being read already")
-        self._calls += 1
+        call = self._next_call()
         read = _Read(node, now.monotonic_ms, waiting)
-        self._reads[self._calls] = self._by_node[node] = read
+        self._reads[call] = self._by_node[node] = read
         key = keys.object_key(kind_of_struct(Node), "", node)
         # An answer that comes later than this is of no use.
         timeout_ms = max(1, self._timing.ack_window_ms)
-        return Range(self._calls, key, key + "\0", 1, timeout_ms=timeout_ms)
+        return Range(call, key, key + "\0", 1, timeout_ms=timeout_ms)
 
     def _read(self, read: _Read, body: Any, now: Instant) -> list[Any]:
         """A read came back: answer whom it serves, and read again for the others."""
@@ -160,7 +192,13 @@ class Renewals:
             return [self._answer(it, lost) for it in read.waiting]
         if now.monotonic_ms - read.sent_ms > self._timing.ack_window_ms:
             return self._again(read.node, read.waiting, now)
-        node = _STANDING.decode(body.records[0].value) if body.records else None
+        try:
+            node = _STANDING.decode(body.records[0].value) if body.records else None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            broken = Unavailable(f"the record of node {read.node!r} cannot be read: {error}")
+            return [self._answer(it, broken) for it in read.waiting]
+        if node is not None and now.monotonic_ms - read.sent_ms > self._given(node).ack_window_ms:
+            return self._again(read.node, read.waiting, now)
         effects: list[Any] = []
         left: list[_Waiting] = []
         for waiting in read.waiting:
@@ -197,7 +235,14 @@ class Renewals:
         status = node.status
         mark = status.mark.number if status.mark is not None else 0
         uid = node.metadata.uid
-        return Renewed(name, uid, status.incarnation, status.phase, mark, self._timing)
+        held = timing_of(status.timing)
+        wanted = self._timing if held is not None and held != greatest(self._timing) else None
+        given = limited(self._timing, held)
+        return Renewed(name, uid, status.incarnation, status.phase, mark, given, wanted)
+
+    def _given(self, node: _Standing) -> FenceTiming:
+        """What may be given to the agent of this node."""
+        return limited(self._timing, timing_of(node.status.timing))
 
     def _answer(self, waiting: _Waiting, body: Any) -> Answer:
         self._waiting -= 1
@@ -230,13 +275,29 @@ class Renewals:
     def _heard_of(self, asked: Asked, now: Instant) -> Heard | Refusal:
         identity = _identity(asked)
         # Of people those are let through to here who may ask by their roles.
-        if not any(actor in (Actor.NODES, Actor.OPERATOR) for actor in acts_as(identity)):
+        if not any(actor in _ASKERS for actor in acts_as(identity)):
             return Refusal(Reason.NOT_ALLOWED, f"{identity.name} may not ask who was heard")
         self._forget(now)
-        ages_ms = {node: now.monotonic_ms - at for node, at in sorted(self._heard_ms.items())}
+        heard_ms, said = dict(self._heard_ms), dict(self._said)
+        for node, at_ms, there in self._digests.heard(now):
+            if at_ms > heard_ms.get(node, -1):
+                heard_ms[node] = at_ms
+                said.pop(node, None)
+                if there is not None:
+                    said[node] = there
+        ages_ms = {node: now.monotonic_ms - at for node, at in sorted(heard_ms.items())}
         since_ms = self._since_ms if self._since_ms is not None else now.monotonic_ms
         listening_ms = now.monotonic_ms - since_ms
-        return Heard(self._name, listening_ms, ages_ms, self._timing, dict(self._said))
+        return Heard(
+            self._name,
+            listening_ms,
+            ages_ms,
+            self._timing,
+            said,
+            self._life,
+            self._digests.words(now),
+            self._digests.roster(now),
+        )
 
     def _forget(self, now: Instant) -> None:
         oldest_ms = now.monotonic_ms - FORGET_AFTER_MS

@@ -1,8 +1,9 @@
 """The birth of a replica: what it takes to become Pending.
 
 Its workload is read, and so compared: a replica can never be born for a workload that is gone or
-going. Its name follows from workload, place and incarnation, so a controller that repeats itself
-makes nothing twice.
+going. Its name follows from workload, place and incarnation, and each incarnation follows the one
+before it: that one is there and has left the place, or it is the last that the places ledger knows
+to be gone. So one place has one replica, and none is born twice, however late a request comes.
 """
 
 from __future__ import annotations
@@ -13,19 +14,32 @@ from holdfast.commit.charges import PRIORITY_NAME, QUOTA_NAME, cohort_of
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
+from holdfast.model.homes import first_place, home_of, next_place
 from holdfast.model.indexes import parse
 from holdfast.model.jobs import completions, finished
 from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus, TransitionRecord
 from holdfast.model.kinds.workload import Workload, WorkloadType
-from holdfast.model.ledger import ObjectsLedger, QuotaLedger, TenantUse
+from holdfast.model.ledger import (
+    DisruptionLedger,
+    ObjectsLedger,
+    PlacesLedger,
+    QuotaLedger,
+    TenantUse,
+    places_page,
+)
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, OwnerReference
 from holdfast.model.quantity import Resource
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
 from holdfast.model.rollouts import is_misplaced, target_of
+from holdfast.model.vacancy import vacates
+from holdfast.model.validation.replica import replica_name
+
+# So many places in a row are looked at for one node; more than a few that collide are never met.
+HOMES_MAX = 64
 
 
 def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
@@ -42,8 +56,118 @@ def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
     return (
         _done_refusal(workload, spec.ordinal)
         or _revision_refusal(workload, replica)
+        or _place_refusal(draft, replica)
+        or _home_refusal(draft, workload, replica)
         or _pending_refusal(draft, replica)
     )
+
+
+def places_key(replica: Replica) -> str:
+    """The page of its workload's places ledger that its place is on."""
+    return _page_key(replica, replica.spec.ordinal)
+
+
+def _page_key(replica: Replica, place: int) -> str:
+    return keys.places_ledger(replica.namespace, replica.spec.workload, places_page(place))
+
+
+def predecessor(spec: ReplicaSpec) -> str:
+    """The name of the incarnation before this one."""
+    return replica_name(spec.workload, spec.ordinal, spec.incarnation - 1)
+
+
+def _place_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """Whether this is not the incarnation that comes next at its place, or comes too early.
+
+    `reached` in the details is the last incarnation that is gone, for whoever does not know it.
+    """
+    spec = replica.spec
+    page = draft.ledger(PlacesLedger, places_key(replica)) or PlacesLedger()
+    gone, before = page.at(spec.ordinal), spec.incarnation - 1
+    place = f"place {spec.ordinal} of workload {spec.workload}"
+    details = {"workload": spec.workload, "place": str(spec.ordinal), "reached": str(gone)}
+    if spec.incarnation <= gone:
+        had = f"{place} had incarnation {gone} already; {spec.incarnation} does not come again"
+        return Refusal(Reason.STALE_PLACE, had, details)
+    if before == gone:
+        return None
+    last = draft.object(Replica, replica.namespace, predecessor(spec))
+    if last is None or last.spec.workload_uid != spec.workload_uid:
+        never = f"{place} never had incarnation {before}, which {spec.incarnation} would follow"
+        return Refusal(Reason.STALE_PLACE, never, details)
+    if not vacates(last):
+        taken = f"{place} is taken: replica {last.name} is {last.status.state.value}"
+        return Refusal(Reason.STALE_PLACE, taken, {"replica": last.name})
+    return None
+
+
+def _home_refusal(draft: Draft, workload: Workload, replica: Replica) -> Refusal | None:
+    """Whether the node that this is for has a replica at another of its places, or this is none."""
+    spec, home = replica.spec, home_of(replica)
+    if workload.spec.type is not WorkloadType.PER_NODE or not home:
+        return None
+    place, is_reached = first_place(home), False
+    for _ in range(HOMES_MAX):
+        is_own = place == spec.ordinal
+        is_reached = is_reached or is_own
+        last = None if is_own else _last_at(draft, replica, place)
+        if last is not None and home_of(last) == home and not vacates(last):
+            return Refusal(
+                Reason.STALE_PLACE,
+                f"node {home} has replica {last.name} of workload {spec.workload} already",
+                {"replica": last.name},
+            )
+        page = draft.ledger(PlacesLedger, _page_key(replica, place)) or PlacesLedger()
+        is_used = spec.incarnation > 0 if is_own else last is not None
+        if not is_used and page.at(place) < 0:
+            break
+        place = next_place(place)
+    if is_reached:
+        return None
+    return Refusal(
+        Reason.STALE_PLACE,
+        f"place {spec.ordinal} of workload {spec.workload} is not one of node {home}: the next one "
+        f"is {place}",
+        {"workload": spec.workload, "place": str(spec.ordinal), "next": str(place)},
+    )
+
+
+def _last_at(draft: Draft, replica: Replica, place: int) -> Replica | None:
+    """The latest replica at another place of the same workload, if any is there."""
+    spec, key = replica.spec, _page_key(replica, place)
+    draft.suppose_absent(key)
+    incarnation = (draft.ledger(PlacesLedger, key) or PlacesLedger()).at(place)
+    last: Replica | None = None
+    while True:
+        incarnation += 1
+        name = replica_name(spec.workload, place, incarnation)
+        draft.suppose_absent(keys.object_key(kind_of(replica), replica.namespace, name))
+        found = draft.object(Replica, replica.namespace, name)
+        if found is None:
+            return last
+        last = found
+
+
+def leave_place(draft: Draft, replica: Replica, ledger: DisruptionLedger) -> DisruptionLedger:
+    """Note the incarnation of a replica whose object goes, unless no birth could follow it."""
+    spec = replica.spec
+    workload = draft.object(Workload, replica.namespace, spec.workload)
+    if workload is None or workload.metadata.uid != spec.workload_uid:
+        return ledger
+    if workload.metadata.deletion_timestamp is not None:
+        return ledger
+    is_complete = spec.ordinal in parse(workload.status.job.completed_indexes)
+    if workload.spec.type is WorkloadType.JOB and (is_complete or finished(workload) is not None):
+        return ledger
+    key = places_key(replica)
+    page = draft.ledger(PlacesLedger, key) or PlacesLedger()
+    if spec.incarnation <= page.at(spec.ordinal):
+        return ledger
+    draft.write(key, PlacesLedger(reached={**page.reached, spec.ordinal: spec.incarnation}))
+    number = places_page(spec.ordinal)
+    if number in ledger.pages:
+        return ledger
+    return msgspec.structs.replace(ledger, pages=(*ledger.pages, number))
 
 
 def _revision_refusal(workload: Workload, replica: Replica) -> Refusal | None:

@@ -6,8 +6,11 @@ import msgspec
 
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
+from holdfast.commit.grounds import grounds_refusal
+from holdfast.commit.mirrors import write_replica
 from holdfast.commit.moves import agent_refusal, current
 from holdfast.commit.operations import Replayed, digest, remembered
+from holdfast.commit.preconditions import visible_version
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import STAGES, Actor, Stage, State
@@ -47,6 +50,9 @@ def report_stage(
         return Refusal(
             Reason.NOT_OWNER, f"{context.identity.name} does not report stage {request.stage.value}"
         )
+    refusal = grounds_refusal(draft, context, request) or _unseen_refusal(draft, replica, request)
+    if refusal is not None:
+        return refusal
     states = _STARTING_STATES if request.stage is Stage.STARTING else _STAGE_STATES[owner]
     if replica.status.state not in states:
         return Refusal(
@@ -96,12 +102,33 @@ def report_pending(
         return replica
     if not context.is_actor(Actor.SCHEDULER):
         return Refusal(Reason.NOT_OWNER, "only a scheduler says why a replica waits")
+    refusal = grounds_refusal(draft, context, request) or _unseen_refusal(draft, replica, request)
+    if refusal is not None:
+        return refusal
     if replica.status.state not in (State.PENDING, State.RESERVED):
         return Refusal(
             Reason.WRONG_STATE, f"replica {replica.name} is {replica.status.state.value}"
         )
     status = msgspec.structs.replace(replica.status, pending=request.pending, stage=Stage.QUEUED)
     return _updated(draft, context, replica, status, request.operation, mark)
+
+
+def _unseen_refusal(
+    draft: Draft, replica: Replica, request: ReportStage | ReportPending
+) -> Refusal | None:
+    """Whether the replica is not at the very version that the report rests on.
+
+    Its transition number does not move with its progress, which goes back and forth.
+    """
+    now = visible_version(draft, keys.key_of(replica))
+    if request.version == now:
+        return None
+    return Refusal(
+        Reason.STALE_REPLICA,
+        f"replica {replica.name} has changed since resourceVersion {request.version[:40]!r}; "
+        "report on what it is now",
+        {"resourceVersion": now or "uncommitted"},
+    )
 
 
 def _updated(
@@ -112,7 +139,7 @@ def _updated(
     """
     if status == replica.status:
         return replica
-    metadata = remembered(replica.metadata, operation, mark, context.at, context.settings)
-    after = msgspec.structs.replace(replica, metadata=metadata, status=status)
-    draft.write(keys.key_of(after), after)
+    after = msgspec.structs.replace(replica, status=status)
+    after = remembered(draft, context, after, operation, mark)
+    write_replica(draft, after)
     return after

@@ -19,22 +19,32 @@ from holdfast.commit.bind import (
 from holdfast.commit.charges import budget_of, capacity_class
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
+from holdfast.commit.grounds import grounds_refusal
 from holdfast.commit.holds import (
     ACTIVE,
     add_claim,
+    distant_refusal,
     drop_claims,
     give_back,
     held_for,
+    is_over,
     open_reservation,
     overdue_refusal,
-    past,
     replica_owner,
     reservation_name,
     save,
 )
 from holdfast.commit.leases import for_former_holder, term_refusal
 from holdfast.commit.moves import actor_for, current, moved
-from holdfast.commit.operations import Replayed, digest, recall, remembered
+from holdfast.commit.operations import (
+    Replayed,
+    digest,
+    past_key,
+    recall,
+    recall_past,
+    remember_past,
+    remembered,
+)
 from holdfast.commit.table import age_refusal
 from holdfast.model import keys
 from holdfast.model.fit import Held, judge_held
@@ -51,7 +61,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, State
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import kind_named
+from holdfast.model.registry import kind_named, kind_of_struct
 from holdfast.model.requests import (
     CommitGang,
     DropReservation,
@@ -156,7 +166,7 @@ def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | R
     name = replica.status.reservation
     if actor is Actor.REPAIR:
         held = draft.object(Reservation, replica.namespace, name)
-        if held is not None and not past(context, held.spec.deadline):
+        if held is not None and not is_over(context, held):
             return Refusal(Reason.NOT_ALLOWED, f"reservation {name} has not reached its deadline")
     drop_claims(draft, context, replica.namespace, name, replica, request.reason)
     return moved(
@@ -176,13 +186,20 @@ def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation |
     """Capacity for an owner and an intent. A gang may start empty and grow by `reserve`."""
     if not context.is_actor(Actor.SCHEDULER, Actor.REPAIR, Actor.WORKLOAD, Actor.RESERVES):
         return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not hold capacity")
-    refusal = term_refusal(draft, context, request.term) or _intent_refusal(request.intent)
+    refusal = (
+        term_refusal(draft, context, request.term)
+        or grounds_refusal(draft, context, request)
+        or _intent_refusal(request.intent)
+    )
     if refusal is not None:
         return refusal
     mark = digest(request)
     name = reservation_name(request.owner.name, request.intent)
+    kind = kind_of_struct(Reservation)
+    draft.load(keys.object_key(kind, request.namespace, name), past_key(context, request.operation))
     old = draft.object(Reservation, request.namespace, name)
     done = recall(old.metadata, request.operation, mark) if old is not None else None
+    done = done or recall_past(draft, context, request.operation, mark)
     if done is not None:
         return done
     owner = _owner(draft, request.namespace, request.owner)
@@ -199,6 +216,9 @@ def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation |
     claims = request.claims
     made: Reservation | Refusal
     if old is not None and _is_own_recovery(context, old, spec):
+        distant = distant_refusal(context, spec.deadline)
+        if distant is not None:
+            return distant
         made, claims = _kept(draft, old, spec, claims)
     else:
         made = open_reservation(draft, context, request.namespace, name, spec, request.term.epoch)
@@ -212,8 +232,9 @@ def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation |
     errors = validate(made)
     if errors:
         return invalid(made, errors)
-    metadata = remembered(made.metadata, request.operation, mark, context.at, context.settings)
-    made = msgspec.structs.replace(made, metadata=metadata)
+    made = remembered(draft, context, made, request.operation, mark)
+    # Also apart from it: what was dropped since then must not be held once more.
+    remember_past(draft, context, made, request.operation, mark)
     save(draft, made)
     return made
 
@@ -340,9 +361,9 @@ def commit_gang(
             Reason.GANG_INCOMPLETE,
             f"{len(gang.status.claims)} of {gang.spec.min_available} members have a place",
         )
-    metadata = remembered(gang.metadata, request.operation, mark, context.at, context.settings)
     status = msgspec.structs.replace(gang.status, phase=ReservationPhase.COMMITTED)
-    after = msgspec.structs.replace(gang, metadata=metadata, status=status)
+    after = msgspec.structs.replace(gang, status=status)
+    after = remembered(draft, context, after, request.operation, mark)
     save(draft, after)
     return after
 
@@ -368,8 +389,7 @@ def drop(
         return Refusal(Reason.RESERVATION_MISSING, f"reservation {found.name} has ended already")
     if isinstance(after, Refusal):
         return after
-    metadata = remembered(after.metadata, request.operation, mark, context.at, context.settings)
-    after = msgspec.structs.replace(after, metadata=metadata)
+    after = remembered(draft, context, after, request.operation, mark)
     save(draft, after)
     return after
 
@@ -412,7 +432,7 @@ def drop_refusal(draft: Draft, context: Context, found: Reservation) -> Refusal 
         return None
     if not context.is_actor(Actor.REPAIR, Actor.GARBAGE):
         return Refusal(Reason.NOT_OWNER, f"{context.identity.name} did not make {found.name}")
-    if past(context, found.spec.deadline) or _ownerless(draft, found):
+    if is_over(context, found) or _ownerless(draft, found):
         return None
     return Refusal(
         Reason.NOT_ALLOWED, f"reservation {found.name} has an owner and time left: it is no leak"

@@ -3,7 +3,7 @@
 `policy` completes what a person writes: the moment is the authority's own, so that it can be held
 against the moment at which a certificate was issued. `mirrors` makes one when a node is deleted, in
 the same transaction: a node that is gone must not come back by the certificate that it has.
-`removal` asks who may take one away.
+`leaks` asks until when it is kept.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.commit.authorise import holds
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.revocation import Revocation, RevocationSpec
-from holdfast.model.lifecycle import Actor
-from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.revocations import revocation_name
-from holdfast.model.rights import IMPERSONATE, Deed
 
 _KIND = kind_of_struct(Revocation)
+# A calendar that is ahead for a moment must not bring back to life what was revoked. So much
+# longer than the last credential lives a revocation is kept.
+REVOKED_LONGER = timedelta(days=60)
 
 
 def completed(context: Context, obj: Revocation) -> tuple[Revocation, tuple[str, ...]]:
@@ -55,24 +54,14 @@ def future_refusal(context: Context, obj: Revocation) -> Refusal | None:
     )
 
 
-def giving_back_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
-    """Whether somebody would give back, by a deletion, what he could not have given.
+def kept_until(context: Context, obj: Revocation) -> datetime:
+    """Until when a revocation stays: longer than the last credential that it ends could count.
 
-    Without its revocation all that was issued to a user counts again: perhaps to whoever deletes
-    it, from a time when he was allowed more.
+    The longest life may have been raised since the revocation was made, so it is asked for again.
     """
-    if not isinstance(obj, Revocation) or not context.is_actor(Actor.USER):
-        return None
-    user = Identity(name=obj.spec.user)
-    whom = ("nodes", user.node) if user.node is not None else ("users", user.name)
-    if holds(draft, context.identity, Deed(IMPERSONATE, whom[0], name=whom[1])):
-        return None
-    return Refusal(
-        Reason.NOT_ALLOWED,
-        f"revocation {obj.name}: what was issued to {user.name} would count again, and "
-        f"{context.identity.name} may not {IMPERSONATE} {whom[0]} {whom[1]}",
-        {"missing": f"{IMPERSONATE} {whom[0]} {whom[1]}"},
-    )
+    before, expires = obj.spec.before or context.at, obj.spec.expires
+    ended = _expires(context, before)
+    return (max(ended, expires) if expires is not None else ended) + REVOKED_LONGER
 
 
 def revoke_node(draft: Draft, context: Context, node: Node) -> None:
@@ -105,4 +94,4 @@ def revoke_node(draft: Draft, context: Context, node: Node) -> None:
 
 
 def _expires(context: Context, before: datetime) -> datetime:
-    return before + timedelta(milliseconds=context.settings.certificate_life_ms)
+    return before + timedelta(milliseconds=context.settings.credential_life_ms)

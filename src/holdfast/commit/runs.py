@@ -3,7 +3,8 @@
 The cron job is read, and so compared, and the moment that the run is for is written to its status
 by the same transaction. So there is one run for each moment at most: however many controllers
 believe that it is theirs to start, whatever became of the first run since, and wherever clocks
-have been set meanwhile.
+have been set meanwhile, as far back as moments are remembered. A run for a moment that is still to
+come was started by a calendar that was ahead; it keeps no other run from being started.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from holdfast.model import keys
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.runs import cron_of, run_spec, scheduled_at
+from holdfast.model.runs import cron_of, last_run, remember_run, run_spec, scheduled_at
 
 
 def run_refusal(draft: Draft, context: Context, run: Object) -> Refusal | None:
@@ -42,7 +43,10 @@ def run_refusal(draft: Draft, context: Context, run: Object) -> Refusal | None:
         return _no(run, Reason.NOT_ALLOWED, "its name must be <cron job>-<minutes since 1970>")
     refusal = _time_refusal(context, cron, run, scheduled)
     if refusal is None:
-        status = msgspec.structs.replace(cron.status.cron, last_schedule=scheduled)
+        recent = remember_run(cron.status.cron, scheduled)
+        status = msgspec.structs.replace(
+            cron.status.cron, last_schedule=scheduled, recent_schedules=recent
+        )
         whole = msgspec.structs.replace(cron.status, cron=status)
         draft.write(keys.key_of(cron), msgspec.structs.replace(cron, status=whole))
     return refusal
@@ -51,13 +55,18 @@ def run_refusal(draft: Draft, context: Context, run: Object) -> Refusal | None:
 def _time_refusal(
     context: Context, cron: Workload, run: Workload, scheduled: datetime
 ) -> Refusal | None:
-    last = cron.status.cron.last_schedule
-    if last is not None and scheduled <= last:
-        text = f"cron job {cron.name} has already started its run for {last.isoformat()}"
-        return _no(run, Reason.EXISTS, text)
-    # A controller whose clock is ahead would keep all runs until then from being started.
-    if scheduled > context.at + timedelta(milliseconds=context.settings.skew_ms):
+    now = context.at + timedelta(milliseconds=context.settings.skew_ms)
+    # A controller whose clock is ahead would start runs before their time.
+    if scheduled > now:
         return _no(run, Reason.WRONG_STATE, f"it is not {scheduled.isoformat()} yet")
+    last = last_run(cron.status.cron, now)
+    if (last is not None and scheduled <= last) or scheduled in cron.status.cron.recent_schedules:
+        text = f"cron job {cron.name} has already started its run for {scheduled.isoformat()}"
+        return _no(run, Reason.EXISTS, text)
+    made = cron.metadata.creation_timestamp
+    if made is not None and scheduled < made - timedelta(minutes=1) and made <= now:
+        text = f"cron job {cron.name} was not there at {scheduled.isoformat()} yet"
+        return _no(run, Reason.WRONG_STATE, text)
     return None
 
 

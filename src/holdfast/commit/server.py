@@ -3,30 +3,37 @@
 Compares make any number of servers safe; the lease `authority` makes them fast. Its holder decides
 on a view that is nearly always current, the others forward to it. When the holder cannot be
 reached a server decides by itself, which costs conflicts, never correctness.
+
+Besides that each server holds a lease of its own, by which all others know that it is there
+(`presence`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.commit.ages import Ages
 from holdfast.commit.authority import (
     DEFAULT_LIMITS,
     DEFAULT_SETTINGS,
     QUEUE_MAX,
     Authority,
+    Led,
     Limits,
 )
 from holdfast.commit.context import Settings
 from holdfast.commit.exhausted import Exhausted
-from holdfast.commit.records import decode
+from holdfast.commit.presence import Presence
+from holdfast.commit.records import readable
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.errors import OutcomeUnknown, Unavailable
+from holdfast.model.heartbeat import server_lease_ms
 from holdfast.model.identity import Identity, acts_as
-from holdfast.model.kinds.lease import Lease, lease_name
+from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import (
     Answer,
@@ -38,6 +45,7 @@ from holdfast.model.machine import (
     Started,
     Tokens,
     Wake,
+    Withdrawn,
     Woken,
 )
 from holdfast.model.refusal import Reason, Refusal
@@ -45,12 +53,16 @@ from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import (
     Accepted,
     AcquireLease,
+    Create,
     Forward,
+    Patch,
     ReleaseLease,
     RenewLease,
     Term,
+    Update,
 )
 from holdfast.model.time import Instant
+from holdfast.model.transaction import Record
 
 SCOPE = "authority"
 LEASE_MS = 6_000
@@ -58,6 +70,11 @@ LEASE_MS = 6_000
 TICKS_PER_LEASE = 3
 FORWARD_TIMEOUT_MS = 2_000
 _TICK = "lease"
+# The wake-up of the server's own lease. A shell posts it when the address has become known.
+PRESENCE = "presence"
+# So long at most agents wait until others know of a server that has just started. A store that
+# takes no writes keeps it unknown, but then nobody can mark a node either, and work must run on.
+UNKNOWN_MAX_MS = 10_000
 
 
 # Who leads is a matter of leases also while nothing else is changed.
@@ -86,18 +103,32 @@ class Server:
         tokens: Tokens,
         settings: Settings = DEFAULT_SETTINGS,
         limits: Limits = DEFAULT_LIMITS,
+        *,
+        life: str = "",
     ) -> None:
+        """`life` tells this process from all others that ever had its name."""
         self._identity = who.server(name)
-        self._authority = Authority(rng, tokens, settings, limits)
+        self._presence = Presence(name, life, server_lease_ms(settings.fence))
+        # Which call about our own lease is on its way: the read of it, or the request.
+        self._looking: int | None = None
+        self._keeping: int | None = None
+        self._started_ms: int | None = None
+        self._authority = Authority(rng, tokens, settings, limits, self._identity)
+        self._ages = self._authority.ages = Ages()
         self._term: Term | None = None
+        # How many renewals of this term were sent, whatever became of them.
+        self._renewals = 0
         self._seen: _Sighting | None = None
         self._seeking: int | None = None
         self._reading: int | None = None
         self._forwarded: dict[int, Asked] = {}
-        self._silent_until_ms = 0
+        # The holder's lease as it was seen when that one did not answer.
+        self._silent: _Sighting | None = None
         self.address = ""
         # Why nothing may be changed at the moment, if the shell knows of a reason.
         self.closed: Callable[[], str] = str
+        # Why people may add nothing, if so: they may still delete, and components go on.
+        self.full: Callable[[], str] = str
 
     @property
     def exhausted(self) -> Exhausted:
@@ -105,22 +136,50 @@ class Server:
         return self._authority.exhausted
 
     @property
+    def doubts(self) -> int:
+        """How many decisions of this server met a record that is wrong."""
+        return self._authority.doubts
+
+    @property
     def term(self) -> Term | None:
         """Under which epoch this server is the usual one, as far as it knows."""
         return self._term
 
+    @property
+    def presence(self) -> Term | None:
+        """The lease by which others know of this server, once it has it."""
+        return self._presence.term
+
+    def unready(self, now: Instant) -> str:
+        """Why no agent should be heard here yet, if so: others would take it for silent."""
+        since_ms = self._started_ms if self._started_ms is not None else now.monotonic_ms
+        if self._presence.term is not None or now.monotonic_ms - since_ms >= UNKNOWN_MAX_MS:
+            return ""
+        return "this server has just started, and the others do not know of it yet"
+
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         match stimulus:
             case Started():
-                return [*self._tick(now), *self._through(stimulus, now)]
+                self._started_ms = now.monotonic_ms
+                begun = [*self._tick(now), *self._keep_presence(now)]
+                return [*begun, *self._through(stimulus, now)]
             case Woken(name=name) if name == _TICK:
                 return self._tick(now)
+            case Woken(name=name) if name == PRESENCE:
+                return self._keep_presence(now)
             case Asked():
                 return self._asked(stimulus, now)
+            case Withdrawn(calls=calls):
+                gone = frozenset(calls)
+                kept = {n: it for n, it in self._forwarded.items() if it.call not in gone}
+                self._forwarded = kept
+                return self._through(stimulus, now)
             case Answered(call=call) if call in self._forwarded:
                 return self._returned(stimulus, now)
             case Answered(call=call) if call == self._reading:
                 return self._sighted(stimulus.body, now)
+            case Answered(call=call) if call == self._looking:
+                return self._looked(stimulus.body, now)
             case _:
                 return self._through(stimulus, now)
 
@@ -129,29 +188,46 @@ class Server:
     def _asked(self, asked: Asked, now: Instant) -> list[Any]:
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
+        if _is_release_of(self._presence.scope, identity, self._identity, asked.body):
+            self._presence.leave()
         closed = self.closed()
         if closed and not isinstance(_request_in(asked.body), _ALWAYS):
             return [Answer(asked.call, Unavailable(closed))]
+        no_room = self.full()
+        if no_room and _adds(identity, asked.body):
+            return [Answer(asked.call, Unavailable(no_room, code="StoreFull"))]
         if isinstance(asked.body, Forward):
             if Actor.AUTHORITY not in acts_as(identity):
                 no = Refusal(Reason.NOT_ALLOWED, f"{identity.name} may not speak for others")
                 return [Answer(asked.call, no)]
-            return self._through(Asked(asked.call, asked.body.identity, asked.body.request), now)
-        holder = self._holder(now)
-        if holder is None:
+            return self._take_in_forward(asked.call, asked.body, now)
+        holder = self._holder()
+        if holder is None or self._seen is None:
             return self._through(asked, now)
         if len(self._forwarded) >= QUEUE_MAX:
             full = Unavailable(f"{QUEUE_MAX} requests wait for {holder} already")
             return [Answer(asked.call, full)]
         call = self._authority.next_call()
         self._forwarded[call] = Asked(asked.call, identity, asked.body)
-        return [Ask(call, holder, Forward(identity, asked.body), FORWARD_TIMEOUT_MS)]
+        forward = Forward(identity, asked.body, self._seen.epoch)
+        return [Ask(call, holder, forward, FORWARD_TIMEOUT_MS)]
 
-    def _holder(self, now: Instant) -> str | None:
+    def _take_in_forward(self, call: int, forward: Forward, now: Instant) -> list[Any]:
+        """Decide for another server, only under the lease for which it asked this one.
+
+        The transaction compares the epoch. A server that was paused, and holds a request that was
+        long given up, has lost its lease to another since; then nothing is decided.
+        """
+        term = Term(SCOPE, forward.epoch)
+        if self._term != term:
+            return [Answer(call, Unavailable(f"this server does not decide under {term}"))]
+        return self._through(Asked(call, forward.identity, Led(forward.request, term)), now)
+
+    def _holder(self) -> str | None:
         """The server to forward to, or None when this one should decide."""
         if self._term is not None or self._seen is None:
             return None
-        if now.monotonic_ms < self._silent_until_ms:
+        if self._seen == self._silent:
             return None
         # Our own name is that of an earlier life of ours, which decides nothing any more.
         if self._seen.holder in ("", self._identity.name):
@@ -164,9 +240,9 @@ class Server:
             # It surely did not happen there, so it may happen here.
             return self._through(asked, now)
         if isinstance(answered.body, OutcomeUnknown):
-            # This one may happen there yet. The next ones need not wait for a holder that is
-            # silent, long before its lease runs out.
-            self._silent_until_ms = now.monotonic_ms + LEASE_MS // TICKS_PER_LEASE
+            # This one may happen there yet. The next ones do not wait for a holder that is silent
+            # before its lease has been seen to move again.
+            self._silent = self._seen
         return [Answer(asked.call, answered.body)]
 
     def _through(self, stimulus: Any, now: Instant) -> list[Any]:
@@ -174,6 +250,7 @@ class Server:
         and keep the answers to our own requests from the shell.
         """
         effects: list[Any] = []
+        self._ages.observe(now)
         for effect in self._authority.step(stimulus, now):
             if isinstance(effect, Answer) and effect.call < 0:
                 effects += self._own_answer(effect, now)
@@ -188,7 +265,9 @@ class Server:
         if self._seeking is not None or self._reading is not None:
             return effects
         if self._term is not None:
-            return effects + self._request(RenewLease(self._term, address=self.address), now)
+            self._renewals += 1
+            renewal = RenewLease(self._term, address=self.address, number=self._renewals)
+            return effects + self._request(renewal, now)
         key = keys.object_key(kind_of_struct(Lease), "", lease_name(SCOPE))
         self._reading = self._authority.next_call()
         return [*effects, Range(self._reading, key, key + "\0", 1)]
@@ -203,11 +282,11 @@ class Server:
         records = getattr(body, "records", None)
         if records is None:
             return []
-        spec = decode(records[0].key, records[0].value).spec if records else None
-        if spec is None or not spec.holder:
+        spec = _spec(records)
+        if spec is None:
             return self._acquire(now)
-        if spec.holder == self._identity.name:
-            # An earlier life of ours holds it; nobody has to wait for that one.
+        if spec.holder in ("", self._identity.name):
+            # It is free, or an earlier life of ours holds it; nobody has to wait for that one.
             return self._acquire(now, spec.epoch, spec.renewals)
         seen = self._seen
         if seen is None or (seen.epoch, seen.renewals) != (spec.epoch, spec.renewals):
@@ -221,19 +300,77 @@ class Server:
         request = AcquireLease(SCOPE, LEASE_MS, epoch, renewals, address=self.address)
         return self._request(request, now)
 
+    # Our own lease -------------------------------------------------------------------------------
+
+    def _keep_presence(self, now: Instant) -> list[Any]:
+        """Renew the lease by which we are known, or see whether it can be had."""
+        presence = self._presence
+        if presence.is_over:
+            return []
+        effects: list[Any] = [Wake(PRESENCE, now.monotonic_ms + presence.pause_ms)]
+        if self._looking is not None or self._keeping is not None:
+            return effects
+        request = presence.due(self.address)
+        if request is not None:
+            return effects + self._ask_for_presence(request, now)
+        key = keys.object_key(kind_of_struct(Lease), "", lease_name(presence.scope))
+        self._looking = self._authority.next_call()
+        return [*effects, Range(self._looking, key, key + "\0", 1)]
+
+    def _looked(self, body: Any, now: Instant) -> list[Any]:
+        self._looking = None
+        records = getattr(body, "records", None)
+        if records is None or self._presence.is_over:
+            return []
+        spec = _spec(records)
+        request = self._presence.sighted(spec, self.address, now)
+        return self._ask_for_presence(request, now) if request is not None else []
+
+    def _ask_for_presence(self, request: Any, now: Instant) -> list[Any]:
+        # Decided here and never forwarded: whether we are there must not hang on another server.
+        self._keeping = self._authority.next_call()
+        return self._through(Asked(self._keeping, self._identity, request), now)
+
     def _own_answer(self, answer: Answer, now: Instant) -> list[Any]:
+        if answer.call == self._keeping:
+            self._keeping = None
+            self._presence.answered(answer.body)
+            return []
         if answer.call != self._seeking:
             return []
         self._seeking = None
         match answer.body:
             case Accepted(objects=(Lease() as lease,)):
-                self._term = Term(SCOPE, lease.spec.epoch)
+                term = Term(SCOPE, lease.spec.epoch)
+                if term != self._term:
+                    self._ages.begin(now)
+                self._term = term
+                self._renewals = max(self._renewals, lease.spec.renewals)
                 self._seen = None
-            case Refusal():
+            case Refusal(reason=reason) if reason is not Reason.CONTENTION:
                 # Somebody else is the usual one by now, or was faster; look again at the next tick.
-                self._term = None
+                self._term, self._renewals = None, 0
+                self._ages.end()
         return []
+
+
+def _spec(records: Sequence[Record]) -> LeaseSpec | None:
+    """What a lease says. Of one that cannot be read the commit says so to who wants it."""
+    lease = readable(records[0]) if records else None
+    return lease.spec if isinstance(lease, Lease) else None
+
+
+def _adds(identity: Identity, body: Any) -> bool:
+    """Whether somebody who may wait would add to the store. Operators mend what is wrong."""
+    is_person = Actor.USER in acts_as(identity) and not identity.is_admin
+    return is_person and isinstance(body, Create | Update | Patch)
 
 
 def _request_in(body: Any) -> Any:
     return body.request if isinstance(body, Forward) else body
+
+
+def _is_release_of(scope: str, identity: Identity, own: Identity, body: Any) -> bool:
+    """Whether this server itself gives a lease of this scope back."""
+    is_ours = isinstance(body, ReleaseLease) and identity.name == own.name
+    return is_ours and body.term.scope == scope

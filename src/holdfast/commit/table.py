@@ -35,6 +35,7 @@ class Compared(StrEnum):
     QUOTA_LEDGER = "quota ledger"
     DISRUPTION_LEDGER = "disruption ledger"
     OBJECTS_LEDGER = "objects ledger"
+    PLACES_LEDGER = "places ledger"
     TENANT = "tenant"
     QUOTA = "quota"
     EPOCH = "epoch"
@@ -44,6 +45,8 @@ class Compared(StrEnum):
     LEASE = "lease"
     OBJECT = "object"
     OPERATION = "operation"
+    QUARANTINE = "quarantine"
+    FORMAT = "format"
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -83,13 +86,19 @@ STEPS: tuple[Step, ...] = (
         "create an object",
         "user, controller:workload",
         Guard.SERIALISED,
-        "what the caller believes to be missing",
-        "somebody else creates it, its owner goes, or what it is for was done: a job's index, "
-        "a moment of a cron job",
-        "the first commit; the other gets AlreadyExists. The owner says what was done, and is "
-        "compared",
+        "what the caller believes to be missing; a controller, under its epoch",
+        "somebody else creates it, its owner goes, it was there and is gone, or what it is for was "
+        "done: a job's index, a moment of a cron job",
+        "the first commit; the other gets AlreadyExists. The owner says what was done, the places "
+        "ledger which incarnations were there, and both are compared",
         request=ask.Create,
-        compares=(Compared.OBJECT, Compared.TENANT, Compared.OBJECTS_LEDGER),
+        compares=(
+            Compared.OBJECT,
+            Compared.TENANT,
+            Compared.OBJECTS_LEDGER,
+            Compared.PLACES_LEDGER,
+            Compared.EPOCH,
+        ),
     ),
     Step(
         "update an object",
@@ -248,7 +257,7 @@ STEPS: tuple[Step, ...] = (
         "it is moved meanwhile",
         "the transition number",
         request=ask.ReportStage,
-        compares=(Compared.REPLICA,),
+        compares=(Compared.REPLICA, Compared.DISRUPTION_LEDGER),
     ),
     Step(
         "say why it waits",
@@ -271,27 +280,12 @@ STEPS: tuple[Step, ...] = (
         compares=(Compared.REPLICA, Compared.DISRUPTION_LEDGER),
     ),
     Step(
-        "settle disruptions",
-        "controller:disruption",
-        Guard.SERIALISED,
-        "that a replica is ready, or not any more",
-        "it changes again, or is evicted",
-        "the replica and the disruption ledger in the transaction",
-        request=ask.SettleDisruption,
-        compares=(
-            Compared.DISRUPTION_LEDGER,
-            Compared.WORKLOAD,
-            Compared.REPLICA,
-            Compared.EPOCH,
-        ),
-    ),
-    Step(
         "register a node",
         "its agent",
         Guard.SERIALISED,
-        "its own machine",
-        "the node is fenced",
-        "the node's phase in the transaction: a fenced node begins a new incarnation",
+        "its own machine, and the node at a resourceVersion",
+        "the node is fenced, or a later registration comes first",
+        "the node's version in the transaction; a fenced node begins a new incarnation",
         request=ask.RegisterNode,
         compares=(Compared.NODE, Compared.NODE_LEDGER),
     ),
@@ -299,9 +293,9 @@ STEPS: tuple[Step, ...] = (
         "suspect, mark, clear, fence a node",
         "controller:nodes",
         Guard.SERIALISED,
-        "renewals, on its own monotonic clock",
+        "renewals, on its own monotonic clock, and the node at a resourceVersion",
         "the node comes back; another controller takes over",
-        "the very mark, and the epoch, in the transaction",
+        "the node's version, the very mark, and the epoch, in the transaction",
         request=ask.JudgeNode,
         compares=(Compared.NODE, Compared.NODE_LEDGER, Compared.EPOCH),
     ),
@@ -311,9 +305,39 @@ STEPS: tuple[Step, ...] = (
         Guard.SERIALISED,
         "operations whose time is over",
         "nothing: an operation is written once and never again",
-        "the time on the record, in the transaction",
+        "the age of the record's revision, in the transaction",
         request=ask.ForgetOperations,
         compares=(Compared.OPERATION, Compared.EPOCH),
+    ),
+    Step(
+        "put a record into quarantine",
+        "server",
+        Guard.SERIALISED,
+        "records that a decision could not use, confirmed by its transaction",
+        "the record is written, or was put there already",
+        "the record's revision in the transaction",
+        request=ask.QuarantineRecord,
+        compares=(Compared.QUARANTINE, Compared.NODE_LEDGER),
+    ),
+    Step(
+        "repair a record",
+        "operator",
+        Guard.SERIALISED,
+        "the record and what it should be, at one revision",
+        "the record is written: then what was counted may have changed too",
+        "the record's revision in the transaction",
+        request=ask.RepairRecord,
+        compares=(Compared.QUARANTINE, Compared.NODE_LEDGER),
+    ),
+    Step(
+        "raise the format",
+        "operator",
+        Guard.SERIALISED,
+        "the format of the plane, and that no part of an older version lives",
+        "another operator does the same, or an older part comes back: it writes nothing then",
+        "the format in the transaction, which each transaction compares",
+        request=ask.RaiseFormat,
+        compares=(Compared.FORMAT,),
     ),
     Step(
         "take a lease",

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.commit.records import decode
+from holdfast.commit.records import readable
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
@@ -26,13 +26,20 @@ SomeObject = TypeVar("SomeObject", bound=Object)
 
 
 class Contents:
-    """Everything that a store holds, decoded."""
+    """Everything that a store holds, decoded, except what cannot be read."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.values: dict[str, Any] = {}
+        self.unreadable: list[str] = []
         self._objects: dict[type[Object], list[Any]] = {}
         for record in records:
-            value = decode(record.key, record.value)
+            if record.key.startswith(keys.ENCRYPTION):
+                # What the store around the store says of its keys is no record of the commit.
+                continue
+            value = readable(record)
+            if value is None:
+                self.unreadable.append(record.key)
+                continue
             self.values[record.key] = value
             if record.key.startswith(keys.OBJECTS):
                 self._objects.setdefault(type(value), []).append(value)
@@ -144,6 +151,18 @@ def leavers(contents: Contents) -> list[Holding]:
         if binding is not None and replica.status.cause is Cause.PREEMPTION:
             found.append(_of_binding(replica, binding))
     return found
+
+
+def places_pages(contents: Contents) -> dict[str, tuple[int, ...]]:
+    """Which pages of its places ledger each workload has, by namespace/name."""
+    found: dict[str, list[int]] = {}
+    prefix = f"{keys.LEDGERS}places/"
+    # One that cannot be read is there as well, and has to go with its workload.
+    for key in (*contents.values, *contents.unreadable):
+        if key.startswith(prefix):
+            workload, _, page = key.removeprefix(prefix).rpartition("/")
+            found.setdefault(workload, []).append(int(page))
+    return {workload: tuple(sorted(pages)) for workload, pages in found.items()}
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commit.context import Context
+from holdfast.model.kinds.admissionpolicy import AdmissionPolicy
 from holdfast.model.kinds.commitment import Commitment
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.endpoints import Endpoints
@@ -108,6 +109,7 @@ WRITERS: dict[type[Object], Writers] = {
         spec=_OPERATORS, status={"phase": Actor.GARBAGE}, conditions={"Emptied": Actor.GARBAGE}
     ),
     PriorityClass: Writers(spec=_OPERATORS),
+    AdmissionPolicy: Writers(spec=_OPERATORS),
     Region: Writers(
         spec=_OPERATORS, status={"phase": Actor.NODES}, conditions={"Healthy": Actor.NODES}
     ),

@@ -3,22 +3,24 @@
 `services.py`, `jobs.py` and `each_node.py` decide which, and ask here for the requests. A birth has
 the name of its place and incarnation, so that whoever asks twice asks for the same thing.
 
-A released replica stays until its successor is seen: it alone knows which incarnation is next. A
-person's deletion takes that away with the object, so what was seen is remembered here as well, for
-as long as the term lasts; the id of a birth names the term, and no two births have the same.
+A released replica stays until its successor is seen: it says which incarnation is next. A person's
+deletion takes that away with the object, so what was seen is remembered here as well; and whoever
+does not know it is told by the refusal of a birth that would be one for the second time.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from holdfast.correct.controller import View, operation, step_id, target
-from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms
+from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, pause_left_ms
+from holdfast.correct.waits import Waits
+from holdfast.model.homes import home_of
 from holdfast.model.identity import controller
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.template import Template
@@ -26,6 +28,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.kinds.workloadrevision import WorkloadRevision
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Create, Evict, Move, Remove, Term
 from holdfast.model.rollouts import is_misplaced, revision_name, target_of
 from holdfast.model.time import Instant
@@ -68,9 +71,8 @@ class Births:
     def __init__(self) -> None:
         # The last incarnation that was seen at each place, by the workload's uid.
         self._reached: dict[str, dict[int, int]] = {}
-        # How often each name was made that was not seen yet, by the workload's uid. If all news of
-        # one are lost, only this says that it was there; it may be gone, and is made once more.
-        self._made: dict[str, dict[str, int]] = {}
+        # Places that wait after an ending, by the uid of the replica that ended.
+        self._waits = Waits()
         # The last template and its revision: thousands are born of one, one after the other.
         self._revision: tuple[Template, str] | None = None
 
@@ -80,30 +82,29 @@ class Births:
             self._revision = template, revision_of(template)
         return self._revision[1]
 
-    def made(self, replica: Replica) -> None:
-        """A birth was accepted."""
-        names = self._made.setdefault(replica.spec.workload_uid, {})
-        names[replica.name] = names.get(replica.name, 0) + 1
-
     def see(self, replica: Replica) -> None:
         """Remember that it was there."""
         places = self._reached.setdefault(replica.spec.workload_uid, {})
         before = places.get(replica.spec.ordinal, -1)
         places[replica.spec.ordinal] = max(before, replica.spec.incarnation)
-        if self._made:
-            self._unmake(replica)
 
-    def _unmake(self, replica: Replica) -> None:
-        """It is seen; nobody asks for it once more."""
-        names = self._made.get(replica.spec.workload_uid)
-        if names is not None and names.pop(replica.name, 0) and not names:
-            del self._made[replica.spec.workload_uid]
+    def refused(self, replica: Replica, refusal: Refusal) -> bool:
+        """Learn which incarnation is next, if a refusal says so; whether it does."""
+        reached = refusal.details.get("reached")
+        if refusal.reason is not Reason.STALE_PLACE or reached is None:
+            return False
+        self._reached.setdefault(replica.spec.workload_uid, {})[replica.spec.ordinal] = int(reached)
+        return True
 
-    def forget_all_but(self, uids: Iterable[str]) -> None:
+    def forget_all_but(self, uids: Iterable[str], replicas: Container[str]) -> None:
         """Forget workloads that are gone: the last news of a replica may come after that."""
         there = set(uids)
         self._reached = {uid: seen for uid, seen in self._reached.items() if uid in there}
-        self._made = {uid: names for uid, names in self._made.items() if uid in there}
+        self._waits.forget_all_but(replicas)
+
+    def pause_ms(self, workload: Workload, last: Replica, now: Instant) -> int:
+        """How long a place still waits after its last replica. Another revision starts afresh."""
+        return 0 if is_misplaced(workload, last) else pause_left_ms(last, self._waits, now)
 
     def birth(
         self,
@@ -137,12 +138,11 @@ class Births:
             namespace=workload.namespace,
             annotations={**stated.metadata.annotations, **notes},
         )
-        again = self._made.get(uid, {}).get(name, 0)
-        intent = f"create-{ordinal}-{incarnation}-in-{term.epoch}"
-        intent = f"{intent}-again-{again}" if again else intent
-        return Create(
-            Replica(metadata, spec=spec), operation=operation(IDENTITY, uid, generation, intent)
-        )
+        made = Replica(metadata, spec=spec)
+        # Two nodes whose names lead to the same place ask for it with different intents.
+        intent = f"create-{ordinal}-{incarnation}-in-{term.epoch}{home_of(made)}"
+        done = operation(IDENTITY, uid, generation, intent)
+        return Create(made, operation=done)
 
 
 def stated_for(births: Births, view: View, workload: Workload, place: int) -> Template | None:
@@ -166,11 +166,6 @@ def is_to_be_released(workload: Workload, replica: Replica) -> bool:
     """
     waits = replica.status.state in (State.PENDING, State.RESERVED)
     return waits and is_misplaced(workload, replica)
-
-
-def pause_ms(workload: Workload, last: Replica, now: Instant) -> int:
-    """How long a place still waits after its last replica. Another revision starts afresh."""
-    return 0 if is_misplaced(workload, last) else max(0, replaced_at_ms(last) - now.wall_ms)
 
 
 def endings_notes(workload: Workload, last: Replica | None) -> dict[str, str]:

@@ -131,6 +131,13 @@ class Controller(Protocol):
         """What has to be done about a key."""
         ...
 
+    def flow_of(self, key: Key) -> tuple[str, str]:
+        """Which tenant and which of its objects a key belongs to: keys are taken in turns by both.
+
+        Where an object has many keys, the others do not wait for all of them.
+        """
+        return key
+
     def answered(
         self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
     ) -> Iterable[Key]:

@@ -34,7 +34,7 @@ from holdfast.model.jobs import finished
 from holdfast.model.kinds.workload import Concurrency, Cron, CronStatus, MissedRuns, Workload
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Create, Remove, Update
-from holdfast.model.runs import cron_of, run_of, scheduled_at
+from holdfast.model.runs import cron_of, last_run, run_of, scheduled_at
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.observe.cache import Key
 
@@ -168,14 +168,23 @@ def _begun(cron: Workload, now: Instant) -> CronStatus:
     since = cron.metadata.creation_timestamp
     if before.observed_generation or since is None:
         # What is due in this very minute still is: nobody means to cancel it by a new image.
-        since = timestamp(now.wall_ms // _MINUTE_MS * _MINUTE_MS - 1)
+        since = _minute_of(timestamp(now.wall_ms))
     return msgspec.structs.replace(before, observed_generation=generation, counts_from=since)
 
 
 def _frontier(status: CronStatus, at: datetime) -> datetime:
-    """After which moment the schedule has not been followed yet."""
-    known = (status.last_schedule, status.last_skipped, status.counts_from)
-    return max((it for it in known if it is not None), default=at)
+    """After which moment the schedule has not been followed yet.
+
+    What is still to come was written when a calendar was ahead, and keeps nothing from being
+    started. If that is all there is, the schedule counts from this minute on.
+    """
+    known = (last_run(status, at), status.last_skipped, status.counts_from)
+    return max((it for it in known if it is not None and it <= at), default=_minute_of(at))
+
+
+def _minute_of(at: datetime) -> datetime:
+    """The last moment before the minute of this one."""
+    return timestamp(wall_ms(at) // _MINUTE_MS * _MINUTE_MS - 1)
 
 
 def _skipped_because(
@@ -230,4 +239,7 @@ def _removal(run: Workload, intent: str) -> Remove:
 
 
 def _until(coming: datetime | None, now: Instant) -> int | None:
-    return max(1, wall_ms(coming) - now.wall_ms) if coming is not None else None
+    """How long until the next moment. A calendar may be set meanwhile, so it is looked at again
+    every minute.
+    """
+    return max(1, min(wall_ms(coming) - now.wall_ms, _MINUTE_MS)) if coming is not None else None

@@ -1,7 +1,7 @@
 """How many replicas of a workload could be taken away now, as far as the picture tells.
 
 `drain.py` asks before it asks the authority. The ledger that decides cannot be watched; it says the
-same as the replicas themselves, a moment later (`disruption.py`).
+same as the replicas themselves (`model/disruption.py`).
 """
 
 from __future__ import annotations
@@ -56,6 +56,6 @@ class Room:
         if desired is not None:
             gone = max(0, desired - sum(is_available(it) for it in mine))
         else:
-            gone = sum(is_missing(workload, it) for it in mine)
+            gone = sum(is_missing(workload.spec.type, it) for it in mine)
         self._said[key] = f"{max(gone, allowed)} of {allowed} allowed are missing"
         return allowed - gone

@@ -16,7 +16,6 @@ the replica waits with that reason.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,7 +27,6 @@ from holdfast.correct.births import (
     endings_notes,
     is_of,
     is_to_be_released,
-    pause_ms,
     removal,
     stated_for,
     stop,
@@ -42,8 +40,8 @@ from holdfast.correct.controller import (
     View,
     sooner,
 )
-from holdfast.correct.endings import vacates
 from holdfast.correct.rests import Rests
+from holdfast.model.homes import first_place, home_of, next_place
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.placement import TaintEffect
 from holdfast.model.kinds.region import Region
@@ -57,7 +55,10 @@ from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placing import (
     NODE_LABEL,
     gate_refusal,
+    isolation_refusal,
+    isolation_wanted,
     labels_of,
+    policy_refusal,
     protection_refusal,
     residency_refusal,
     selector_refusal,
@@ -68,12 +69,11 @@ from holdfast.model.placing import (
 from holdfast.model.requests import Term
 from holdfast.model.rollouts import REVERTED, revision_name
 from holdfast.model.time import Instant
+from holdfast.model.vacancy import vacates
 from holdfast.observe.cache import Key
 
 BY_TYPE = Index("workloads", "type", lambda it: (it.spec.type.value,))
 
-# Places are numbers below this; two names with the same one are rare, and the later moves on.
-PLACES_MAX = 1_000_000
 # How soon to look again at replicas of which the picture does not say whether they may stay.
 UNTOLD_PAUSE_MS = 1_000
 # A label is no longer than this. Work cannot ask for a node with a longer name.
@@ -115,7 +115,7 @@ class EachNode:
             requests += _stops(workload, lives, stays, term)
             if not stays or not all(vacates(it) for it in lives) or not takes(view, workload, node):
                 continue
-            wait_ms = pause_ms(workload, lives[-1], now) if lives else 0
+            wait_ms = self._births.pause_ms(workload, lives[-1], now) if lives else 0
             if wait_ms > 0:
                 wake_ms = sooner(wake_ms, wait_ms)
             elif not workload.status.rollout.held:
@@ -184,11 +184,6 @@ def pinned(template: Template, node: str) -> Template:
     return msgspec.structs.replace(template, placement=there)
 
 
-def home_of(replica: Replica) -> str:
-    """The node that a replica is for."""
-    return replica.spec.template.placement.node_selector.get(NODE_LABEL, "")
-
-
 def belongs(workload: Workload, node: Node) -> bool:
     """Whether what is on a node may stay there."""
     placement, gate = workload.spec.template.placement, gate_of(node)
@@ -214,6 +209,8 @@ def takes(view: View, workload: Workload, node: Node) -> bool:
         or residency_refusal(template.placement, tenant, gate.region, region)
         or protection_refusal(gate.protected_for, workload.namespace, template.priority_class)
         or protection_refusal(pool, workload.namespace, template.priority_class)
+        or isolation_refusal(gate.isolation, isolation_wanted(template, tenant), template.runtime)
+        or policy_refusal(gate.isolation, template, tenant)
     )
     return refusal is None
 
@@ -263,10 +260,14 @@ def _stops(workload: Workload, lives: list[Replica], stays: bool, term: Term) ->
 
 
 def _free_place(node: str, taken: set[int]) -> int:
-    """The place of a node's first replica, which is taken from then on."""
-    digest = hashlib.blake2b(node.encode(), digest_size=8).digest()
-    first = int.from_bytes(digest, "big") % PLACES_MAX
-    round_ = (at % PLACES_MAX for at in range(first, first + PLACES_MAX))
-    place = next(at for at in round_ if at not in taken)
-    taken.add(place)
+    """The place of a node's first replica: the first one that no other node has.
+
+    Two new nodes may ask for the same one. The commit gives it to one of them, and the other moves
+    on when it is seen there: to go past a place that nobody ever had is refused.
+    """
+    place = first_place(node)
+    for _ in range(len(taken)):
+        if place not in taken:
+            break
+        place = next_place(place)
     return place

@@ -11,13 +11,13 @@ to remember it when a controller starts anew.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from holdfast.correct.waits import Waits
 from holdfast.model.identity import NODE_PREFIX
 from holdfast.model.kinds.replica import Replica, TransitionRecord
-from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import State
-from holdfast.model.time import wall_ms
+from holdfast.model.time import Instant, wall_ms
 
 # How many incarnations before this one ended by themselves, in a row and soon.
 ENDINGS_ANNOTATION = "holdfast.dev/endings-before"
@@ -26,8 +26,6 @@ PAUSE_MAX_MS = 300_000
 _DOUBLINGS_MAX = 9
 # Whatever ran for so long was well, and its end counts as the first.
 STABLE_AFTER = timedelta(minutes=10)
-# The reason of a step that controller:repair takes because the node lives in another life.
-NODE_RETURNED = "NodeReturned"
 # The reason under which a waiting place is counted in the workload's status.
 BACKOFF_REASON = "CrashLoopBackoff"
 
@@ -42,22 +40,6 @@ def ending(replica: Replica) -> TransitionRecord | None:
             own = record.by.startswith(NODE_PREFIX) and record.from_state is not State.UNKNOWN
             return record if own else None
     return None
-
-
-def vacates(replica: Replica) -> bool:
-    """Whether its place may be taken: it was released, or its owner does not want to wait for it.
-
-    The latter is `keep` work out of contact that was given up after replaceAfter. It may still run
-    beside its successor; whoever wants that asked for it.
-    """
-    state, steps = replica.status.state, replica.status.transitions
-    if state is not State.FAILED or replica.spec.template.on_disconnect is not OnDisconnect.KEEP:
-        return state is State.RELEASED
-    last = steps[-1]
-    # One whose agent has told how it ended, or whose node is back in another life, will also be
-    # proven to have stopped, and soon.
-    is_back = last.by.startswith(NODE_PREFIX) or last.reason == NODE_RETURNED
-    return last.from_state is State.UNKNOWN and not is_back
 
 
 def endings(replica: Replica) -> int:
@@ -76,10 +58,23 @@ def endings_before(replica: Replica) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
 
 
-def replaced_at_ms(replica: Replica) -> int:
-    """From when, by the calendar, a released replica may be followed by the next incarnation."""
+def _pause(replica: Replica) -> tuple[datetime, int] | None:
+    """When the pause after it began, and how long it is."""
     count, record = endings(replica), ending(replica)
     if not count or record is None:
+        return None
+    return record.at, min(PAUSE_MAX_MS, PAUSE_MIN_MS << min(count - 1, _DOUBLINGS_MAX))
+
+
+def replaced_at_ms(replica: Replica) -> int:
+    """From when, by the calendar, a released replica may be followed by the next; for people."""
+    pause = _pause(replica)
+    return wall_ms(pause[0]) + pause[1] if pause is not None else 0
+
+
+def pause_left_ms(replica: Replica, waits: Waits, now: Instant) -> int:
+    """For how long a released replica may not yet be followed by the next incarnation."""
+    pause = _pause(replica)
+    if pause is None:
         return 0
-    pause_ms = min(PAUSE_MAX_MS, PAUSE_MIN_MS << min(count - 1, _DOUBLINGS_MAX))
-    return wall_ms(record.at) + pause_ms
+    return waits.left_ms(replica.metadata.uid, BACKOFF_REASON, *pause, now, credit=True)

@@ -208,4 +208,5 @@ def _serving(
     published = {it.replica: it for listed in known.values() for it in listed.endpoints}
     for replica, entry in unsaid:
         if published.get(entry.replica) == entry:
-            yield ReportStage(target(replica), Stage.SERVING)
+            version = replica.metadata.resource_version
+            yield ReportStage(target(replica), Stage.SERVING, version=version)

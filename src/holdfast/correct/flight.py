@@ -25,7 +25,6 @@ from holdfast.model.requests import (
     Patch,
     Remove,
     ReportStage,
-    SettleDisruption,
     Unreserve,
     Update,
 )
@@ -77,9 +76,6 @@ def subject(request: Any) -> Get:
             | Unreserve(target=target)
         ):
             return Get("replicas", target.name, target.namespace)
-        case SettleDisruption(namespace=namespace, workload=workload):
-            # It changes no object; whether it did anything does not matter to the next one.
-            return Get("workloads", workload, namespace)
         case JudgeNode(node=node):
             return Get("nodes", node)
         case HoldCapacity(namespace=namespace, owner=owner, intent=intent):

@@ -25,7 +25,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import BY_WORKLOAD, Controller, Plan, View, operation
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    Controller,
+    Plan,
+    View,
+    operation,
+    sooner,
+)
 from holdfast.correct.garbage_events import EVENTS, EventsByAge
 from holdfast.correct.garbage_owners import (
     FOLLOWED,
@@ -40,6 +47,7 @@ from holdfast.correct.garbage_owners import (
 from holdfast.correct.garbage_tenants import Emptying
 from holdfast.correct.paces import Pace
 from holdfast.correct.tellings import Tellings, event_of
+from holdfast.correct.waits import Waits, held_left_ms
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation, ReservationPhase
@@ -66,6 +74,8 @@ ACTS_PER_S, ACTS_BURST = 20, 50
 
 TELLER = "controller:garbage"
 TOLD: Key = ("", "told")
+# What goes by its age.
+_TIMED = ("events", "reservations", "tokens")
 _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
 
@@ -83,7 +93,8 @@ class GarbageController(Controller):
 
     def __init__(self) -> None:
         self._pace = Pace(ACTS_PER_S, ACTS_BURST)
-        self._events = EventsByAge()
+        self._waits = Waits()
+        self._events = EventsByAge(self._waits)
         self._emptying = Emptying(self.identity)
         self._tellings = Tellings(self.identity)
         # What we asked to be taken away, by uid, and what to tell of it once it is so: an answer
@@ -111,6 +122,8 @@ class GarbageController(Controller):
     def all_keys(self, view: View) -> Iterable[Key]:
         """All that may be a leak. That a replica's workload is gone would be one of ours."""
         self._asked.clear()
+        there = (it for plural in _TIMED for it in view.all(plural))
+        self._waits.forget_all_but({it.metadata.uid for it in there})
         keys = [TOLD] if self._tellings.is_left else []
         for plural in self.follows:
             for obj in view.all(plural):
@@ -158,7 +171,7 @@ class GarbageController(Controller):
             return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
         owners = obj.metadata.owner_references
         is_ownerless = bool(owners) and not any(is_there(view, obj, it) for it in owners)
-        wait_ms = 0 if is_ownerless else _over_in_ms(obj, now)
+        wait_ms = 0 if is_ownerless else _over_in_ms(obj, self._waits, now)
         if wait_ms is None or wait_ms > 0:
             return Plan(wake_after_ms=wait_ms)
         if (
@@ -241,14 +254,17 @@ def _is_waited_for(view: View, held: Reservation) -> bool:
     )
 
 
-def _over_in_ms(obj: Object, now: Instant) -> int | None:
+def _over_in_ms(obj: Object, waits: Waits, now: Instant) -> int | None:
     """In how long an object is over by its own deadline, if it has one."""
     match obj:
         case Reservation():
-            return max(0, wall_ms(obj.spec.deadline) + LATE_MS - now.wall_ms)
+            return held_left_ms(obj, waits, LATE_MS, now)
         case Token():
-            ends = [wall_ms(obj.spec.expires)] if obj.spec.expires is not None else []
-            if obj.spec.single_use and obj.status.used_at is not None:
-                ends.append(wall_ms(obj.status.used_at) + USED_TOKEN_KEPT_MS)
-            return max(0, min(ends) + LATE_MS - now.wall_ms) if ends else None
+            expires, used = obj.spec.expires, obj.status.used_at
+            left_ms = wall_ms(expires) + LATE_MS - now.wall_ms if expires is not None else None
+            if obj.spec.single_use and used is not None:
+                kept_ms, uid = USED_TOKEN_KEPT_MS + LATE_MS, obj.metadata.uid
+                used_ms = waits.left_ms(uid, "used", used, kept_ms, now, credit=True)
+                left_ms = sooner(left_ms, used_ms)
+            return max(0, left_ms) if left_ms is not None else None
     return None

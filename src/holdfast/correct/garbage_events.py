@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.correct.controller import Index, Plan, View
+from holdfast.correct.waits import Waits
 from holdfast.model.kinds.event import Event
 from holdfast.model.requests import Remove
-from holdfast.model.time import Instant, wall_ms
+from holdfast.model.time import Instant, timestamp, wall_ms
 
 EVENTS = "events"
 EVENT_KEPT_MS = 3_600_000
@@ -41,7 +42,8 @@ class EventsByAge:
 
     indexes = (BY_NAMESPACE,)
 
-    def __init__(self) -> None:
+    def __init__(self, waits: Waits) -> None:
+        self._waits = waits
         # Until when a namespace rests that has nothing old in it.
         self._rests_ms: dict[str, int] = {}
 
@@ -58,13 +60,20 @@ class EventsByAge:
         old = [
             event
             for place, event in enumerate(events)
-            if now.wall_ms - last_ms(event) > (TELL_WITHIN_MS if place < surplus else EVENT_KEPT_MS)
+            if self._age_ms(event, now) >= (TELL_WITHIN_MS if place < surplus else EVENT_KEPT_MS)
         ]
         if old:
             return Plan(tuple(_removal(it) for it in old[:REMOVALS_PER_PLAN_MAX]))
         self._rests_ms[namespace] = now.monotonic_ms + REST_MS
         kept_ms = TELL_WITHIN_MS if surplus > 0 else EVENT_KEPT_MS
-        return Plan(wake_after_ms=max(REST_MS, last_ms(events[0]) + kept_ms - now.wall_ms + 1))
+        oldest_ms = max(self._age_ms(event, now) for event in events)
+        return Plan(wake_after_ms=max(REST_MS, kept_ms - oldest_ms + 1))
+
+    def _age_ms(self, event: Event, now: Instant) -> int:
+        """How long ago it last happened, and no more than an event is kept for."""
+        uid, since = event.metadata.uid, timestamp(last_ms(event))
+        left_ms = self._waits.left_ms(uid, EVENTS, since, EVENT_KEPT_MS, now, credit=True)
+        return EVENT_KEPT_MS - left_ms
 
 
 def _removal(event: Event) -> Remove:

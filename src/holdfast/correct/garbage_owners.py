@@ -61,11 +61,17 @@ def owners_of(view: View, obj: Object) -> Iterable[Object]:
 
 
 def owned_by(view: View, obj: Object) -> Iterable[Object]:
-    """Everything that names it as its owner, but for replicas."""
+    """Everything that names it as its owner, but for replicas.
+
+    An owner with a namespace is looked for in that of its dependent. So what names its uid from
+    another namespace is none of its own, and neither holds up its deletion nor goes with it.
+    """
     for index in OWNED:
         if isinstance(obj, Replica) and index.plural != "reservations":
             continue
-        yield from view.found(index, obj.metadata.uid)
+        for found in view.found(index, obj.metadata.uid):
+            if not obj.namespace or found.namespace == obj.namespace:
+                yield found
 
 
 def has_replicas(view: View, obj: Object) -> bool:

@@ -33,17 +33,18 @@ from holdfast.correct.controller import (
     View,
     sooner,
 )
-from holdfast.correct.endings import ENDINGS_ANNOTATION, endings, replaced_at_ms, vacates
+from holdfast.correct.endings import ENDINGS_ANNOTATION, endings
 from holdfast.correct.rests import Rests
 from holdfast.correct.tally import FAILURES_ANNOTATION, Tally, tally
-from holdfast.correct.verdict import DEADLINE_EXCEEDED, verdict
+from holdfast.correct.verdict import verdict
 from holdfast.model.indexes import parse
-from holdfast.model.jobs import completions, finished
+from holdfast.model.jobs import DEADLINE_EXCEEDED, completions, finished
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.requests import Create, Remove, Term
 from holdfast.model.time import Instant, wall_ms
+from holdfast.model.vacancy import vacates
 from holdfast.observe.cache import Key
 
 # More than this many replicas of one job are never there at once, whatever its parallelism: each
@@ -71,8 +72,10 @@ class Jobs:
         """The tenant of this job has as many replicas as it may have."""
         self._tight.add(uid)
 
-    def run(self, view: View, job: Workload, key: Key, term: Term, now: Instant) -> Plan:
-        """What the replicas of a job that is wanted need."""
+    def run(
+        self, view: View, job: Workload, key: Key, term: Term, now: Instant, *, is_late: bool
+    ) -> Plan:
+        """What the replicas of a job that is wanted need. `is_late`: its deadline has passed."""
         left_ms = self._rests.left_ms(key, now)
         if left_ms:
             return Plan(wake_after_ms=left_ms)
@@ -85,7 +88,7 @@ class Jobs:
             cause = Cause.DEADLINE if over.reason == DEADLINE_EXCEEDED else Cause.SCALE_DOWN
             return Plan(tuple(self._wound_up(job, mine, cause, term)))
         counted = tally(job, mine)
-        if verdict(job, counted, now) is not None:
+        if verdict(job, counted, is_late=is_late) is not None:
             return Plan()
         return self._go_on(job, counted, term, now)
 
@@ -104,7 +107,7 @@ class Jobs:
             requests += _tidied(lives, ordinal in counted.completed, term)
             if ordinal in counted.completed or not all(vacates(it) for it in lives):
                 continue
-            wait_ms = replaced_at_ms(lives[-1]) - now.wall_ms
+            wait_ms = self._births.pause_ms(job, lives[-1], now)
             if wait_ms > 0:
                 # It keeps its turn, or a job that fails everywhere would begin all of its indexes.
                 taken += 1

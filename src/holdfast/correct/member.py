@@ -20,7 +20,7 @@ from holdfast.model.requests import Accepted, Term
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
 from holdfast.observe.news import Found, Get
-from holdfast.observe.queue import Queue
+from holdfast.observe.queue import FairQueue
 from holdfast.observe.tenure import Tenure
 
 # After taking office a controller looks on for so long, unless it knows that its picture holds all
@@ -36,7 +36,7 @@ class Member:
         self.identity = controller.identity
         scope = f"controller:{controller.name}"
         self.tenure = Tenure(scope, self.identity, instance=instance)
-        self.queue: Queue[Key] = Queue(rng)
+        self.queue: FairQueue[Key] = FairQueue(rng, controller.flow_of)
         self.flights: dict[Key, Flight] = {}
         self.asked = 0
         self.vitals = Vitals()

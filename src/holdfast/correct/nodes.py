@@ -36,12 +36,13 @@ from holdfast.correct.controller import (
 )
 from holdfast.correct.evidence import Evidence
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, HeardOf
+from holdfast.model.heartbeat import Heard, HeardOf, exchange_every_ms
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.requests import Accepted, JudgeNode, Move, NodeWord, Term
 from holdfast.model.time import Instant
+from holdfast.model.timings import fence_wait_ms
 from holdfast.observe.cache import Change, Key
 
 SUSPECT_AFTER_PERIODS = 2
@@ -49,8 +50,6 @@ SUSPECT_AFTER_PERIODS = 2
 MARK_AFTER_HALF_PERIODS = 7
 # A fenced machine that is silent for so long will hardly come back as it was.
 LOSE_AFTER_MS = 6 * 3_600_000
-ASK_EVERY_MAX_MS = 2_500
-ASK_EVERY_MIN_MS = 100
 # How soon to look again at a node whose next step is due but held back.
 HELD_PAUSE_MS = 1_000
 # All silent nodes of a zone ask how silent it is; it is counted this often for all of them.
@@ -85,7 +84,7 @@ class NodesController(Controller):
         # Those that have something to win by being heard.
         self._doubted: set[str] = set()
         # When the servers were last asked whom they hear, and how often they are.
-        self._asked_ms, self._ask_every_ms = 0, ASK_EVERY_MAX_MS
+        self._asked_ms, self._ask_every_ms = 0, exchange_every_ms(FenceTiming())
         self._weighed: dict[str, tuple[int, str]] = {}
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
@@ -106,7 +105,7 @@ class NodesController(Controller):
         now_ms = now.monotonic_ms
         match request, answer:
             case HeardOf(), Heard():
-                again = self.evidence.heard(to, answer, sent_ms, now_ms)
+                again = self.evidence.heard(answer, sent_ms, now_ms)
                 return [("", name) for name in again if name in self._doubted]
             case HeardOf(), _:
                 self.evidence.unheard(to, sent_ms)
@@ -148,7 +147,7 @@ class NodesController(Controller):
         for zone in list(self.brakes.held):
             self._weigh(view, zone, now.monotonic_ms)
         timing = self.evidence.timing or FenceTiming()
-        every_ms = min(ASK_EVERY_MAX_MS, max(ASK_EVERY_MIN_MS, timing.renew_every_ms // 4))
+        every_ms = exchange_every_ms(timing)
         self._asked_ms, self._ask_every_ms = now.monotonic_ms, every_ms
         return Plan(questions=(HeardOf(),), wake_after_ms=every_ms)
 
@@ -183,9 +182,12 @@ class NodesController(Controller):
         is_heard = heard_ms is not None and now_ms - heard_ms < suspect_ms
         match node.status.phase:
             case NodePhase.READY | NodePhase.SUSPECT as phase:
-                if silence_ms >= mark_ms:
+                # A node is suspected before it is marked: that it is heard again takes that back,
+                # and with it a mark that is still on its way.
+                if silence_ms >= mark_ms and phase is NodePhase.SUSPECT:
                     return self._braked(view, node, NodeWord.MARK, now_ms), HELD_PAUSE_MS
                 if phase is NodePhase.READY:
+                    # Also while marks are held back: it must not pass for a node that is heard.
                     is_due = silence_ms >= suspect_ms
                     wait_ms = self._with_asking(max(suspect_ms - silence_ms, 1), now_ms)
                     return (NodeWord.SUSPECT, 0) if is_due else (None, wait_ms)
@@ -213,7 +215,7 @@ class NodesController(Controller):
         heard_ms = self.evidence.heard_ms(node.name)
         if is_heard and heard_ms is not None and heard_ms > seen_ms:
             return NodeWord.CLEAR, 0
-        wait_ms = seen_ms + timing.fence_after_ms - now_ms
+        wait_ms = seen_ms + fence_wait_ms(node.status.timing, timing) - now_ms
         if wait_ms > 0:
             return None, wait_ms
         if any(it.status.state in _ON_NODE for it in view.found(BY_NODE, node.name)):
@@ -267,10 +269,11 @@ class NodesController(Controller):
     def _judge(self, node: Node, word: NodeWord, term: Term, timing: FenceTiming) -> JudgeNode:
         """The request to say this word. Its reason is the same for every try."""
         mark = node.status.mark if word in (NodeWord.CLEAR, NodeWord.FENCE) else None
+        waited_ms = fence_wait_ms(node.status.timing, timing)
         periods = {
             NodeWord.SUSPECT: f"no renewal for {SUSPECT_AFTER_PERIODS} periods",
             NodeWord.MARK: f"no renewal for {MARK_AFTER_HALF_PERIODS / 2} periods",
-            NodeWord.FENCE: f"no renewal for {timing.fence_after_ms} ms after its mark was seen",
+            NodeWord.FENCE: f"no renewal for {waited_ms} ms after its mark was seen",
             NodeWord.LOSE: f"no renewal for {LOSE_AFTER_MS} ms after its fence was seen",
         }
         return JudgeNode(
@@ -281,6 +284,8 @@ class NodesController(Controller):
             mark.number if mark is not None else 0,
             periods.get(word, "heard again"),
             operation(self.identity, node.metadata.uid, node.metadata.resource_version, word.value),
+            waited_ms if word is NodeWord.FENCE else None,
+            node.metadata.resource_version,
         )
 
     def _unknown(self, view: View, node: Node, term: Term) -> Iterator[Move]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from holdfast.correct.controller import Controller
 from holdfast.correct.crons import Zones, only_utc
-from holdfast.correct.disruption import DisruptionController
 from holdfast.correct.drain import DrainController
 from holdfast.correct.endpoints import EndpointsController
 from holdfast.correct.events import EventsController
@@ -43,7 +42,6 @@ def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
     return (
         *core_controllers(zones, STATUS_EVERY_MS),
         EndpointsController(),
-        DisruptionController(),
         DrainController(),
         ReservesController(),
         GarbageController(),

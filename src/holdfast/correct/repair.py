@@ -5,21 +5,21 @@ gives back places that were reserved for too long. controller:nodes fences befor
 controller replaces afterwards.
 
     Unknown              -> Failed    its node is fenced, or lives on without it
-    Unknown, `keep` work -> Failed    its node lives on without it, or replaceAfter has passed
+    Unknown, `keep` work -> Failed    replaceAfter has passed, and its installation is not back
     Failed, Succeeded,
     Stopping             -> Released  its node is fenced or lives on; or it was never bound
     Bound, Running       -> Stopping  its node lives on without it
     Bound                -> Stopping  it did not start within startupDeadlineSeconds
     Reserved             -> Pending   the deadline of its reservation has passed
 
-`keep` work runs on when its node is cut off: only its agent can prove that it has stopped. All of
-this is proven again by the commit, which reads the node's ledger in the same transaction.
+`keep` work runs on when its node is cut off: only the installation that ran it can prove that it
+has stopped, whoever has the node's name by then. All of this is proven again by the commit, which
+reads the node's ledger in the same transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
 
 from holdfast.correct.controller import (
@@ -31,14 +31,15 @@ from holdfast.correct.controller import (
     step_id,
     target,
 )
-from holdfast.correct.endings import NODE_RETURNED
+from holdfast.correct.waits import Waits, held_left_ms
+from holdfast.model.installations import keeps, ran_on
 from holdfast.model.kinds.node import Node, NodePhase
-from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Reservation
-from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.requests import Evict, Move, Term, Unreserve
-from holdfast.model.time import Instant, wall_ms
+from holdfast.model.time import Instant
+from holdfast.model.vacancy import NODE_RETURNED
 from holdfast.observe.cache import Change, Key
 
 # Deadlines are the authority's wall clock. It acts two seconds late itself; one more than that, and
@@ -62,6 +63,7 @@ class RepairController(Controller):
     def __init__(self) -> None:
         # Which replica was first seen bound when, by its key.
         self._bound_ms: dict[Key, tuple[str, int]] = {}
+        self._waits = Waits()
 
     def keys_of(self, change: Change, view: View) -> Iterable[Key]:
         """A node concerns all that is bound to it, a reservation the replicas it holds a place for.
@@ -80,6 +82,8 @@ class RepairController(Controller):
         return (key_of(obj),)
 
     def all_keys(self, view: View) -> Iterable[Key]:
+        there = (*view.all("replicas"), *view.all("reservations"))
+        self._waits.forget_all_but({it.metadata.uid for it in there})
         return [key_of(it) for it in view.all("replicas") if it.status.state in _CONCERNS]
 
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
@@ -99,15 +103,26 @@ class RepairController(Controller):
                 return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
             return self._ended(replica, "NodeGone", f"node {binding.node} is gone", term)
         if node.status.incarnation > binding.node_incarnation:
-            evidence = f"node {node.name} lives in incarnation {node.status.incarnation}"
-            return self._ended(replica, NODE_RETURNED, evidence, term)
-        if _keeps(replica) and state is not State.BOUND:
-            return self._kept(replica, node, term, now)
+            return self._of_earlier_life(replica, node, binding, term, now)
+        if keeps(replica) and state is not State.BOUND:
+            is_out = node.status.mark is not None
+            return self._kept(replica, term, now) if is_out else Plan()
         if node.status.phase in _GONE:
             return self._ended(replica, "Fenced", f"node {node.name} is fenced", term)
         if state is State.BOUND and node.status.phase is NodePhase.READY:
             return self._starting(replica, term, now)
         return Plan()
+
+    def _of_earlier_life(
+        self, replica: Replica, node: Node, binding: Binding, term: Term, now: Instant
+    ) -> Plan:
+        """Its node lives on without it, unless its installation is back and takes it along."""
+        if keeps(replica) and not ran_on(binding, node.status.installation):
+            return self._kept(replica, term, now)
+        if keeps(replica) and binding.installation and replica.status.state is State.UNKNOWN:
+            return Plan()
+        evidence = f"node {node.name} lives in incarnation {node.status.incarnation}"
+        return self._ended(replica, NODE_RETURNED, evidence, term)
 
     def _starting(self, replica: Replica, term: Term, now: Instant) -> Plan:
         """Work that does not start where it was put is stopped there and placed anew.
@@ -139,19 +154,20 @@ class RepairController(Controller):
                 return Plan((Evict(target(replica), cause, evidence, term, operation),))
             case State.UNKNOWN:
                 return self._move(replica, State.FAILED, reason, evidence, term)
-            case State.FAILED | State.SUCCEEDED | State.STOPPING if not _keeps(replica):
+            case State.FAILED | State.SUCCEEDED | State.STOPPING if not keeps(replica):
                 return self._move(replica, State.RELEASED, reason, evidence, term)
         return Plan()
 
-    def _kept(self, replica: Replica, node: Node, term: Term, now: Instant) -> Plan:
+    def _kept(self, replica: Replica, term: Term, now: Instant) -> Plan:
         """`keep` work that is out of contact is given up when its owner does not want to wait."""
         wait_s = replica.spec.template.replace_after_seconds
-        is_out = replica.status.state is State.UNKNOWN and node.status.mark is not None
+        is_out = replica.status.state is State.UNKNOWN
         if not is_out or wait_s is None or not replica.status.transitions:
             return Plan()
-        since = replica.status.transitions[-1].at
-        left_ms = wall_ms(since + timedelta(seconds=wait_s)) + LATE_MS - now.wall_ms
-        if left_ms > 0:
+        since, uid = replica.status.transitions[-1].at, replica.metadata.uid
+        wait_ms = wait_s * 1_000 + LATE_MS
+        left_ms = self._waits.left_ms(uid, "contact", since, wait_ms, now, credit=True)
+        if left_ms:
             return Plan(wake_after_ms=left_ms)
         evidence = f"out of contact for replaceAfterSeconds={wait_s}"
         return self._move(replica, State.FAILED, "ReplaceAfter", evidence, term)
@@ -162,8 +178,8 @@ class RepairController(Controller):
         )
         if held is None and not view.knows_all_of(replica):
             return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
-        left_ms = wall_ms(held.spec.deadline) + LATE_MS - now.wall_ms if held is not None else 0
-        if left_ms > 0:
+        left_ms = held_left_ms(held, self._waits, LATE_MS, now) if held is not None else 0
+        if left_ms:
             return Plan(wake_after_ms=left_ms)
         operation = step_id(self.identity, replica, "unreserve")
         return Plan((Unreserve(target(replica), "Expired", term, operation),))
@@ -178,10 +194,6 @@ class RepairController(Controller):
             operation=step_id(self.identity, replica, f"{to.value}-{reason}"),
         )
         return Plan((move,))
-
-
-def _keeps(replica: Replica) -> bool:
-    return replica.spec.template.on_disconnect is OnDisconnect.KEEP
 
 
 def _same_life(before: Node, after: Node) -> bool:

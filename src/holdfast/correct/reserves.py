@@ -164,7 +164,9 @@ class ReservesController(Controller):
             claims,
             deadline,
             term,
-            operation=operation(self.identity, metadata.uid, since, f"hold-{len(claims)}"),
+            operation=operation(
+                self.identity, metadata.uid, since, f"hold-{len(claims)}-until-{wall_ms(deadline)}"
+            ),
         )
 
     def _ended(

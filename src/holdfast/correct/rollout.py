@@ -51,6 +51,7 @@ from holdfast.correct.rollout_revisions import (
 from holdfast.correct.rollout_survey import Place, survey
 from holdfast.correct.rollout_widening import to_stop
 from holdfast.correct.sightings import Sightings
+from holdfast.correct.waits import Waits
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import (
@@ -94,6 +95,7 @@ class RolloutController(Controller):
     def __init__(self) -> None:
         self._rests = Rests()
         self._sightings = Sightings()
+        self._waits = Waits()
 
     # Keys ----------------------------------------------------------------------------------------
 
@@ -117,6 +119,7 @@ class RolloutController(Controller):
 
     def all_keys(self, view: View) -> Iterable[Key]:
         self._rests.clear()
+        self._waits.forget_all_but({it.metadata.uid for it in view.all("workloads")})
         named = [key_of(it) for it in view.all("workloads")]
         named += [(it.namespace, it.spec.workload) for it in view.all("workloadrevisions")]
         return dict.fromkeys(named)
@@ -171,7 +174,7 @@ class RolloutController(Controller):
         if workload.spec.type is WorkloadType.PER_NODE:
             led, nodes = led_on_nodes(view, workload, mine)
         seen = survey(course_of, led, nodes, self._sightings.ready_ms(key_of(workload), led, now))
-        course = next_course(course_of, seen, revision, now)
+        course = next_course(course_of, seen, revision, self._waits, now)
         written = _written(workload, numbered(course.status, known), now)
         if written:
             # Nothing is stopped for targets that may not come true.

@@ -24,6 +24,7 @@ import msgspec
 from holdfast.correct.controller import sooner
 from holdfast.correct.rollout_survey import Place, Survey
 from holdfast.correct.rollout_widening import allowed, hold_seconds, text_of, widened
+from holdfast.correct.waits import Waits
 from holdfast.model.kinds.workload import (
     Rollout,
     RolloutPhase,
@@ -32,7 +33,7 @@ from holdfast.model.kinds.workload import (
     Workload,
 )
 from holdfast.model.rollouts import goal
-from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.model.time import Instant, timestamp
 
 COMPLETE, ROLLING_OUT = "Complete", "RollingOut"
 PAUSED, OVERDUE, REVERTED = "Paused", "ProgressDeadlineExceeded", "Reverted"
@@ -48,7 +49,9 @@ class Course(msgspec.Struct, frozen=True):
     wake_ms: int | None = None
 
 
-def next_course(workload: Workload, seen: Survey, revision: str, now: Instant) -> Course:
+def next_course(
+    workload: Workload, seen: Survey, revision: str, waits: Waits, now: Instant
+) -> Course:
     """`revision` is that of the template as it is stated."""
     spec, before = workload.spec.rollout, workload.status.rollout
     if not before.current or (before.current != revision and not spec.paused):
@@ -61,7 +64,7 @@ def next_course(workload: Workload, seen: Survey, revision: str, now: Instant) -
         return Course(before)
     if before.phase is RolloutPhase.PAUSED and before.reason == PAUSED:
         return Course(_onwards(before, now))
-    return _Step(workload, seen, now).course()
+    return _Step(workload, seen, waits, now).course()
 
 
 def _begun(workload: Workload, revision: str, now: Instant) -> RolloutStatus:
@@ -111,8 +114,8 @@ def _halted(before: RolloutStatus, reason: str, message: str, now: Instant) -> R
 class _Step:
     """One decision about a rollout that is under way."""
 
-    def __init__(self, workload: Workload, seen: Survey, now: Instant) -> None:
-        self._workload, self._seen, self._now = workload, seen, now
+    def __init__(self, workload: Workload, seen: Survey, waits: Waits, now: Instant) -> None:
+        self._workload, self._seen, self._waits, self._now = workload, seen, waits, now
         self._spec: Rollout = workload.spec.rollout
         self._before = workload.status.rollout
         self._aim = goal(workload)
@@ -220,11 +223,16 @@ class _Step:
     # Time ----------------------------------------------------------------------------------------
 
     def _left_ms(self, status: RolloutStatus) -> int:
-        """How much time is left for the next progress. A canary's hold is on top of it."""
+        """How much time is left for the next progress. A canary's hold is on top of it.
+
+        A rollout is not given up because a calendar was set: only what we have waited ourselves
+        counts.
+        """
         if status.progressed_at is None:
             return 0
         limit_s = self._spec.progress_deadline_seconds + (hold_seconds(self._workload) or 0)
-        return max(0, wall_ms(status.progressed_at) + limit_s * 1_000 - self._now.wall_ms)
+        uid, since = self._workload.metadata.uid, status.progressed_at
+        return self._waits.left_ms(uid, "progress", since, limit_s * 1_000, self._now, credit=False)
 
     def _wake_ms(self, left_ms: int) -> int | None:
         waits = [it.left_ms for it in self._seen.places if it.left_ms]

@@ -10,13 +10,14 @@ Only what ended there for other reasons is not waited for.
 from __future__ import annotations
 
 from holdfast.correct.controller import View
-from holdfast.correct.each_node import belongs, home_of, in_force, takes
-from holdfast.correct.endings import vacates
+from holdfast.correct.each_node import belongs, in_force, takes
 from holdfast.model.disruption import is_available
+from holdfast.model.homes import home_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import RolloutStrategy, Workload
 from holdfast.model.lifecycle import Cause
+from holdfast.model.vacancy import vacates
 
 
 def led_on_nodes(view: View, workload: Workload, mine: list[Replica]) -> tuple[list[Replica], int]:

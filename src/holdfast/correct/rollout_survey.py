@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from holdfast.correct.births import FURTHER, worth
-from holdfast.correct.endings import endings_before, vacates
+from holdfast.correct.endings import endings_before
 from holdfast.model.disruption import is_available
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import State
 from holdfast.model.rollouts import goal, target_of, wanted_places
+from holdfast.model.vacancy import vacates
 
 _DOUBLINGS_MAX = 4
 

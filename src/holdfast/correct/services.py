@@ -26,14 +26,12 @@ from holdfast.correct.births import (
     endings_notes,
     is_of,
     is_to_be_released,
-    pause_ms,
     removal,
     stated_for,
     stop,
     worth,
 )
 from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Plan, View, sooner
-from holdfast.correct.endings import vacates
 from holdfast.correct.places import BY_PLACE, Places, place
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Template
@@ -42,6 +40,7 @@ from holdfast.model.lifecycle import Cause, State
 from holdfast.model.requests import Create, Term
 from holdfast.model.rollouts import wanted_places
 from holdfast.model.time import Instant
+from holdfast.model.vacancy import vacates
 from holdfast.observe.cache import Key
 
 # How soon to look again for a revision that the picture lacks.
@@ -75,7 +74,7 @@ class Services:
             # While a rollout holds births back, its end opens all places again.
             is_free = ordinal < wanted and all(vacates(it) for it in lives)
             if is_free and not workload.status.rollout.held:
-                wait_ms = pause_ms(workload, lives[-1], now) if lives else 0
+                wait_ms = self._births.pause_ms(workload, lives[-1], now) if lives else 0
                 stated = stated_for(self._births, view, workload, ordinal)
                 if not wait_ms and stated is not None:
                     asked.append(self._birth(workload, ordinal, lives, term, stated))

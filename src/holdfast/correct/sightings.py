@@ -1,8 +1,9 @@
 """For how long replicas have been ready, as far as one's own clock can tell.
 
-Part of controller:rollout. The moment in a replica's status is by the clock of the server that
-wrote it down. A clock that is ahead of ours would make us wait for that moment; whoever has watched
-a replica be ready for long enough itself need not believe it.
+Part of controller:rollout. The moment in a replica's status is by the calendar of the server that
+wrote it down. It is believed only of a replica that was ready when it was first seen: whatever
+becomes ready while we watch is counted on our own clock, and no calendar that is set meanwhile
+makes it older or younger.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ class Sightings:
 
     def ready_ms(self, key: Key, replicas: Iterable[Replica], now: Instant) -> dict[str, int]:
         """For how long each of a workload's replicas has been as ready as it is, by uid."""
-        before, first = self._first.get(key, {}), {}
+        before = self._first.get(key, {})
+        first: dict[str, tuple[datetime | None, int]] = {}
         for it in replicas:
             uid, since = it.metadata.uid, it.status.ready_since
             known = before.get(uid)
-            first[uid] = known if known and known[0] == since else (since, now.monotonic_ms)
+            if known is None or known[0] != since:
+                told_ms = _told_ms(since, now) if known is None else 0
+                known = since, now.monotonic_ms - told_ms
+            first[uid] = known
         self._first[key] = first
-        return {
-            uid: max(now.monotonic_ms - seen_ms, _told_ms(since, now))
-            for uid, (since, seen_ms) in first.items()
-        }
+        return {uid: now.monotonic_ms - since_ms for uid, (_, since_ms) in first.items()}
 
     def forget(self, key: Key) -> None:
         """The workload is gone, or nothing is asked about it for now."""
@@ -40,4 +42,4 @@ class Sightings:
 
 
 def _told_ms(since: datetime | None, now: Instant) -> int:
-    return now.wall_ms - wall_ms(since) if since is not None else now.wall_ms
+    return max(0, now.wall_ms - wall_ms(since)) if since is not None else 0

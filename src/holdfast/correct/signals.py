@@ -25,7 +25,6 @@ from holdfast.model.requests import (
     Remove,
     ReportPending,
     ReportStage,
-    SettleDisruption,
     Update,
 )
 
@@ -47,7 +46,7 @@ def act_of(request: Any) -> str:
             return EVICT
         case Bind():
             return BIND
-        case ReportPending() | ReportStage() | SettleDisruption():
+        case ReportPending() | ReportStage():
             return TELL
         case Update(subresource="status") | Create(object=Event() | Endpoints()):
             return TELL

@@ -5,7 +5,12 @@ workload, and writes them only when they differ, and no more often than once in 
 workloads rest longer between two counts. The counts are of now: each replica that
 is not released is in exactly one of queued, scheduled, bound and not running yet, starting, ready,
 stopping, unknown, failed, succeeded; `bound` also counts those that run, and `ready` those that
-serve. Of a job, `succeeded` counts all indexes that are complete. A job has no Available: it ends
+serve. What runs on a node that is not heard any more (its phase is not Ready) is unknown, whatever
+its last report says, from the moment the node is suspected: a zone that went dark may be held back
+from marks for ever, and its replicas would be called ready all the time. This is for people and
+tools; evictions, rollouts and endpoints go by the replicas themselves, as before.
+
+Of a job, `succeeded` counts all indexes that are complete. A job has no Available: it ends
 with Complete or Failed, which controller:workload writes; and a cron job has nothing to count.
 The conditions follow from the counts (`status_conditions.py`).
 
@@ -15,13 +20,13 @@ operation id: every workload would fill up with ids of counts, and push out thos
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
 from holdfast.correct.births import revision_of
-from holdfast.correct.controller import BY_WORKLOAD, Controller, Plan, View, key_of
+from holdfast.correct.controller import BY_NODE, BY_WORKLOAD, Controller, Plan, View, key_of
 from holdfast.correct.each_node import BY_TYPE, is_same_home, wanted
 from holdfast.correct.endings import BACKOFF_REASON, ending, endings, replaced_at_ms
 from holdfast.correct.rests import Rests
@@ -29,7 +34,7 @@ from holdfast.correct.status_conditions import UNTRIED_REASON, stated
 from holdfast.correct.tally import Tally, tally
 from holdfast.correct.verdict import deadline_ms
 from holdfast.model.jobs import COMPLETE, completions, finished
-from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import CRASH_LOOP, Replica, TransitionRecord
 from holdfast.model.kinds.workload import (
     Progress,
@@ -59,7 +64,7 @@ class StatusController(Controller):
 
     name = "status"
     follows = ("workloads", "replicas", "nodes", "tenants", "regions")
-    indexes = (BY_WORKLOAD, BY_TYPE)
+    indexes = (BY_WORKLOAD, BY_TYPE, BY_NODE)
 
     def __init__(self, every_ms: int = 0) -> None:
         """`every_ms` is the shortest time between two writes of one workload's status."""
@@ -73,10 +78,24 @@ class StatusController(Controller):
             case Replica():
                 return ((obj.namespace, obj.spec.workload),)
             case Node():
+                there = self._there(obj, change, view)
                 if is_same_home(change.before, change.after):
-                    return ()
+                    return there
+                return [*there, *self._per_node(view)]
         # What is wanted of one per node follows from the nodes, and from who may use them.
+        return self._per_node(view)
+
+    @staticmethod
+    def _per_node(view: View) -> list[Key]:
         return [key_of(it) for it in view.found(BY_TYPE, WorkloadType.PER_NODE.value)]
+
+    @staticmethod
+    def _there(node: Node, change: Change, view: View) -> list[Key]:
+        """The workloads on a node, if it has just fallen silent or is heard again."""
+        if _is_heard(change.before) == _is_heard(change.after):
+            return []
+        there: list[Replica] = view.found(BY_NODE, node.name)
+        return list(dict.fromkeys((it.namespace, it.spec.workload) for it in there))
 
     def all_keys(self, view: View) -> Iterable[Key]:
         self._rests.clear()
@@ -96,7 +115,7 @@ class StatusController(Controller):
         desired = None
         if workload.spec.type is WorkloadType.PER_NODE:
             desired = wanted(view, workload)
-        status = seen(workload, mine, now, desired)
+        status = seen(workload, mine, now, desired, _silent(mine, view))
         if status == workload.status:
             return Plan()
         self._rests.rest_for(key, self._every_ms, now)
@@ -114,14 +133,19 @@ def _stated(spec: WorkloadSpec) -> int:
 
 
 def seen(
-    workload: Workload, mine: list[Replica], now: Instant, desired: int | None = None
+    workload: Workload,
+    mine: list[Replica],
+    now: Instant,
+    desired: int | None = None,
+    silent: Collection[str] = (),
 ) -> WorkloadStatus:
     """The status as it should be, with the parts of other writers as they are.
 
-    `desired` is given where the workload itself does not say how many are wanted.
+    `desired` is given where the workload itself does not say how many are wanted. `silent` are the
+    nodes that are not heard.
     """
     before, generation = workload.status, workload.metadata.generation
-    progress = counted(workload, mine, desired)
+    progress = counted(workload, mine, desired, silent)
     conditions = before.conditions
     for news in stated(workload.spec.type, progress, before.conditions, generation):
         conditions = with_condition(conditions, news, timestamp(now.wall_ms))
@@ -130,11 +154,39 @@ def seen(
     )
 
 
-def counted(workload: Workload, mine: list[Replica], desired: int | None = None) -> Progress:
+def _is_heard(node: Any) -> bool:
+    return isinstance(node, Node) and node.status.phase is NodePhase.READY
+
+
+def _silent(mine: list[Replica], view: View) -> set[str]:
+    """The nodes of these replicas that are not heard any more."""
+    nodes = {it.status.binding.node for it in mine if it.status.binding is not None}
+    return {name for name in nodes if not _is_heard(view.get("nodes", "", name))}
+
+
+def _is_cut_off(replica: Replica, silent: Collection[str]) -> bool:
+    """Whether it is said to run on a node that says nothing."""
+    status = replica.status
+    if status.state is not State.RUNNING or status.binding is None:
+        return False
+    return status.binding.node in silent
+
+
+def counted(
+    workload: Workload,
+    mine: list[Replica],
+    desired: int | None = None,
+    silent: Collection[str] = (),
+) -> Progress:
     """How many replicas have come how far, and what happened last."""
     there = [it for it in mine if it.status.state is not State.RELEASED]
     states = [it.status.state for it in there]
-    running = [it.status.stage for it in there if it.status.state is State.RUNNING]
+    cut_off = sum(_is_cut_off(it, silent) for it in there)
+    running = [
+        it.status.stage
+        for it in there
+        if it.status.state is State.RUNNING and not _is_cut_off(it, silent)
+    ]
     revision = revision_of(workload.spec.template)
     before = workload.status.progress
     job = tally(workload, mine) if workload.spec.type is WorkloadType.JOB else None
@@ -145,12 +197,12 @@ def counted(workload: Workload, mine: list[Replica], desired: int | None = None)
         admitted=len(there),
         queued=states.count(State.PENDING),
         scheduled=states.count(State.RESERVED),
-        bound=states.count(State.BOUND) + len(running),
+        bound=states.count(State.BOUND) + len(running) + cut_off,
         starting=sum(stage not in _READY for stage in running),
         ready=sum(stage in _READY for stage in running),
         serving=running.count(Stage.SERVING),
         stopping=states.count(State.STOPPING),
-        unknown=states.count(State.UNKNOWN),
+        unknown=states.count(State.UNKNOWN) + cut_off,
         failed=states.count(State.FAILED),
         succeeded=len(job.completed) if job is not None else states.count(State.SUCCEEDED),
         updated=sum(it.spec.revision == revision for it in there),

@@ -3,7 +3,7 @@
 `status.py` asks for them with every count. They follow from the counts alone, so that they never
 change without them, and each names the generation that they were counted for.
 
-    Available            as many are ready as are wanted
+    Available            as many are ready as are wanted; Unknown if that hangs on silent nodes
     Bound                none waits for a place
     SchedulingRetrying   some have been tried and found no place; the reason is what most lack
 """
@@ -40,14 +40,15 @@ def stated(
 
 
 def _available(progress: Progress, generation: int) -> Condition:
-    is_whole = progress.ready >= progress.desired
-    return Condition(
-        AVAILABLE,
-        _truth(is_whole),
-        generation,
-        reason="AllReady" if is_whole else "NotAllReady",
-        message=f"{progress.ready} of {progress.desired} replicas are ready",
-    )
+    status, reason = ConditionStatus.FALSE, "NotAllReady"
+    message = f"{progress.ready} of {progress.desired} replicas are ready"
+    if progress.unknown:
+        message += f", of {progress.unknown} it is not known: their nodes are silent"
+    if progress.ready >= progress.desired:
+        status, reason = ConditionStatus.TRUE, "AllReady"
+    elif progress.ready + progress.unknown >= progress.desired:
+        status, reason = ConditionStatus.UNKNOWN, "NodesSilent"
+    return Condition(AVAILABLE, status, generation, reason=reason, message=message)
 
 
 def _bound(progress: Progress, generation: int) -> Condition:

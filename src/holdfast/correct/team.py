@@ -15,24 +15,33 @@ A repetition has the same operation id and the same names, so it takes effect on
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Controller, View, sooner
+from holdfast.correct.controller import (
+    REQUESTS_PER_PLAN_MAX,
+    Controller,
+    View,
+    key_of,
+    operation,
+    sooner,
+)
 from holdfast.correct.member import Member
 from holdfast.model.errors import invariant
 from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
 from holdfast.model.pulse import Beat
-from holdfast.model.requests import Accepted, AcquireLease, Term
+from holdfast.model.requests import Accepted, AcquireLease, Create, Term
 from holdfast.model.time import Instant
 from holdfast.observe.asks import Asks, Pending
 from holdfast.observe.cache import Cache, Change, Key, is_streams
 from holdfast.observe.news import SERVERS, Follow
+from holdfast.observe.tenure import RENEW_TIMEOUT_MS
 
-# Servers give a sign of life every 15 s. A picture that has not heard two of them is no ground to
-# do anything on: what is missing from it may just not have been told.
+# Servers give a sign of life every 15 s at the latest. A picture that has not heard two of them is
+# no ground to do anything on: what is missing from it may just not have been told.
 PICTURE_AGE_MAX_MS = 30_000
 ASKS_PER_CONTROLLER_MAX = 1_024
 # Nothing is looked at before there is room for so many requests: a plan of hundreds that is made
@@ -42,10 +51,9 @@ ROOM_MIN = 256
 RECONCILES_PER_STEP_MAX = 64
 # How soon to see whether the picture has caught up, when no news of the key says so.
 BEHIND_PAUSE_MS = 1_000
-LEASE_TIMEOUT_MS = 4_000
 # Leases that are due within this time of each other are tended together: servers write down at once
 # what comes at once.
-LEASES_TOGETHER_MS = 1_000
+LEASES_TOGETHER_MS = 500
 QUESTION_TIMEOUT_MS = 2_000
 
 
@@ -238,7 +246,7 @@ class Team:
                 member.queue.add(key, again_ms)
             return asked
         most = min(REQUESTS_PER_PLAN_MAX, ASKS_PER_CONTROLLER_MAX - member.asked)
-        sent = requests[:most]
+        sent = [_grounded(it, term, view) for it in requests[:most]]
         if len(sent) < len(requests):
             again_ms = now_ms
         member.takes_off(key, len(sent), again_ms, now_ms)
@@ -275,7 +283,7 @@ class Team:
             _Lease(member),
             now.monotonic_ms,
             sender=member.identity,
-            timeout_ms=LEASE_TIMEOUT_MS,
+            timeout_ms=RENEW_TIMEOUT_MS,
         )
 
     # Answers -------------------------------------------------------------------------------------
@@ -334,6 +342,21 @@ class Team:
             return []
         self._wake_ms = at_ms
         return [Wake("team", at_ms)]
+
+
+def _grounded(request: Any, term: Term, view: View) -> Any:
+    """The request with what it rests on: no controller writes without it.
+
+    It names its term. A create that names no operation is about the object that the picture lacks
+    as of this revision: decided once more after that object was made and deleted, it is another.
+    """
+    if isinstance(request, Create) and not request.operation:
+        named = hashlib.blake2b(repr(key_of(request.object)).encode(), digest_size=12).hexdigest()
+        kind = type(request.object).__name__
+        done = operation(term.scope, named, view.revision, f"create-{kind}")
+        return msgspec.structs.replace(request, operation=done, term=term)
+    is_missing = getattr(request, "term", term) is None
+    return msgspec.structs.replace(request, term=term) if is_missing else request
 
 
 def _has_room(member: Member) -> bool:

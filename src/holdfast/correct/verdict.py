@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from holdfast.correct.tally import Tally
-from holdfast.model.jobs import COMPLETE, FAILED, completions
+from holdfast.model.jobs import COMPLETE, DEADLINE_EXCEEDED, FAILED, completions
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import Condition, ConditionStatus
-from holdfast.model.time import Instant, rfc3339, wall_ms
+from holdfast.model.time import rfc3339, wall_ms
 
 ALL_SUCCEEDED = "AllSucceeded"
 RETRIES_EXCEEDED = "RetriesExceeded"
 FAILURE_POLICY = "FailurePolicy"
-DEADLINE_EXCEEDED = "DeadlineExceeded"
 
 
 def deadline_ms(job: Workload) -> int | None:
@@ -22,8 +21,8 @@ def deadline_ms(job: Workload) -> int | None:
     return wall_ms(begun) + within_s * 1_000
 
 
-def verdict(job: Workload, counted: Tally, now: Instant) -> Condition | None:
-    """How a job that goes on has just ended, if it has."""
+def verdict(job: Workload, counted: Tally, *, is_late: bool) -> Condition | None:
+    """How a job that goes on has just ended, if it has. `is_late` says that its time is over."""
     total, done = completions(job.spec), len(counted.completed)
     if done >= total:
         return _said(job, COMPLETE, ALL_SUCCEEDED, f"{done} of {total} have succeeded")
@@ -37,7 +36,7 @@ def verdict(job: Workload, counted: Tally, now: Instant) -> Condition | None:
         why = f"{counted.failed} failures, {job.spec.job.retries} retries; {so_far}"
         return _said(job, FAILED, RETRIES_EXCEEDED, why)
     due_ms = deadline_ms(job)
-    if due_ms is not None and now.wall_ms >= due_ms:
+    if due_ms is not None and is_late:
         why = f"the deadline was {rfc3339(due_ms)}; {so_far}"
         return _said(job, FAILED, DEADLINE_EXCEEDED, why)
     return None

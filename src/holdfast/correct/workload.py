@@ -50,7 +50,7 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Accepted, Create, Term, Update
+from holdfast.model.requests import Create, Term, Update
 from holdfast.model.rollouts import REVERTED
 from holdfast.model.runs import cron_of
 from holdfast.model.time import Instant
@@ -156,10 +156,16 @@ class WorkloadController(Controller):
         found: list[Workload] = view.found(BY_TYPE, WorkloadType.PER_NODE.value)
         return [whole(*key_of(it)) for it in found]
 
+    def flow_of(self, key: Key) -> tuple[str, str]:
+        """All stretches of a workload are one flow: the births of ten thousand replicas of one do
+        not delay those of another.
+        """
+        return key[0], key[1].partition("/")[0]
+
     def all_keys(self, view: View) -> Iterable[Key]:
         workloads: list[Workload] = list(view.all("workloads"))
         uids = {it.metadata.uid for it in workloads}
-        self._births.forget_all_but(uids)
+        self._births.forget_all_but(uids, {it.metadata.uid for it in view.all("replicas")})
         self._services.places.open_everything()
         self._jobs.forget_all_but(uids)
         self._accounts.forget_all_but(uids)
@@ -175,11 +181,18 @@ class WorkloadController(Controller):
             case Create(object=Workload() as run):
                 self._crons.answered(run, answer)
             case Create(object=Replica() as replica):
-                if isinstance(answer, Accepted) and not answer.replayed:
-                    self._births.made(replica)
-                if isinstance(answer, Refusal) and answer.reason is Reason.OBJECT_CAP:
-                    self._jobs.has_no_room(replica.spec.workload_uid)
+                if isinstance(answer, Refusal):
+                    return self._unborn(replica, answer)
         return ()
+
+    def _unborn(self, replica: Replica, refusal: Refusal) -> list[Key]:
+        """A birth was refused: which keys to look at again, now that more is known."""
+        if refusal.reason is Reason.OBJECT_CAP:
+            self._jobs.has_no_room(replica.spec.workload_uid)
+        if not self._births.refused(replica, refusal):
+            return []
+        # By type as in `keys_of`; of the two the one that is not a key leads to nothing.
+        return [stretch_of(replica), whole(replica.namespace, replica.spec.workload)]
 
     # Decisions -----------------------------------------------------------------------------------
 
@@ -197,7 +210,8 @@ class WorkloadController(Controller):
             case WorkloadType.SERVICE if stretch:
                 return self._services.served(view, workload, key, term, now)
             case WorkloadType.JOB if stretch:
-                return self._jobs.run(view, workload, key, term, now)
+                is_late = self._accounts.late_in_ms(workload, now) == 0
+                return self._jobs.run(view, workload, key, term, now, is_late=is_late)
             case WorkloadType.JOB:
                 return self._accounts.settled(view, workload, now)
             case WorkloadType.CRON if not stretch:

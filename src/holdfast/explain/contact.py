@@ -21,12 +21,13 @@ from holdfast.explain.times import (
     judged_at,
 )
 from holdfast.model.identity import agent
+from holdfast.model.installations import keeps, machine_of, ran_on
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.lifecycle import Actor, Stage, State
 from holdfast.model.time import Instant, timestamp
+from holdfast.model.timings import fence_wait_ms
 
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
 _ENDED = (State.FAILED, State.SUCCEEDED, State.STOPPING)
@@ -45,7 +46,7 @@ def out_of_contact(facts: Facts, now: Instant) -> Finding | None:
     if node is None:
         return _gone(facts, binding.node)
     if node.status.incarnation > binding.node_incarnation:
-        return _other_life(facts, node)
+        return _other_life(facts, node, binding)
     match node.status.phase:
         case NodePhase.READY:
             return None
@@ -75,10 +76,6 @@ def _leg(replica: Replica) -> Leg:
     if replica.status.stage in _READY:
         return Leg.SERVING
     return Leg.READINESS if replica.status.process.id else Leg.STARTUP
-
-
-def _keeps(replica: Replica) -> bool:
-    return replica.spec.template.on_disconnect is OnDisconnect.KEEP
 
 
 def signs_of(facts: Facts, node: Node) -> Iterable[Sign]:
@@ -125,17 +122,17 @@ def _silent(facts: Facts, node: Node, now: Instant) -> Finding:
 def _marked(facts: Facts, node: Node) -> Finding:
     """Given up: what may run there has to stop itself before anybody acts on it."""
     replica = facts.replica
-    if _keeps(replica) and replica.status.state is not State.BOUND:
+    if keeps(replica) and replica.status.state is not State.BOUND:
         return _kept(facts, node)
-    mark = node.status.mark
+    mark, wait_ms = node.status.mark, fence_wait_ms(node.status.timing, facts.timing)
     deadline = None
     if mark is not None:
         begun = [mark.at, *_terms(facts)]
-        deadline = after(max(begun), facts.timing.fence_after_ms)
+        deadline = after(max(begun), wait_ms)
     held = _brake(facts, node)
     message = (
         f"node {node.name} is out of contact. What runs there stops itself, and is replaced once "
-        f"that is certain: {facts.timing.fence_after_ms // 1_000} s after the mark was seen"
+        f"that is certain: {wait_ms // 1_000} s after the mark was seen"
     )
     return Finding(
         _leg(replica),
@@ -179,18 +176,22 @@ def _held_up(held: str) -> str:
 
 def _fenced(facts: Facts, node: Node) -> Finding:
     replica = facts.replica
-    if _keeps(replica) and replica.status.state is not State.BOUND:
+    if keeps(replica) and replica.status.state is not State.BOUND:
         return _kept(facts, node)
     return _repair(facts, f"node {node.name} is fenced: whatever ran there has stopped", node)
 
 
-def _other_life(facts: Facts, node: Node) -> Finding:
+def _other_life(facts: Facts, node: Node, binding: Binding) -> Finding:
     replica = facts.replica
+    if keeps(replica) and not ran_on(binding, node.status.installation):
+        return _elsewhere(facts, node, binding)
+    if keeps(replica) and replica.status.state is State.UNKNOWN and binding.installation:
+        return returned(facts, node)
     message = (
         f"node {node.name} lives in incarnation {node.status.incarnation}, and this was bound to "
         "an earlier one"
     )
-    if _keeps(replica) and replica.status.state in _ENDED:
+    if keeps(replica) and replica.status.state in _ENDED:
         return Finding(
             Leg.RELEASE,
             Why.RELEASE,
@@ -202,8 +203,20 @@ def _other_life(facts: Facts, node: Node) -> Finding:
     return _repair(facts, message, node)
 
 
+def _elsewhere(facts: Facts, node: Node, binding: Binding) -> Finding:
+    """Another machine has the node's name, and can say nothing about what the first one runs."""
+    replica, wait_s = facts.replica, facts.replica.spec.template.replace_after_seconds
+    message = (
+        f"node {node.name} is another machine by now, and this runs on when it is cut off: it may "
+        f"still run on {machine_of(binding)}, which stops it or speaks for it once it is in contact"
+    )
+    if replica.status.state is State.UNKNOWN and wait_s is not None:
+        return _replaced_after(facts, message, wait_s, node)
+    return _word(facts, message, node)
+
+
 def _gone(facts: Facts, name: str) -> Finding:
-    if _keeps(facts.replica) and facts.replica.status.state in _ENDED:
+    if keeps(facts.replica) and facts.replica.status.state in _ENDED:
         return _word(facts, f"node {name} is gone, and this runs on when it is cut off", None)
     return _repair(facts, f"node {name} is gone", None)
 
@@ -212,25 +225,33 @@ def _kept(facts: Facts, node: Node) -> Finding:
     """It runs on when it is cut off, so no fence proves its end."""
     replica = facts.replica
     wait_s = replica.spec.template.replace_after_seconds
-    runs_on = f"it runs on when it is cut off, and node {node.name} is {node.status.phase.value}"
+    binding, where = replica.status.binding, f"node {node.name} is {node.status.phase.value}"
+    runs_on = f"it runs on when it is cut off, and {where}"
+    if binding is not None:
+        runs_on += f": it may still run on {machine_of(binding)}"
     if replica.status.state is State.UNKNOWN and wait_s is not None:
-        return Finding(
-            _leg(replica),
-            Why.SILENT,
-            f"{runs_on}: its owner has it replaced after {wait_s} s",
-            _REPAIR,
-            deadline=after(facts.since, wait_s * 1_000 + _REPLACE_LATE_MS + CONTROLLER_LOOKS_MS),
-            signs=tuple(signs_of(facts, node)),
-        )
+        return _replaced_after(facts, runs_on, wait_s, node)
     if node.status.phase in _GONE:
         return _word(facts, runs_on, node)
     return Finding(
         _leg(replica),
         Why.SILENT,
-        f"{runs_on}: nobody replaces it, and its agent speaks for it when it is back",
+        f"{runs_on}. It is not replaced, and its agent speaks for it when it is back",
         agent(node.name).name,
         Actor.OPERATOR.value,
         no_deadline="its owner has set no replaceAfterSeconds, so that it is waited for",
+        signs=tuple(signs_of(facts, node)),
+    )
+
+
+def _replaced_after(facts: Facts, message: str, wait_s: int, node: Node) -> Finding:
+    """Its owner does not want to wait for longer than this."""
+    return Finding(
+        _leg(facts.replica),
+        Why.SILENT,
+        f"{message}. Its owner has it replaced after {wait_s} s",
+        _REPAIR,
+        deadline=after(facts.since, wait_s * 1_000 + _REPLACE_LATE_MS + CONTROLLER_LOOKS_MS),
         signs=tuple(signs_of(facts, node)),
     )
 

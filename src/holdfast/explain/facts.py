@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.commit.records import decode, versioned
+from holdfast.commit.records import readable, versioned
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Heard, Note, Said
@@ -68,7 +68,9 @@ def stored(revision: int, records: Iterable[Record]) -> Stored:
     """What records of the store say as of a revision."""
     found = []
     for record in records:
-        value = decode(record.key, record.value)
+        value = readable(record)
+        if value is None:
+            continue
         if isinstance(value, Object):
             value = versioned(value, record.modified)
         found.append((record.key, value, record.modified))

@@ -21,7 +21,12 @@ from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.ledger import NodeLedger, QuotaLedger
-from holdfast.model.placing import labels_of, place_refusal, selector_refusal
+from holdfast.model.placing import (
+    labels_of,
+    neighbour_refusal,
+    place_refusal,
+    selector_refusal,
+)
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.propose.report import NO_NODES
 
@@ -46,10 +51,16 @@ ASKED = frozenset(
         Reason.RESIDENCY_UNKNOWN.value,
         Reason.TENANCY_FORBIDDEN.value,
         Reason.PROTECTED_CAPACITY.value,
+        Reason.ISOLATION_TOO_WEAK.value,
+        Reason.USER_NOT_ALLOWED.value,
+        Reason.HOST_NETWORK_NOT_ALLOWED.value,
+        Reason.IMAGE_NOT_ALLOWED.value,
+        Reason.NODE_OF_ANOTHER_TENANT.value,
         Reason.NODE_FULL.value,
         Reason.DEVICE_TAKEN.value,
         Reason.DEVICE_MISSING.value,
         Reason.PORT_TAKEN.value,
+        Reason.PORT_NOT_OFFERED.value,
     }
 )
 
@@ -108,8 +119,10 @@ def _takes(stored: Stored, replica: Replica, node: Node) -> bool:
     template, gate = replica.spec.template, ledger.gate
     region = stored.object(Region, "", gate.region) if gate.region else None
     tenant = stored.object(Tenant, "", replica.namespace)
-    refusal = place_refusal(gate, template, replica.namespace, tenant, region) or selector_refusal(
-        labels_of(node), template.placement
+    refusal = (
+        place_refusal(gate, template, replica.namespace, tenant, region)
+        or neighbour_refusal(gate, ledger.tenants, replica.namespace)
+        or selector_refusal(labels_of(node), template.placement)
     )
     return refusal is None and not isinstance(claim(ledger, demand_of(template)), Refusal)
 

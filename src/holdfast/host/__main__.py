@@ -13,10 +13,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.host import patience, timing
+from holdfast.host import patience, timing, work_rules
 from holdfast.host.options import add_components, duration
 from holdfast.host.running import complain, say, until_signal
-from holdfast.host.settings import QUIET, REFUSE, EtcdAccess, Listen, Settings
+from holdfast.host.settings import (
+    QUIET,
+    REFUSE,
+    AuditKept,
+    Encryption,
+    EtcdAccess,
+    Listen,
+    Settings,
+)
 from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -24,6 +32,10 @@ if TYPE_CHECKING:
 
 # As `certificates.LEAF_LIFE` has it.
 LIFE = "365d"
+# As `model.token_life` has it.
+TOKEN_LIFE = "366d"
+# As `settings.AuditKept` has it.
+AUDIT_KEEP, AUDIT_KEEP_MIB = "90d", 1_024
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,7 +60,10 @@ def parser() -> argparse.ArgumentParser:
         "--cert-name", action="append", default=[], help="a further name in the certificate"
     )
     serve.add_argument(
-        "--certificate-life", default=LIFE, help="of what it issues to nodes, and of its own"
+        "--certificate-life", default=LIFE, help="of what it issues to nodes; its own: 7d at most"
+    )
+    serve.add_argument(
+        "--token-life-max", default=TOKEN_LIFE, help="no bearer token counts for longer"
     )
     serve.add_argument(
         "--audit-behind",
@@ -58,9 +73,29 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--refusals", default=QUIET, help="quiet, or log changes that are refused to somebody"
     )
+    serve.add_argument("--audit-keep", default=AUDIT_KEEP, help="how long audit files are kept")
+    serve.add_argument(
+        "--audit-keep-mib", type=int, default=AUDIT_KEEP_MIB, help="how much of them is kept"
+    )
+    serve.add_argument("--audit-export", default="", help="where audit records are sent")
+    serve.add_argument("--audit-export-token-file", type=Path, help="a token for an https export")
+    serve.add_argument(
+        "--encryption-key-file", type=Path, help="the keys that Secrets are encrypted with"
+    )
+    serve.add_argument(
+        "--encryption-kms", default="", help="a command that wraps data keys, instead of a file"
+    )
+    serve.add_argument(
+        "--no-encryption", action="store_true", help="store Secrets in plain text from now on"
+    )
+    serve.add_argument("--oidc", type=Path, help="a file that names OpenID Connect issuers")
+    # The command `holdfast server` has rules of its own for what is not given.
+    serve.add_argument(work_rules.DEFAULT_OPTION, default="", help=work_rules.DEFAULT_HELP)
+    serve.add_argument(work_rules.MINIMUM_OPTION, default="", help=work_rules.MINIMUM_HELP)
     serve.add_argument("--etcd-prefix", default=EtcdAccess().prefix)
     for option in ("ca-file", "cert-file", "key-file", "user", "password-file"):
         serve.add_argument(f"--etcd-{option}")
+    serve.add_argument("--etcd-quota-bytes", type=int, default=EtcdAccess().quota_bytes)
     timing.add_options(serve)
     patience.add_options(serve)
     serve.set_defaults(run=lambda arguments: run_server(settings_of(arguments)))
@@ -84,12 +119,25 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             arguments.etcd_key_file,
             arguments.etcd_user,
             arguments.etcd_password_file,
+            arguments.etcd_quota_bytes,
         ),
         fence=timing.timing_of(arguments),
         patience=patience.patience_of(arguments),
         certificate_life=duration("--certificate-life", arguments.certificate_life),
+        token_life_max=duration("--token-life-max", arguments.token_life_max),
         audit_behind=arguments.audit_behind,
         refusals=arguments.refusals,
+        audit=AuditKept(
+            life=duration("--audit-keep", arguments.audit_keep),
+            bytes=arguments.audit_keep_mib << 20,
+            export=arguments.audit_export,
+            token_file=arguments.audit_export_token_file,
+        ),
+        encryption=Encryption(
+            arguments.encryption_key_file, arguments.encryption_kms, arguments.no_encryption
+        ),
+        oidc=arguments.oidc,
+        work=work_rules.work_rules(arguments.default_resources, arguments.minimum_resources),
     )
 
 

@@ -24,14 +24,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from holdfast.commit.records import decode, versioned
 from holdfast.host import authentication, join_tokens
 from holdfast.host.api import status
-from holdfast.host.api.call import reply
+from holdfast.host.api.call import reply, source_of
 from holdfast.host.api.connections import received
+from holdfast.host.audit.accesses import ISSUE, RENEW, Accesses, certified
 from holdfast.host.certificates import LEAF_LIFE, Authority
 from holdfast.host.join_requests import decoded, identity_name, signed_key
 from holdfast.host.join_words import AUTHORITY_PATH, JOIN_PATH, Joined, JoinRequest
 from holdfast.host.shell import Shell
 from holdfast.model import keys
-from holdfast.model.errors import Forbidden, HoldfastError, Invalid, Rejected, Unavailable
+from holdfast.model.errors import (
+    Forbidden,
+    HoldfastError,
+    Invalid,
+    RecordUnreadable,
+    Rejected,
+    Unavailable,
+)
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.revocation import Revocation
@@ -41,6 +49,8 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
 from holdfast.model.requests import Update
 from holdfast.model.revocations import revocation_name
+from holdfast.model.time import wall_ms
+from holdfast.model.token_life import JOIN_LIFE_MAX_MS, ends_at
 from holdfast.store.contract import Store
 
 BODY_MAX = 16 << 10
@@ -50,10 +60,12 @@ TIMEOUT_S = 10.0
 # A certificate must be issued after the revocation before it. Servers' clocks differ by no more.
 WAIT_MAX_S = 3.0
 TOKENS_PAGE = 500
+# Requests whose signatures are looked at, and which are signed, at the same time.
+SIGNED_AT_ONCE = 4
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 # Who is at the other end of a connection, by its certificate alone. Raises Forbidden.
-Shown = Callable[[Any], Identity | None]
+Shown = Callable[[Any], authentication.Shown | None]
 
 
 class Admitting:
@@ -67,9 +79,12 @@ class Admitting:
         issuer: Authority,
         shown: Shown,
         life: timedelta = LEAF_LIFE,
+        accesses: Accesses | None = None,
     ) -> None:
         self._identity, self._authority, self._store = identity, authority, store
         self._issuer, self._shown, self._life = issuer, shown, life
+        self._signing = asyncio.Semaphore(SIGNED_AT_ONCE)
+        self._accesses = accesses
 
     def handlers(self) -> dict[str, Handler]:
         """The paths and what answers there."""
@@ -84,27 +99,48 @@ class Admitting:
             if request.method != "POST":
                 raise Rejected("nodes join by POST", code=status.METHOD_NOT_ALLOWED)
             shown = self._shown(request.transport)
-            joined = await self.join(shown, decoded(await received(request, BODY_MAX)))
+            wanted = decoded(await received(request, BODY_MAX))
+            joined = await self.join(shown, wanted, source_of(request))
         except HoldfastError as error:
             return reply(*status.of(error))
         return reply(200, msgspec.json.encode(joined))
 
-    async def join(self, shown: Identity | None, wanted: JoinRequest) -> Joined:
+    async def join(
+        self, shown: authentication.Shown | None, wanted: JoinRequest, source: str = ""
+    ) -> Joined:
         """The certificate of a node, for who may have it. Raises what is wrong."""
         name = identity_name(wanted.node)
-        key = signed_key(wanted.request)
-        revoked = await self._revoked_until(name)
+        # Who has neither costs no more than this look: a signature takes long, and anybody can ask.
         if wanted.token:
-            await self._use(wanted, key, revoked)
-        elif shown is None or shown.node != wanted.node:
+            await self._known(wanted.token)
+        elif shown is None or shown.identity.node != wanted.node:
             raise Forbidden(
                 "a node joins with a token, or with the certificate that it has",
                 code=Reason.UNAUTHENTICATED,
             )
-        elif await self._read(Node, "", wanted.node) is None:
-            raise Forbidden(f"there is no node {wanted.node}; join with a token", code=_NO)
+        async with self._signing:
+            return await self._certified(name, wanted, shown, source)
+
+    async def _certified(
+        self, name: str, wanted: JoinRequest, shown: authentication.Shown | None, source: str
+    ) -> Joined:
+        key = await asyncio.to_thread(signed_key, wanted.request)
+        revoked = await self._revoked_until(name)
+        if wanted.token:
+            await self._use(wanted, key, revoked)
+        else:
+            _demand_unrevoked(shown, revoked)
+            if await self._read(Node, "", wanted.node) is None:
+                raise Forbidden(f"there is no node {wanted.node}; join with a token", code=_NO)
         await _until_after(revoked)
-        certificate = self._issuer.certify(key, name, life=self._life)
+        certificate = await asyncio.to_thread(self._issuer.certify, key, name, life=self._life)
+        # A revocation that came between the look and the issue is of an earlier moment than the
+        # certificate, and would not end it.
+        if await self._revoked_until(name) != revoked:
+            raise Unavailable(f"{name} was revoked while its certificate was made; ask again")
+        if self._accesses is not None:
+            verb = ISSUE if wanted.token else RENEW
+            await self._accesses.record(certified(verb, certificate, name, source))
         return Joined(wanted.node, certificate.decode(), self._issuer.pem.decode())
 
     async def _revoked_until(self, name: str) -> datetime | None:
@@ -172,7 +208,11 @@ class Admitting:
         while start is not None:
             page = await self._store.range(start, keys.after_prefix(prefix), limit=TOKENS_PAGE)
             for record in page.records:
-                it: Token = decode(record.key, record.value)
+                try:
+                    it: Token = decode(record.key, record.value)
+                except RecordUnreadable as error:
+                    # It may be one that was used for this very node.
+                    raise Unavailable(f"{error.message}; join with a token for a node") from error
                 at = it.status.used_at
                 if it.status.used_by == node and at and (revoked is None or at > revoked):
                     yield record.modified, it
@@ -200,11 +240,24 @@ class Admitting:
         key = keys.object_key(kind_of_struct(cls), namespace, name)
         page = await self._store.range(key, key + "\0", limit=1)
         for record in page.records:
-            return versioned(decode(record.key, record.value), record.modified)
+            try:
+                return versioned(decode(record.key, record.value), record.modified)
+            except RecordUnreadable as error:
+                raise Unavailable(error.message) from error
         return None
 
 
 _NO = Reason.NOT_ALLOWED
+
+
+def _demand_unrevoked(shown: authentication.Shown | None, revoked: datetime | None) -> None:
+    """A renewal by what was revoked would outlive the revocation. The hub, which was asked about
+    the connection, may not have heard of it. Raises Forbidden.
+    """
+    if shown is not None:
+        authentication.demand_current(
+            shown, lambda _, issued_ms: revoked is not None and issued_ms <= wall_ms(revoked)
+        )
 
 
 def _is_again(token: Token, node: str, key: str, revoked: datetime | None) -> bool:
@@ -232,13 +285,13 @@ async def _until_after(revoked: datetime | None) -> None:
 
 def _demand_good(token: Token, node: str) -> None:
     """Say what is wrong with a token to somebody who knows its secret. Raises Forbidden."""
-    spec = token.spec
+    spec, ends = token.spec, ends_at(token, JOIN_LIFE_MAX_MS)
     problem = ""
     if token.status.used_at is not None:
         problem = f"was used by node {token.status.used_by} already"
     elif spec.revoked or token.metadata.deletion_timestamp is not None:
         problem = "was taken back"
-    elif spec.expires is None or datetime.now(UTC) >= spec.expires:
+    elif ends is None or datetime.now(UTC) >= ends:
         problem = "has expired"
     elif spec.node and spec.node != node:
         problem = f"is for node {spec.node}, not for {node}"

@@ -20,6 +20,7 @@ import msgspec
 
 from holdfast.model.errors import Unavailable
 from holdfast.propose.rounds import Case, Round
+from holdfast.store.sqlite.files import make_private
 
 # Kept for a week, if that is not too much.
 AGE_MAX_MS = 7 * 24 * 3_600_000
@@ -205,6 +206,7 @@ class Archive:
     def _opened(self) -> apsw.Connection:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self._path)
             connection = apsw.Connection(str(self._path))
             try:
                 self._prepare(connection)

@@ -85,16 +85,22 @@ class Asks:
             self._post(inbound)
         return inbound
 
-    def withdraw(self, inbound: Inbound) -> None:
-        """Whoever asked has gone and takes no answer."""
-        if inbound.number not in self._open:
-            return
-        self._settle(inbound, None)
-        if inbound.is_taken:
-            self._post(Withdrawn((inbound.number,)))
+    def withdraw(self, *inbounds: Inbound) -> None:
+        """Whoever asked these has gone and takes no answer."""
+        left = [it for it in inbounds if it.number in self._open]
+        for inbound in left:
+            self._settle(inbound, None)
+        taken = tuple([it.number for it in left if it.is_taken])
+        if taken:
+            self._post(Withdrawn(taken))
 
     def take(self, inbound: Inbound) -> Asked | None:
-        """Hand a request from the line to the machine."""
+        """Hand a request from the line to the machine, unless its time is over.
+
+        After a pause of the whole process that may be so before the timer says it.
+        """
+        if inbound.deadline_s <= asyncio.get_running_loop().time():
+            self._settle(inbound, inbound.lost(f"no answer within {inbound.timeout_s:g} s"))
         asked = inbound.take()
         if asked is None:
             self._settle(inbound, None)

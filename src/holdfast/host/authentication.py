@@ -24,7 +24,11 @@ from holdfast.host.certificates import issued_ms
 from holdfast.model.errors import Forbidden
 from holdfast.model.identity import ANONYMOUS, SYSTEM_PREFIX, Identity
 from holdfast.model.kinds.token import Token, TokenPurpose
+from holdfast.model.rights import EVERY_TENANT
 from holdfast.model.time import wall_ms
+from holdfast.model.token_life import TOKEN_LIFE_MAX_MS, ends_at
+from holdfast.model.validation.access import GROUPS_MAX, speaks_for_others
+from holdfast.model.validation.names import is_name
 
 # A group of this form gives the right to work in a namespace.
 TENANT_GROUP = "tenant:"
@@ -60,8 +64,10 @@ def hashed(secret: str) -> str:
 
 def identity_of(name: str, groups: tuple[str, ...]) -> Identity:
     """An identity, with the namespaces that its groups give it."""
-    tenants = tuple(g.removeprefix(TENANT_GROUP) for g in groups if g.startswith(TENANT_GROUP))
-    return Identity(name=name, groups=groups, tenants=tenants)
+    tenants = (g.removeprefix(TENANT_GROUP) for g in groups if g.startswith(TENANT_GROUP))
+    # `tenant:acme:editors` is a group of that tenant's own making, and no tenant.
+    named = tuple(it for it in tenants if it == EVERY_TENANT or is_name(it))
+    return Identity(name=name, groups=groups, tenants=named)
 
 
 def never_revoked(user: str, issued: int) -> bool:
@@ -83,8 +89,12 @@ def demand_current(shown: Shown, is_revoked: IsRevoked = never_revoked) -> None:
         )
 
 
-def shown(transport: Any) -> Shown | None:
-    """What the certificate of a connection says, if there is one that names somebody."""
+def shown(transport: Any, life_max_ms: int | None = None) -> Shown | None:
+    """What the certificate of a connection says, if there is one that names somebody.
+
+    It counts for no longer than `life_max_ms` after its issue, whatever its last date says: a
+    revocation is kept for that long.
+    """
     given = transport.get_extra_info("peercert") if transport is not None else None
     peer: dict[str, Any] = given or {}
     identity = from_certificate(peer)
@@ -94,7 +104,10 @@ def shown(transport: Any) -> Shown | None:
         ssl.cert_time_to_seconds(peer[date]) if date in peer else 0.0
         for date in ("notBefore", "notAfter")
     )
-    return Shown(identity, until_s, issued_ms(int(peer.get("serialNumber", "0"), 16), since_s))
+    since_ms = issued_ms(int(peer.get("serialNumber", "0"), 16), since_s)
+    if life_max_ms is not None:
+        until_s = min(until_s, (since_ms + life_max_ms) / 1_000)
+    return Shown(identity, until_s, since_ms)
 
 
 def from_certificate(peer: dict[str, Any] | None) -> Identity | None:
@@ -110,7 +123,9 @@ def from_certificate(peer: dict[str, Any] | None) -> Identity | None:
             elif key == "organizationName":
                 groups.append(value)
     # Two common names would leave it to the reader who this is.
-    return identity_of(names[0], tuple(groups)) if len(names) == 1 else None
+    if len(names) != 1 or len(groups) > GROUPS_MAX:
+        return None
+    return identity_of(names[0], tuple(groups))
 
 
 def from_token(
@@ -118,6 +133,7 @@ def from_token(
     find: FindToken,
     now: datetime | None = None,
     is_revoked: IsRevoked = never_revoked,
+    life_max_ms: int = TOKEN_LIFE_MAX_MS,
 ) -> Identity | None:
     """The identity behind an Authorization header; None when there is none. Raises Forbidden."""
     if not header:
@@ -128,28 +144,41 @@ def from_token(
     # A header may hold bytes that are no text, of which nobody could make a hash.
     is_text = header.startswith(BEARER) and token.isascii()
     if not is_text or len(token) > TOKEN_MAX or len(parts) != 3:
-        raise _refused()
+        raise refused_token()
     namespace, name, secret = parts
     found = find(namespace, name)
     # The hash is computed and compared also for a token that does not exist, in constant time.
     expected = found.spec.hash if found is not None else hashed("")
     good = hmac.compare_digest(expected, hashed(secret))
     if found is None:
-        raise _refused(TokenUnknown)
-    if not good or not _is_valid(found, moment) or _is_taken_back(found, is_revoked):
-        raise _refused()
+        raise refused_token(TokenUnknown)
+    is_valid = _is_valid(found, moment, life_max_ms)
+    if not good or not is_valid or _is_taken_back(found, is_revoked):
+        raise refused_token()
     return identity_of(found.spec.user, found.spec.groups)
 
 
-def _is_valid(token: Token, now: datetime) -> bool:
-    spec = token.spec
+def token_name(header: str) -> str:
+    """The name of the token in an Authorization header, of whatever has the form of one."""
+    parts = header.removeprefix(BEARER).strip()[:TOKEN_MAX].split(".")
+    if not header.startswith(BEARER) or len(parts) != 3:
+        return ""
+    return f"token {parts[0]}/{parts[1]}"
+
+
+def _is_valid(token: Token, now: datetime, life_max_ms: int) -> bool:
+    spec, ends = token.spec, ends_at(token, life_max_ms)
     return (
         spec.purpose is TokenPurpose.BEARER
         and not spec.revoked
         and bool(spec.user)
         # Components are known by certificates.
         and not spec.user.startswith(SYSTEM_PREFIX)
-        and (spec.expires is None or now < spec.expires)
+        # Admission refuses these; what an earlier version let in does not count either.
+        and len(spec.groups) <= GROUPS_MAX
+        and not speaks_for_others(token)
+        and ends is not None
+        and now < ends
     )
 
 
@@ -159,8 +188,8 @@ def _is_taken_back(token: Token, is_revoked: IsRevoked) -> bool:
     return is_revoked(token.spec.user, wall_ms(created) if created is not None else 0)
 
 
-def _refused(cls: type[Forbidden] = Forbidden) -> Forbidden:
-    # One sentence for every cause: which part was wrong is nobody's business.
+def refused_token(cls: type[Forbidden] = Forbidden) -> Forbidden:
+    """One sentence for every cause: its sender does not learn which part was wrong."""
     return cls("the bearer token is not valid here", code="Unauthenticated")
 
 

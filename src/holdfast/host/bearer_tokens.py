@@ -65,8 +65,9 @@ async def create_bearer(
     groups: Sequence[str],
     ttl: timedelta,
     namespace: str = SYSTEM_NAMESPACE,
-) -> str:
-    """Make a token at the plane of this client, who must be allowed to; its text."""
+) -> tuple[str, Token]:
+    """Make a token at the plane of this client, who must be allowed to: its text, and what the
+    plane made of it, which may end earlier.
+    """
     token, text = new_bearer(user, groups, ttl, namespace=namespace)
-    await client.create(token)
-    return text
+    return text, await client.create(token)

@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from holdfast.host.files import private_directory, write_private
@@ -36,6 +37,8 @@ BACKDATE = timedelta(minutes=5)
 BACKDATE_SHARE = 10
 # A serial number of ours: a mark, the moment of issue in milliseconds, and luck. Certificates are
 # dated back, so that their dates do not tell those from before a revocation from later ones.
+# How many points a key on P-256 can be.
+_P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _SERIAL_MARK, _MOMENT_BITS, _LUCK_BITS = 0x484644, 48, 80
 
 
@@ -105,6 +108,21 @@ class Authority:
             raise Invalid(f"{key} is not the key of {certificate}")
         return cls(found, secret)
 
+    def derived_key(self, purpose: str) -> ec.EllipticCurvePrivateKey:
+        """A key for another purpose, the same wherever the authority's key is.
+
+        Who has the derived key cannot compute the authority's, nor that of another purpose.
+        """
+        secret = self._key.private_bytes(
+            serialization.Encoding.DER,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        # Half as many bits again as the order of the curve has: no key is likelier than another.
+        spread = HKDF(hashes.SHA256(), 48, None, purpose.encode()).derive(secret)
+        number = int.from_bytes(spread, "big") % (_P256_ORDER - 1) + 1
+        return ec.derive_private_key(number, ec.SECP256R1())
+
     @property
     def pem(self) -> bytes:
         """The certificate that clients trust."""
@@ -163,18 +181,18 @@ class Authority:
         *,
         life: timedelta = LEAF_LIFE,
     ) -> tuple[Path, Path]:
-        """The files of a certificate, issued anew when missing, foreign, under other names, or past
-        the first part of its life.
+        """The files of a certificate, issued anew when missing, foreign, under other names, past
+        the first part of its life, or made for a longer one.
         """
         certificate, key = directory / f"{file}.crt", directory / f"{file}.key"
-        if not self._is_good(certificate, key, purpose):
+        if not self._is_good(certificate, key, purpose, life):
             issued = self.issue(name, purpose, groups, life=life)
             private_directory(directory)
             write_private(key, issued.key)
             write_private(certificate, issued.certificate)
         return certificate, key
 
-    def _is_good(self, certificate: Path, key: Path, purpose: Purpose) -> bool:
+    def _is_good(self, certificate: Path, key: Path, purpose: Purpose, life: timedelta) -> bool:
         try:
             found = x509.load_pem_x509_certificate(certificate.read_bytes())
             secret = serialization.load_pem_private_key(key.read_bytes(), password=None)
@@ -183,6 +201,7 @@ class Authority:
         return (
             found.issuer == self._certificate.subject
             and datetime.now(UTC) < _moment(found, RENEW_FROM)
+            and found.not_valid_after_utc - found.not_valid_before_utc <= life + BACKDATE
             and secret.public_key() == found.public_key()
             and _names_of(found) >= set(purpose.server_names)
         )
@@ -194,6 +213,11 @@ def moment(certificate: bytes, share: float) -> datetime:
         return _moment(x509.load_pem_x509_certificate(certificate), share)
     except ValueError as error:
         raise Invalid(f"this is no certificate: {error}") from error
+
+
+def serial_of(certificate: bytes) -> int:
+    """The serial number of a certificate, as PEM. Raises ValueError for what is none."""
+    return x509.load_pem_x509_certificate(certificate).serial_number
 
 
 def issued_ms(serial: int, not_before_s: float) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.host.attending import Attending
+from holdfast.host.discovering import Discovering
 from holdfast.host.holding import Holding
 from holdfast.host.remote import Remote
 from holdfast.host.rotation import Rotation
@@ -79,6 +80,7 @@ class Component:
         attending: Attending | None = None,
         outbox: Outbox | None = None,
         pulsing: Pulsing | None = None,
+        discovering: Discovering | None = None,
         trouble: Callable[[], str] = str,
         say: Say = lambda text: None,
     ) -> None:
@@ -86,14 +88,14 @@ class Component:
 
         `holding` is what others may have when this process has ended, `rotation` renews its
         certificates, `attending` lets people look into its work, `outbox` brings its records to the
-        servers, `pulsing` tells them how it is doing. `trouble` is what a person has to mend, which
-        is said once.
+        servers, `pulsing` tells them how it is doing, `discovering` finds those that it was not
+        given. `trouble` is what a person has to mend, which is said once.
         """
         self.title, self.machine = title, machine
         self._remote, self._runtime, self._terms = remote, runtime, terms
         self._holding, self._trouble, self._say = holding, trouble, say
         self._rotation, self._attending, self._outbox = rotation, attending, outbox
-        self._pulsing = pulsing
+        self._pulsing, self._discovering = pulsing, discovering
         self._tasks: list[asyncio.Task[None]] = []
         self._was_said = False
         self.shell = Shell(
@@ -118,6 +120,8 @@ class Component:
                 self._attending.start()
             if self._outbox is not None:
                 self._outbox.start()
+            if self._discovering is not None:
+                self._discovering.start()
             if self._pulsing is not None:
                 self._pulsing.start()
         except BaseException:
@@ -184,6 +188,8 @@ class Component:
             await self._outbox.stop()
         if self._pulsing is not None:
             await self._pulsing.stop()
+        if self._discovering is not None:
+            await self._discovering.stop()
         await self._remote.close()
         if self._holding is not None:
             self._holding.let_go()

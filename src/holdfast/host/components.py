@@ -19,6 +19,7 @@ from holdfast.host.attending import Attending
 from holdfast.host.client.access import Access
 from holdfast.host.component import Component, Say
 from holdfast.host.credentials import access_of, forget
+from holdfast.host.discovering import Discovering
 from holdfast.host.errands import PULSES_PATH
 from holdfast.host.holding import Holding
 from holdfast.host.joining import is_refused, joined, renewed
@@ -26,8 +27,10 @@ from holdfast.host.pulsing import TIMEOUT_S as PULSE_TIMEOUT_S
 from holdfast.host.pulsing import Feel, Pulsing, pulse_of
 from holdfast.host.remote import Remote
 from holdfast.host.rotation import Rotation
+from holdfast.host.runtime.levels import offered
 from holdfast.host.runtime.runtime import Runtime
 from holdfast.host.runtime.starting import Options
+from holdfast.host.token_fetching import token_fetcher
 from holdfast.host.zones import zones
 from holdfast.model import identity as who
 from holdfast.model.errors import Invalid
@@ -35,15 +38,18 @@ from holdfast.model.identity import Identity
 from holdfast.model.pulse import Beat
 from holdfast.model.requests import Term
 from holdfast.model.time import Instant
+from holdfast.observe.news import SERVERS
 
 if TYPE_CHECKING:
     from holdfast.correct.controller import Controller
+
+AUTHORITY_KEY = "ca.key"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a component's servers are, and who it is to them.
 
-    servers: https addresses, each of one server.
+    servers: https addresses, each of one server or of several. Others are found by their leases.
     pki: certificates of its identities, or the authority to issue them.
     name: what this process is called among those of its kind, in all its lives.
     shard: of a scheduler, the part of the tenants that it takes, such as 0/3; empty means all.
@@ -114,8 +120,9 @@ async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
         remote,
         terms=terms,
         rotation=rotation,
-        outbox=Courier(origin.servers, send),
-        pulsing=_pulsing(origin, remote, identity, pulse_of(title, machine.cache, beats)),
+        outbox=Courier(remote.each_server, send),
+        pulsing=_pulsing(remote, identity, pulse_of(title, machine.cache, beats)),
+        discovering=Discovering(remote, identity),
         say=say,
     )
 
@@ -132,7 +139,9 @@ async def controllers(
     identities = {it.name: it.identity for it in team}
     name = _checked(origin.name)
     remote, rotation = await _remote(origin, tuple(identities.values()))
-    machine = Team(team, rng, name=name, servers=origin.servers)
+    # Any server answers for all whom it hears of; where several are given each is asked as well.
+    asked = (*origin.servers, SERVERS) if len(origin.servers) > 1 else (SERVERS,)
+    machine = Team(team, rng, name=name, servers=asked)
 
     def terms() -> dict[str, Term]:
         return {identities[name]: term for name, term in machine.terms().items()}
@@ -148,7 +157,8 @@ async def controllers(
         remote,
         terms=terms,
         rotation=rotation,
-        pulsing=_pulsing(origin, remote, reader, pulse),
+        pulsing=_pulsing(remote, reader, pulse),
+        discovering=Discovering(remote, reader),
         say=say,
     )
 
@@ -156,6 +166,7 @@ async def controllers(
 async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Component:
     """The agent of one node. It joins now if it never did."""
     node = _checked(settings.node)
+    _refuse_authority(settings.data)
     holding = await asyncio.to_thread(Holding, settings.data, node)
     try:
         return await _agent(settings, node, holding, say)
@@ -180,8 +191,15 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         address=settings.facts.address or "127.0.0.1",
         isolation=settings.isolation or None,
         options=settings.options,
+        fetch_token=token_fetcher(remote, identity),
     )
-    facts = msgspec.structs.replace(settings.facts, installation=holding.installation)
+    level, notes = await asyncio.to_thread(offered, settings.data, node, settings.options)
+    facts = msgspec.structs.replace(
+        settings.facts,
+        installation=holding.installation,
+        isolation=level,
+        isolation_notes=notes,
+    )
     machine = Agent(node, facts, random.SystemRandom())
     return Component(
         f"agent of {node}",
@@ -192,10 +210,26 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         runtime=runtime,
         holding=holding,
         rotation=Rotation({identity.name: access}, renew, remote.take),
-        attending=Attending(node, lambda: remote.access(identity.name), runtime),
+        attending=Attending(
+            node, lambda: remote.access(identity.name), runtime, remote.each_server
+        ),
+        discovering=Discovering(remote, identity),
         trouble=lambda: machine.trouble,
         say=say,
     )
+
+
+def _refuse_authority(data: Path) -> None:
+    """Raises Invalid if the authority's key lies where an agent keeps its own things.
+
+    Whoever gets at an agent's directory, or at a backup of it, would be everybody.
+    """
+    for path in (data / AUTHORITY_KEY, data / "pki" / AUTHORITY_KEY):
+        if path.exists():
+            raise Invalid(
+                f"{path} is the key of the plane's authority, which no agent may keep: remove it "
+                "here, or give the agent a directory of its own (--data)"
+            )
 
 
 def _own_pki(settings: AgentSettings) -> Path:
@@ -207,7 +241,7 @@ async def _access(settings: AgentSettings, node: str, say: Say) -> Access:
         return await joined(settings.servers, node, _own_pki(settings), settings.token, say)
     name = who.agent(node).name
     access = await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
-    if (settings.pki / "ca.key").exists() and await is_refused(access):
+    if (settings.pki / AUTHORITY_KEY).exists() and await is_refused(access):
         # Its node was deleted, or its certificate revoked. Whoever has the authority at hand and
         # starts an agent with it means to have it back.
         await asyncio.to_thread(forget, settings.pki, name)
@@ -229,13 +263,13 @@ async def _remote(origin: Origin, identities: tuple[str, ...]) -> tuple[Remote, 
     return remote, Rotation(found, renew, remote.take)
 
 
-def _pulsing(origin: Origin, remote: Remote, sender: Identity, feel: Feel) -> Pulsing:
+def _pulsing(remote: Remote, sender: Identity, feel: Feel) -> Pulsing:
     """Tells every server how the process is doing."""
 
     async def send(server: str, body: bytes) -> None:
         await remote.hand_in(sender, server, body, PULSE_TIMEOUT_S, PULSES_PATH)
 
-    return Pulsing(origin.servers, feel, send)
+    return Pulsing(remote.servers, feel, send)
 
 
 def _checked(name: str) -> str:

@@ -2,7 +2,9 @@
 
 The scheduler's shell hands every `Record` to `take`, which never blocks and never fails. One task
 for each server sends them in batches and tries again for as long as they are few; what is too many
-is dropped, the oldest first, and counted, which the next batch that arrives tells the server.
+is dropped, the oldest first, and counted, which the next batch that arrives tells the server. A
+server that is found later gets what is decided from then on; one that is not there any more may be
+restarting, so what waits for it is kept for a while.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ WAITING_BYTES_MAX = 16 << 20
 RETRY_MIN_S = 0.5
 RETRY_MAX_S = 30.0
 TIMEOUT_S = 10.0
+# A server that is not among the others for so long does not come back for what it missed.
+FORGET_S = 600.0
 
 # Sends a body to one server, by its address. Raises HoldfastError.
 Send = Callable[[str, bytes], Awaitable[None]]
@@ -84,31 +88,49 @@ class _Line:
 class Courier:
     """See the module's docstring. `start` and `stop` on the event loop."""
 
-    def __init__(self, servers: Sequence[str], send: Send) -> None:
+    def __init__(self, servers: Callable[[], Sequence[str]], send: Send) -> None:
+        """`servers` are the addresses of all servers at the time, each server once."""
         self._send = send
-        self._servers = tuple(servers)
+        self._servers = servers
         self._lines: dict[str, _Line] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        # When each was last among the servers.
+        self._seen_s: dict[str, float] = {}
+        self._has_started = False
         self._encoder = msgspec.json.Encoder()
 
     def take(self, effect: Record) -> None:
         """Perform the effect."""
         decided = effect.body
-        if isinstance(decided, Round) and self._lines:
+        if isinstance(decided, Round) and self._has_started:
+            self._look_around()
             data, size = self._encoder.encode(decided), decided.size
             for line in self._lines.values():
                 line.add(data, size)
 
     def start(self) -> None:
-        for server in self._servers:
-            line = self._lines[server] = _Line()
-            self._tasks.append(asyncio.create_task(self._deliver(server, line)))
+        self._has_started = True
+        self._look_around()
+
+    def _look_around(self) -> None:
+        """Have a line to each server that there is now, or was a short while ago."""
+        now, now_s = self._servers(), asyncio.get_running_loop().time()
+        for server in now:
+            self._seen_s[server] = now_s
+        for server in [it for it, at_s in self._seen_s.items() if now_s - at_s > FORGET_S]:
+            del self._seen_s[server], self._lines[server]
+            self._tasks.pop(server).cancel()
+        for server in now:
+            if server not in self._lines:
+                line = self._lines[server] = _Line()
+                self._tasks[server] = asyncio.create_task(self._deliver(server, line))
 
     async def stop(self) -> None:
         """Send what waits once more, then end."""
-        for task in self._tasks:
+        self._has_started = False
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         last = [self._once(server, line) for server, line in self._lines.items()]
         await asyncio.gather(*last, return_exceptions=True)
 

@@ -16,7 +16,7 @@ from holdfast.model.errors import Invalid, Missing
 from holdfast.model.guard import measure
 from holdfast.model.problems import malformed, told
 from holdfast.model.registry import kind_named
-from holdfast.model.requests import Create
+from holdfast.model.requests import Create, Term
 
 # How a body is known to bring one of these; that something else has these bytes does no harm.
 MARK = b'"type":"Create"'
@@ -27,6 +27,7 @@ class CreateForm(msgspec.Struct, frozen=True, tag="Create"):
 
     object: msgspec.Raw
     operation: str = ""
+    term: Term | None = None
 
 
 class _OnlyKind(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ def travels(request: Any) -> bool:
 
 def packed(request: Create) -> CreateForm:
     """The form of a request."""
-    return CreateForm(msgspec.Raw(wire.encode(request.object)), request.operation)
+    return CreateForm(msgspec.Raw(wire.encode(request.object)), request.operation, request.term)
 
 
 def unpacked(form: CreateForm) -> Create:
@@ -60,4 +61,4 @@ def unpacked(form: CreateForm) -> Create:
     obj = wire.decode(kind, body, strict=True).object
     if kind.namespaced and not obj.namespace:
         raise Invalid(f"metadata.namespace: {kind.plural} are in a namespace, which must be named")
-    return Create(obj, operation=form.operation)
+    return Create(obj, operation=form.operation, term=form.term)

@@ -16,8 +16,9 @@ import msgspec
 from holdfast.host.client import paths
 from holdfast.host.client.answers import Answer
 from holdfast.host.client.wishes import Result
-from holdfast.host.client.writing import JSON, OPERATION_HEADER
+from holdfast.host.client.writing import JSON
 from holdfast.host.creates import travels
+from holdfast.host.headers import OPERATION_HEADER, TERM_HEADER
 from holdfast.host.verdicts import no, one_of_many, unread, written
 from holdfast.model.errors import Invalid, InvariantBroken, Missing, Unavailable
 from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
@@ -31,7 +32,9 @@ from holdfast.model.requests import (
     ReleaseLease,
     Remove,
     RenewLease,
+    Term,
     Update,
+    refuses_unknown,
 )
 from holdfast.model.versions import object_revision
 from holdfast.model.wire import decode_trusted, encode
@@ -40,6 +43,10 @@ from holdfast.observe.news import Found, Get
 HEARTBEATS_PATH = f"{paths.GROUP}/heartbeats"
 TERMS_PATH = f"{paths.GROUP}/terms"
 RECORDS_PATH = f"{paths.GROUP}/records"
+QUARANTINE_PATH = f"{paths.GROUP}/quarantine"
+REPAIRS_PATH = f"{QUARANTINE_PATH}/repairs"
+UPGRADE_PATH = f"{paths.GROUP}/upgrade"
+FORMAT_PATH = f"{UPGRADE_PATH}/format"
 PULSES_PATH = f"{paths.GROUP}/pulses"
 # As the servers bound it; the names of some nodes are longer.
 _MANAGER_MAX = 128
@@ -101,9 +108,13 @@ def renewals_path(node: str) -> str:
     return f"{paths.GROUP}/nodes/{quote(node, safe='')}/renewals"
 
 
-def _headers(operation: str, form: str = JSON) -> dict[str, str]:
+def _headers(operation: str, form: str = JSON, term: Term | None = None) -> dict[str, str]:
     headers = {"Content-Type": form}
-    return headers | {OPERATION_HEADER: operation} if operation else headers
+    if operation:
+        headers[OPERATION_HEADER] = operation
+    if term is not None:
+        headers[TERM_HEADER] = f"{term.epoch} {term.scope}"
+    return headers
 
 
 def _get(get: Get) -> Errand:
@@ -133,14 +144,14 @@ def _write(
     *,
     form: str = JSON,
 ) -> Errand:
-    # An unknown field in what a component writes is a bug; it must not pass with a warning.
+    is_strict = isinstance(request, Patch) or refuses_unknown(request)
     query = {
         "fieldManager": (request.manager or sender.name)[:_MANAGER_MAX],
-        "fieldValidation": "Strict",
+        "fieldValidation": "Strict" if is_strict else "Ignore",
     }
     if request.dry_run:
         query["dryRun"] = "All"
-    headers = _headers(request.operation, form)
+    headers = _headers(request.operation, form, request.term)
     return Errand(method, path, written, data, query, headers)
 
 
@@ -167,7 +178,7 @@ def _remove(remove: Remove) -> Errand:
         options["gracePeriodSeconds"] = grace
     path = paths.one(kind_of_plural(remove.plural), remove.namespace, remove.name)
     query = {"dryRun": "All"} if remove.dry_run else {}
-    headers = _headers(remove.operation)
+    headers = _headers(remove.operation, term=remove.term)
     return Errand("DELETE", path, written, _JSON.encode(options), query, headers)
 
 

@@ -20,7 +20,7 @@ from holdfast.host.runtime.cgroups_mounted import ceilings
 from holdfast.host.runtime.devices import LocalDevice
 from holdfast.model import quantity
 from holdfast.model.errors import FieldError, Invalid
-from holdfast.model.kinds.node import Device
+from holdfast.model.kinds.node import Device, PortShare
 from holdfast.model.meta import Quantity
 
 FACTS_BYTES_MAX = 1 << 20
@@ -28,6 +28,8 @@ FACTS_BYTES_MAX = 1 << 20
 FILES_MAX = 100_000
 STAT_BLOCK_BYTES = 512
 IMAGES_MAX = 256
+# So many nodes may share one computer's ports.
+SHARING_MAX = 1_000
 _MEMORY = Path("/proc/meminfo")
 
 
@@ -44,6 +46,7 @@ class _Written(
     capacity: dict[str, Quantity] = {}
     reserved: dict[str, Quantity] = {}
     devices: tuple[Device, ...] = ()
+    port_share: PortShare | None = None
     images: tuple[str, ...] = ()
     address: str = ""
 
@@ -110,6 +113,15 @@ def pairs(option: str, given: list[str]) -> dict[str, str]:
             raise _wrong(option, text, "must read KEY=VALUE")
         made[key] = value
     return made
+
+
+def port_share(given: str) -> PortShare:
+    """`2/3`: the second of three nodes that share this computer's network. Raises Invalid."""
+    number, slash, count = given.partition("/")
+    is_share = slash and all(it.isascii() and it.isdigit() for it in (number, count))
+    if not is_share or not 1 <= int(number) <= int(count) <= SHARING_MAX:
+        raise _wrong("--port-share", given, f"must read NUMBER/COUNT, 1/1 to 1/{SHARING_MAX}")
+    return PortShare(index=int(number) - 1, of=int(count))
 
 
 def host_name() -> str:

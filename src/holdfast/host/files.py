@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+
+from holdfast.model.errors import Invalid
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
+OTHERS = 0o077
 _DRAFT_BEGIN, _DRAFT_END = ".", ".new"
 
 
 def private_directory(path: Path) -> Path:
-    """A directory for this user alone."""
+    """A directory for this user alone, made if need be.
+
+    One that is there, is empty and belongs to this user is closed to others. One that others may
+    enter and that holds something is refused: changing its mode could lock its other users out.
+    """
     path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-    return path
+    found = path.stat()
+    if not stat.S_IMODE(found.st_mode) & OTHERS:
+        return path
+    if found.st_uid == os.geteuid() and not any(path.iterdir()):
+        path.chmod(PRIVATE_DIRECTORY)
+        return path
+    raise Invalid(
+        f"{path} is open to other users (mode {stat.S_IMODE(found.st_mode):03o}) and would hold "
+        f"keys and Secrets: run `chmod 700 {path}` if only Holdfast uses it, or name another one"
+    )
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -21,7 +21,7 @@ from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of
 from holdfast.model.requests import Create, Update
 from holdfast.model.rights import BUILT_IN_LABEL
 from holdfast.model.roles import HELD_BY, ROLES
-from holdfast.model.wire import decode_trusted
+from holdfast.model.wire import readable
 from holdfast.observe.hub import Hub
 
 MANAGER = "holdfast"
@@ -49,7 +49,10 @@ def _wanted(hub: Hub, obj: Role | RoleBinding) -> Create | Update | None:
     entry = hub.get(kind_of(obj), obj.namespace, obj.name)
     if entry is None:
         return Create(obj, MANAGER)
-    there: Object = decode_trusted(type(obj), entry.data)
+    there: Object | None = readable(type(obj), entry.data)
+    if there is None:
+        # The commit says what is wrong with it.
+        return Update(obj, manager=MANAGER)
     metadata = msgspec.structs.replace(
         there.metadata, labels={**there.metadata.labels, **obj.metadata.labels}
     )

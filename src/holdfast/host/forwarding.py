@@ -20,7 +20,8 @@ from holdfast.model.identity import Identity
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import KINDS
-from holdfast.model.requests import Accepted, Forward, Verdict
+from holdfast.model.requests import Accepted, Create, Forward, Update, Verdict
+from holdfast.model.unknown_fields import has_unknown
 
 PATH = "/peers/forwards"
 CONTENT_TYPE = "application/x-ndjson"
@@ -75,11 +76,14 @@ _VERDICT: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, (_YES, _N
 class _Sent(msgspec.Struct, frozen=True):
     identity: Identity
     request: Any
+    epoch: int
 
 
 _ARRIVED: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     msgspec.defstruct(
-        "Arrived", [("identity", Identity), ("request", reduce(or_, _REQUESTS))], frozen=True
+        "Arrived",
+        [("identity", Identity), ("request", reduce(or_, _REQUESTS)), ("epoch", int)],
+        frozen=True,
     )
 )
 
@@ -91,7 +95,7 @@ def encoded(forward: Forward) -> bytes:
     if form is None:
         raise Unavailable(f"{type(request).__name__} is no request that can be forwarded")
     try:
-        line = _ENCODER.encode(_Sent(forward.identity, _same(form, request))) + b"\n"
+        line = _ENCODER.encode(_Sent(forward.identity, _same(form, request), forward.epoch)) + b"\n"
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
         raise Unavailable(f"the request cannot be forwarded: {error}") from error
     if len(line) > BODY_BYTES_MAX:
@@ -103,9 +107,29 @@ def decoded(line: bytes) -> Forward:
     """The request in a line. Raises Invalid for what is none that this server knows."""
     try:
         arrived = _ARRIVED.decode(line)
-        return Forward(arrived.identity, _same(_REQUESTS[type(arrived.request)], arrived.request))
+        request = _same(_REQUESTS[type(arrived.request)], arrived.request)
+        if isinstance(request, Create | Update):
+            _demand_known(request.object, bytes(_OBJECT.decode(line).request.object))
+        return Forward(arrived.identity, request, arrived.epoch)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(f"a forwarded request cannot be read: {error}") from error
+
+
+class _WithObject(msgspec.Struct, frozen=True):
+    object: msgspec.Raw
+
+
+class _Around(msgspec.Struct, frozen=True):
+    request: _WithObject
+
+
+_OBJECT = msgspec.json.Decoder(_Around)
+
+
+def _demand_known(obj: Object, data: bytes) -> None:
+    """Raise Invalid for an object of which this version would store less than was asked for."""
+    if has_unknown(obj, data):
+        raise Invalid(f"{type(obj).__name__} {obj.name} has fields of a newer version")
 
 
 def encoded_verdict(verdict: Verdict | HoldfastError) -> bytes:

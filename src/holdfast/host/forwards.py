@@ -31,23 +31,37 @@ from holdfast.host.shell import Shell
 from holdfast.model.errors import Forbidden, HoldfastError, Invalid, Rejected, Unavailable
 from holdfast.model.identity import Identity, acts_as
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Forward
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 # Who is at the other end of a connection, by its certificate alone. Raises Forbidden.
 Shown = Callable[[Any], Identity | None]
+# Raises Forbidden for a certificate that was revoked, Unavailable where that cannot be known.
+Demand = Callable[[web.BaseRequest], Awaitable[None]]
 
 
-def handlers(authority: Shell, metrics: Metrics, shown: Shown) -> dict[str, Handler]:
-    """The path, and what answers there."""
+def handlers(
+    authority: Shell, metrics: Metrics, shown: Shown, demand_unrevoked: Demand | None = None
+) -> dict[str, Handler]:
+    """The path, and what answers there. `demand_unrevoked` is asked where `shown` may be late."""
 
     async def take(request: web.BaseRequest) -> web.StreamResponse:
         try:
             peer = _peer(request, shown)
+            if demand_unrevoked is not None:
+                await demand_unrevoked(request)
             lines = await _lines(request)
         except HoldfastError as error:
             return reply(*status.of(error))
         metrics.forwards_taken.add(by=len(lines))
-        return await _answer(request, [_submitted(authority, peer, line) for line in lines])
+        read = [_read(line) for line in lines]
+        asked = [it for it in read if isinstance(it, Forward)]
+        # When the other server gives up and hangs up, what is undecided is withdrawn.
+        with authority.submitted(peer, asked, DECIDED_WITHIN_S) as answers:
+            known = iter(answers)
+            return await _answer(
+                request, [it if isinstance(it, Unavailable) else next(known) for it in read]
+            )
 
     return {PATH: take}
 
@@ -57,14 +71,16 @@ def _peer(request: web.BaseRequest, shown: Shown) -> Identity:
     peer = shown(request.transport)
     if peer is None or peer.server is None:
         name = peer.name if peer is not None else "nobody in particular"
-        is_known = peer is not None and bool(acts_as(peer))
-        raise Forbidden(
-            f"only servers may speak for others, not {name}",
-            code=Reason.NOT_ALLOWED if is_known else Reason.UNAUTHENTICATED,
-        )
+        raise Forbidden(f"only servers may speak for others, not {name}", code=no_to(peer))
     if request.method != "POST":
         raise Rejected("requests are forwarded by POST", code=status.METHOD_NOT_ALLOWED)
     return peer
+
+
+def no_to(peer: Identity | None) -> Reason:
+    """What a refusal says to this one: who is nobody that the plane knows is told so first."""
+    is_known = peer is not None and bool(acts_as(peer))
+    return Reason.NOT_ALLOWED if is_known else Reason.UNAUTHENTICATED
 
 
 async def _lines(request: web.BaseRequest) -> list[bytes]:
@@ -77,23 +93,24 @@ async def _lines(request: web.BaseRequest) -> list[bytes]:
     return lines
 
 
-def _submitted(authority: Shell, peer: Identity, line: bytes) -> asyncio.Future[Any]:
+def _read(line: bytes) -> Forward | Unavailable:
     try:
-        return authority.submit(peer, decoded(line), DECIDED_WITHIN_S)
+        return decoded(line)
     except Invalid as error:
         # A newer server may know requests that we do not. It decides those itself.
-        refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        refused.set_result(Unavailable(error.message))
-        return refused
+        return Unavailable(error.message)
 
 
 async def _answer(
-    request: web.BaseRequest, verdicts: list[asyncio.Future[Any]]
+    request: web.BaseRequest, verdicts: list[asyncio.Future[Any] | Unavailable]
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
     await response.prepare(request)
     ready: list[bytes] = []
     for verdict in verdicts:
+        if isinstance(verdict, Unavailable):
+            ready.append(encoded_verdict(verdict))
+            continue
         if ready and not verdict.done():
             await response.write(b"".join(ready))
             ready.clear()

@@ -6,6 +6,7 @@ Load balancers and operators ask without a certificate, so nothing is told but n
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
@@ -15,6 +16,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.store.contract import Store
 
 CHECK_S = 2.0
+RECENT_S = 1.0
 # The hub may be this far behind the store and the server is still of use.
 BEHIND_S = 1.0
 
@@ -24,6 +26,23 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 async def _ping() -> bool:
     return True
+
+
+class Recent:
+    """A check whose outcome counts for a second: anybody may ask, and each would ask the store."""
+
+    def __init__(self, check: Check, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._check, self._now_s = check, now_s
+        self._asked_s = float("-inf")
+        self._outcome: asyncio.Future[bool] | None = None
+
+    async def __call__(self) -> bool:
+        now_s = self._now_s()
+        if self._outcome is None or now_s - self._asked_s >= RECENT_S:
+            self._asked_s = now_s
+            self._outcome = asyncio.ensure_future(_is_good(self._check))
+        # All that ask meanwhile wait for the same; one of them that goes must not end it.
+        return await asyncio.shield(self._outcome)
 
 
 class Health:
@@ -38,8 +57,8 @@ class Health:
         alive: dict[str, Check] = {"ping": _ping}
         ready: dict[str, Check] = {
             **alive,
-            "store": self._reaches_store,
-            "hub": self._follows_store,
+            "store": Recent(self._reaches_store),
+            "hub": Recent(self._follows_store),
             "shutdown": self._is_staying,
         }
         return {

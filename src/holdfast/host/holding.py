@@ -12,12 +12,14 @@ import fcntl
 import os
 import re
 import secrets
+from hashlib import sha256
 from pathlib import Path
 
 from holdfast.host.files import PRIVATE_FILE, private_directory, write_private
 from holdfast.model.errors import Conflict, Invalid, Unavailable
 
-LOCK, INSTALLATION = "lock", "installation"
+LOCK, INSTALLATION, PLACE = "lock", "installation", "place"
+MACHINE_ID = Path("/etc/machine-id")
 _NAME = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
@@ -33,7 +35,7 @@ class Holding:
             raise Unavailable(f"{folder} cannot be used: {error.strerror}") from error
         try:
             self._take(folder, node)
-            self.installation = _installation(folder)
+            self.installation = _installation(folder, self._lock)
         except BaseException:
             self.let_go()
             raise
@@ -61,16 +63,34 @@ class Holding:
             self._lock = -1
 
 
-def _installation(folder: Path) -> str:
-    """The name that the directory was given when it was new."""
+def _installation(folder: Path, lock: int) -> str:
+    """The name that the directory was given when it was new.
+
+    Beside it stands where that was. A copy, on another machine or on this one, is another directory
+    and gets another name: what the first one runs, this one cannot speak for. It stands in a file
+    of its own, so that the version before this one still reads the name.
+    """
     path = folder / INSTALLATION
     try:
-        text = path.read_text(encoding="ascii").strip() if path.exists() else ""
-        if not text:
-            text = secrets.token_hex(16)
-            write_private(path, f"{text}\n".encode())
+        name, here, place = _text(path), _place(lock), _text(folder / PLACE)
+        if name and not _NAME.fullmatch(name):
+            raise Invalid(f"{path}: {name[:40]!r}: must be 32 digits of a hexadecimal number")
+        if not name or place not in ("", here):
+            name = secrets.token_hex(16)
+            write_private(path, f"{name}\n".encode())
+        if place != here:
+            # After the name: until then a copy is still known as one.
+            write_private(folder / PLACE, f"{here}\n".encode())
     except (OSError, UnicodeDecodeError) as error:
         raise Unavailable(f"{path} cannot be used: {error}") from error
-    if not _NAME.fullmatch(text):
-        raise Invalid(f"{path}: {text[:40]!r}: must be 32 digits of a hexadecimal number")
-    return text
+    return name
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="ascii").strip() if path.exists() else ""
+
+
+def _place(lock: int) -> str:
+    """This machine and the file that is locked, which is made once and never replaced."""
+    machine = MACHINE_ID.read_bytes().strip() if MACHINE_ID.exists() else b""
+    return sha256(b"%s %d" % (machine, os.fstat(lock).st_ino)).hexdigest()[:32]

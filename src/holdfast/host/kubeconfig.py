@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import PurePath
 
 import msgspec
 
@@ -14,12 +15,12 @@ CONTEXT = "holdfast"
 def kubeconfig(
     server: str,
     authority_pem: bytes,
-    client: Issued | str,
+    client: Issued | str | PurePath,
     *,
     user: str,
     namespace: str = "default",
 ) -> bytes:
-    """The file's content, with a certificate or a bearer token.
+    """The file's content, with a certificate, a bearer token, or a file that holds one.
 
     JSON is YAML, and needs no library to be written right.
     """
@@ -36,12 +37,7 @@ def kubeconfig(
         "users": [
             {
                 "name": user,
-                "user": {"token": client}
-                if isinstance(client, str)
-                else {
-                    "client-certificate-data": _base64(client.certificate),
-                    "client-key-data": _base64(client.key),
-                },
+                "user": _credential(client),
             }
         ],
         "contexts": [
@@ -52,6 +48,17 @@ def kubeconfig(
         ],
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def _credential(client: Issued | str | PurePath) -> dict[str, str]:
+    if isinstance(client, str):
+        return {"token": client}
+    if isinstance(client, PurePath):
+        return {"tokenFile": str(client)}
+    return {
+        "client-certificate-data": _base64(client.certificate),
+        "client-key-data": _base64(client.key),
+    }
 
 
 def _base64(data: bytes) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import aiohttp
 
 from holdfast.commit.server import FORWARD_TIMEOUT_MS
+from holdfast.host import digests
 from holdfast.host.forwarding import (
     BATCH_BYTES,
     CONTENT_TYPE,
@@ -33,6 +34,7 @@ from holdfast.host.metrics import Metrics
 from holdfast.host.peers import Peers
 from holdfast.host.settings import peer_host
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.model.heartbeat import HeardOf
 from holdfast.model.identity import Identity
 from holdfast.model.requests import Forward
 
@@ -69,7 +71,10 @@ class _Waiting:
 
 
 class Neighbours(Peers):
-    """`Peers` over the network. `find` tells the address of a server, or nothing."""
+    """`Peers` over the network. `find` tells the address of a server, or nothing.
+
+    Beside requests that are forwarded it carries the question whom another server heard.
+    """
 
     def __init__(
         self, find: Callable[[str], str], tls: ssl.SSLContext, metrics: Metrics | None = None
@@ -82,6 +87,8 @@ class Neighbours(Peers):
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """See `Peers`. The certificate says who the sender is."""
+        if isinstance(body, HeardOf):
+            return await digests.asked(self._session, to, self._found(to), timeout_s)
         try:
             verdict = await self._ask(to, body, timeout_s)
         except HoldfastError as error:
@@ -93,15 +100,19 @@ class Neighbours(Peers):
     async def _ask(self, to: str, body: Any, timeout_s: float) -> Any:
         if not isinstance(body, Forward):
             raise Unavailable(f"{type(body).__name__} is nothing that servers ask each other")
-        address = self._find(to)
-        if not address:
-            raise Unavailable(f"it is not known where server {to} is reached")
+        address = self._found(to)
         link = self._links.get((to, address))
         if link is None:
             # There is one holder at a time; the links to earlier ones end by themselves.
             self._links = {at: kept for at, kept in self._links.items() if kept.is_busy}
             link = self._links[to, address] = _Link(self._session, to, address)
         return await link.ask(encoded(body), timeout_s)
+
+    def _found(self, to: str) -> str:
+        address = self._find(to)
+        if not address:
+            raise Unavailable(f"it is not known where server {to} is reached")
+        return address
 
     async def close(self) -> None:
         """End all that is on its way; whoever waits is told that the outcome is unknown."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from holdfast.commit.authority import DEFAULT_LIMITS, Limits
+from holdfast.commit.records import readable
 from holdfast.host.settings import ETCD, MEMORY, SQLITE, EtcdAccess, Settings
-from holdfast.model.errors import Invalid
+from holdfast.model import keys
+from holdfast.model.errors import Forbidden, Invalid
+from holdfast.model.plane_format import too_new
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
@@ -52,12 +57,36 @@ async def _open_etcd(endpoints: str, access: EtcdAccess, warn: Callable[[str], N
         key_file=access.key_file,
         user=access.user,
         password=_password(access),
+        quota_bytes=access.quota_bytes,
     )
     config.check()
+    for warning in unprotected(config.endpoints):
+        warn(warning)
     store = await EtcdStore.open(config)
     for warning in store.warnings:
         warn(warning)
     return store
+
+
+def unprotected(endpoints: Sequence[str]) -> tuple[str, ...]:
+    """A warning if etcd is reached over a network without TLS."""
+    plain = [it for it in endpoints if not it.startswith("https://") and not _is_local(it)]
+    if not plain:
+        return ()
+    text = (
+        f"etcd at {', '.join(plain)} is reached without TLS: everyone on that network can read "
+        "every Secret and change every object. Use --etcd-ca-file, --etcd-cert-file and "
+        "--etcd-key-file"
+    )
+    return (text,)
+
+
+def _is_local(endpoint: str) -> bool:
+    host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _password(access: EtcdAccess) -> str | None:
@@ -77,3 +106,15 @@ def limits_for(store: Store) -> Limits:
         return DEFAULT_LIMITS
     # One write more than there are compares says who did what.
     return Limits(requests_max=ETCD_REQUESTS_MAX, compares_max=max(1, most - 1))
+
+
+async def demand_format(store: Store) -> None:
+    """Raise Forbidden where this version is too old for what is in the store."""
+    key = keys.plane_format()
+    page = await store.range(key, key + "\0", limit=1)
+    for record in page.records:
+        found = readable(record)
+        # With one that cannot be read nothing is written either, but it can be mended here.
+        why = too_new(found.format) if found is not None else ""
+        if why:
+            raise Forbidden(why)

@@ -7,7 +7,9 @@ runs it to its end and returns the exit code.
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -24,12 +26,18 @@ from holdfast.host.join_tokens import create_token
 from holdfast.host.running import say, until_signal
 from holdfast.host.runtime import devices
 from holdfast.host.runtime.cgroups_found import default_parent
+from holdfast.host.runtime.confining import SINGLE_TENANT, Rules
 from holdfast.host.runtime.limits import PIDS_MAX
+from holdfast.host.runtime.run_as import OPTION as RUN_AS_RANGE
+from holdfast.host.runtime.run_as import default_range, default_table, parse_range
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import FieldError, Invalid
 
 Run = Callable[[argparse.Namespace], Awaitable[int]]
+CONTAINER_EGRESS = "--container-egress"
 GPUS = ("all", "none")
+STDIN = Path("-")
+PORT_SHARE_HELP = "Its share of fixed ports, if nodes share this network."
 DEVICE_FORM = "class=fpga,id=fpga0,model=x,path=/dev/fpga0"
 # What the kernel counts processes up to.
 PIDS_LIMIT = 4_194_304
@@ -71,12 +79,14 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", default="", help="the node's name; this computer's if empty")
     parser.add_argument("--data", type=Path, required=True, help="what this agent keeps")
     parser.add_argument("--pki", type=Path, help="the authority's directory, if it is here")
-    parser.add_argument("--token", default="", help="a join token, for the first start")
-    parser.add_argument("--token-file", type=Path, help="a file with the join token")
+    parser.add_argument(
+        "--token-file", type=Path, help="a file with a join token, for the first start; - is stdin"
+    )
     for option in ("region", "zone", "pool", "address"):
         parser.add_argument(f"--{option}", default="")
     parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=AMOUNT")
+    parser.add_argument("--port-share", default="", metavar="NUMBER/COUNT", help=PORT_SHARE_HELP)
     parser.add_argument("--facts", type=Path, help="JSON with all that is known of the machine")
     parser.add_argument("--isolation", default="", help="of the work; the strongest if empty")
     parser.add_argument("--device", action="append", default=[], metavar=DEVICE_FORM)
@@ -92,6 +102,18 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
         "--cgroup", default=default_parent(), help="below which groups of work are made"
     )
     parser.add_argument("--pids-max", type=int, default=PIDS_MAX, help="of each piece of work")
+    parser.add_argument(
+        RUN_AS_RANGE, default="", metavar="FIRST-LAST", help="the users that tenants get"
+    )
+    parser.add_argument(
+        SINGLE_TENANT, action="store_true", help="run the work of one tenant, as the agent's user"
+    )
+    parser.add_argument(
+        CONTAINER_EGRESS, action="store_true", help="forward what containers send beyond this node"
+    )
+    parser.add_argument(
+        "--hide", type=Path, action="append", default=[], help="a directory to hide from work"
+    )
     parser.set_defaults(run=agent)
 
 
@@ -119,7 +141,10 @@ async def controllers(arguments: argparse.Namespace) -> int:
 
 
 async def agent(arguments: argparse.Namespace) -> int:
-    settings = agent_settings(arguments)
+    return await run_agent(agent_settings(arguments), arguments)
+
+
+async def run_agent(settings: AgentSettings, arguments: argparse.Namespace) -> int:
     return await _live(await components.agent(settings, say), arguments)
 
 
@@ -166,6 +191,8 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
         capacity={**given.capacity, **facts.pairs("--capacity", arguments.capacity)},
         **{field: text for field, text in said.items() if text},
     )
+    if arguments.port_share:
+        given = msgspec.structs.replace(given, port_share=facts.port_share(arguments.port_share))
     images = tuple(arguments.images) or (arguments.data / "images",)
     local = devices.parse_all(arguments.device)
     stated = [it.device_class for it in (*given.devices, *(it.told for it in local))]
@@ -179,6 +206,7 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
     for field in ("region", "zone"):
         if not getattr(given, field):
             raise Invalid(f"--{field}: must be given: work is placed by it")
+    rules = _rules(arguments)
     return AgentSettings(
         servers=_servers(arguments),
         node=arguments.node or facts.host_name(),
@@ -188,15 +216,39 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
         token=_token(arguments),
         isolation=arguments.isolation,
         options=Options(
-            cgroup=arguments.cgroup, pids_max=arguments.pids_max, devices=local, images=images
+            cgroup=arguments.cgroup,
+            pids_max=arguments.pids_max,
+            devices=local,
+            images=images,
+            rules=rules,
+            container_egress=arguments.container_egress,
         ),
     )
 
 
+def _rules(arguments: argparse.Namespace) -> Rules:
+    """How tenants are kept apart: by users of their own wherever the agent can be these."""
+    given = str(arguments.run_as_range)
+    is_root = os.geteuid() == 0
+    if given and (arguments.single_tenant or not is_root):
+        why = f"with {SINGLE_TENANT}" if is_root else "by an agent that is not root"
+        raise _wrong(RUN_AS_RANGE, given, f"cannot be used {why}")
+    for path in arguments.hide:
+        if path.exists() and not path.is_dir():
+            raise _wrong("--hide", str(path), "must be a directory: a file cannot be hidden")
+    hidden = (arguments.data, *arguments.hide, *filter(None, [arguments.pki]))
+    if arguments.single_tenant or not is_root:
+        return Rules(hidden=hidden)
+    return Rules(parse_range(given or str(default_range())), default_table(), hidden)
+
+
 def _token(arguments: argparse.Namespace) -> str:
+    """From a file or the standard input: on a command line everybody could read it."""
     if arguments.token_file is None:
-        return str(arguments.token)
+        return ""
     try:
+        if arguments.token_file == STDIN:
+            return sys.stdin.readline().strip()
         return str(arguments.token_file.read_text(encoding="ascii")).strip()
     except (OSError, ValueError) as error:
         raise Invalid(f"--token-file: {arguments.token_file} cannot be read: {error}") from error

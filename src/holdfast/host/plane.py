@@ -14,57 +14,77 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import secrets
 import ssl
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
+
 from holdfast.commit.context import Settings as Rules
 from holdfast.commit.renewals import Renewals
-from holdfast.commit.server import SCOPE, Server
+from holdfast.commit.server import PRESENCE, SCOPE, Server
 from holdfast.commit.shaping import CRITICAL
-from holdfast.host import plane_counted
+from holdfast.host import digests, plane_counted
 from holdfast.host.admitting import Admitting
 from holdfast.host.api.app import Api, ApiLimits, Observer
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
+from holdfast.host.audit.accesses import Accesses
+from holdfast.host.audit.exporting import target_of
+from holdfast.host.audit.journal import Limits
 from holdfast.host.audit.keeping import Keeping
 from holdfast.host.audit.refusals import Refusals, both
 from holdfast.host.audit.segments import FOLDER
+from holdfast.host.audit.serving import handlers as record_handlers
 from holdfast.host.audit.standing import handlers as audit_handlers
+from holdfast.host.audit.witnesses import failures_told, tell_of_own
 from holdfast.host.buffers import receive_into_small_buffers
-from holdfast.host.certificates import LEAF_LIFE
 from holdfast.host.decisions import Decisions
-from holdfast.host.door import Door
+from holdfast.host.door import Door, Lives
+from holdfast.host.encrypting import Reencrypting, open_encrypted
 from holdfast.host.first_roles import show_built_in
 from holdfast.host.forwards import handlers as forward_handlers
 from holdfast.host.health import Health
 from holdfast.host.metered import MeteredStore, counted
 from holdfast.host.metrics import Metrics
 from holdfast.host.neighbours import Neighbours
-from holdfast.host.opening import limits_for, open_store
+from holdfast.host.oidc import counted as oidc_counted
+from holdfast.host.oidc.config import read as read_issuers
+from holdfast.host.oidc.fetching import fetching
+from holdfast.host.oidc.issuers import Issuers
+from holdfast.host.opening import demand_format, limits_for, open_store
 from holdfast.host.pulses import PulseBook
+from holdfast.host.quarantine import QuarantineWatch
+from holdfast.host.revoked import StoredRevocations
+from holdfast.host.service_tokens import ServiceTokens
 from holdfast.host.settings import LOG, Settings
 from holdfast.host.shell import Shell
 from holdfast.host.showing import handlers
+from holdfast.host.store_space import StoreSpace, space_of
 from holdfast.host.tidying import tidy_for_ever
 from holdfast.host.trust import Trust, establish, write_kubeconfig
 from holdfast.host.trust_upkeep import renew_for_ever
 from holdfast.host.upkeep import Horizon, compact_for_ever
 from holdfast.model import identity as who
-from holdfast.model.errors import HoldfastError, Unavailable, invariant
+from holdfast.model.errors import Unavailable, invariant
+from holdfast.model.heartbeat import server_scope
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.machine import Woken
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Create, ReleaseLease
-from holdfast.model.wire import decode_trusted
+from holdfast.model.rights import Deed
+from holdfast.model.wire import readable
 from holdfast.observe.hub import Hub, Reach
 from holdfast.store.contract import Store
+from holdfast.store.encryption import EncryptedStore
 
 DEFAULT_TENANT = "default"
 CRITICAL_VALUE = 1_000_000
@@ -96,6 +116,7 @@ class Plane:
         self._stack = contextlib.AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._health: Health | None = None
+        self._roster: digests.Read = lambda _now: None
 
     # The life of a server ------------------------------------------------------------------------
 
@@ -124,24 +145,45 @@ class Plane:
     async def _start(self) -> None:
         settings = self.settings
         trust = await asyncio.to_thread(establish, settings)
-        store = await open_store(settings, self._fail, self._say)
-        self._stack.push_async_callback(store.close)
+        bare = await open_store(settings, self._fail, self._say)
+        self._stack.push_async_callback(bare.close)
+        await demand_format(bare)
+        store = await open_encrypted(bare, settings, self._say)
         metered = MeteredStore(store, self.metrics)
         name = settings.server_name
         rules = Rules(
             fence=settings.fence,
-            certificate_life_ms=max(settings.certificate_life, LEAF_LIFE) // _MILLISECOND,
+            certificate_life_ms=settings.certificate_life_max // _MILLISECOND,
+            token_life_ms=settings.token_life_max // _MILLISECOND,
+            default_resources=settings.work.default,
+            minimum_resources=settings.work.minimum,
         )
-        machine = Server(name, _luck(), metered, rules, limits_for(store))
-        audit = Keeping(name, settings.data / FOLDER, when_behind=settings.audit_behind)
-        machine.closed = audit.refusal
+        life = secrets.token_hex(8)
+        machine = Server(name, _luck(), metered, rules, limits_for(bare), life=life)
         hub = Hub(Forms())
+        folder = settings.data / FOLDER
+        kept = settings.audit
+        audit = Keeping(
+            name,
+            folder,
+            hub.history,
+            when_behind=settings.audit_behind,
+            limits=Limits(keep_bytes=kept.bytes, keep_ms=kept.life // _MILLISECOND),
+            export=target_of(kept.export, name, kept.token_file) if kept.export else None,
+        )
+        accesses = Accesses(store, audit.refusal)
+        space = self._watch_space(bare)
+        machine.closed = lambda: audit.refusal() or space.closed()
+        machine.full = space.full
         tls, peer_tls = trust.context(), trust.peer_context()
         peers = Neighbours(lambda name: _address(hub, name), peer_tls, self.metrics)
         self._stack.push_async_callback(peers.close)
         authority = Shell(machine, self._identity, store=metered, peers=peers)
         hub_shell = Shell(hub, self._identity, store=metered)
-        renewals = Shell(Renewals(name, settings.fence), self._identity, store=metered)
+        ear = Renewals(name, settings.fence, life=life)
+        ear.unready = machine.unready
+        self._roster = ear.roster
+        renewals = Shell(ear, self._identity, store=metered, peers=peers)
         await self._run(authority, "the authority")
         self._stack.push_async_callback(self._release, authority, machine)
         await self._run(hub_shell, "the watch hub")
@@ -152,17 +194,40 @@ class Plane:
         await self._run(renewals, "the hearing of agents")
         await self._begin_audit(audit, store)
         port, api = await self._listen(
-            store, authority, hub, hub_shell, renewals, audit, trust, tls
+            store, authority, hub, hub_shell, renewals, audit, trust, tls, accesses
         )
-        self._keep(renew_for_ever(settings, trust, tls, peer_tls, self._introduce(port)))
+        self._keep(accesses.run())
+        self.metrics.gauge(
+            "audit_accesses_lost",
+            "Accesses that could not be kept for the audit; alarm above 0.",
+            lambda: accesses.lost,
+        )
+        tell_of_own(accesses, trust)
+        self._keep(
+            renew_for_ever(
+                settings,
+                trust,
+                tls,
+                peer_tls,
+                self._introduce(port),
+                lambda fresh: tell_of_own(accesses, fresh),
+            )
+        )
         machine.address = settings.advertise or settings.listen.url_for_others(port)
+        # Others know at once where to ask whom we hear, and not with the next renewal.
+        authority.post(Woken(PRESENCE))
         plane_counted.count(self.metrics, hub, machine, api)
+        quarantine = QuarantineWatch(store, hub, self._say)
+        quarantine.count(self.metrics, machine)
+        self._keep(quarantine.look_for_ever())
+        plane_counted.count_servers(self.metrics, self._roster)
+        self._keep(digests.sound_alarm(self._roster, self._say))
 
         self._keep(
             compact_for_ever(
                 store,
-                lambda: _is_ours(store, machine),
-                Horizon(),
+                lambda: _is_ours(bare, machine),
+                Horizon(history=hub.history),
                 waits_for=lambda upto: audit.horizon(store, upto),
             )
         )
@@ -170,7 +235,18 @@ class Plane:
         async def ask(request: Any) -> Any:
             return await authority.ask(self._identity, request, TIDY_S)
 
-        self._keep(tidy_for_ever(store, lambda: _is_ours(store, machine), ask))
+        self._keep(tidy_for_ever(store, lambda: _is_ours(bare, machine), ask))
+        if isinstance(store, EncryptedStore):
+            reencrypting = Reencrypting(store, lambda: _is_ours(bare, machine), self._say)
+            reencrypting.count(self.metrics)
+            self._keep(reencrypting.run())
+
+    def _watch_space(self, store: Store) -> StoreSpace:
+        """Look how full the store is, where it has a bound of its own."""
+        space = StoreSpace(space_of(store), self._say)
+        space.count(self.metrics)
+        self._keep(space.look_for_ever())
+        return space
 
     async def _begin_audit(self, audit: Keeping, store: Store) -> None:
         shell = Shell(audit.scribe, self._identity, store=store, performers=audit.performers())
@@ -178,6 +254,8 @@ class Plane:
         audit.count(self.metrics)
         self._stack.callback(audit.close)
         await self._run(shell, "the scribe of the audit")
+        if audit.exporting is not None:
+            self._keep(audit.exporting.run())
 
     async def _run(self, shell: Shell, name: str) -> None:
         await shell.start()
@@ -222,9 +300,16 @@ class Plane:
         audit: Keeping,
         trust: Trust,
         tls: ssl.SSLContext,
+        accesses: Accesses,
     ) -> tuple[int, Api]:
         receive_into_small_buffers()
-        door, freshness = Door(hub), Freshness(store, hub, hub_shell)
+        tokens = ServiceTokens(trust.authority)
+        lives = Lives(
+            certificate_ms=self.settings.certificate_life_max // _MILLISECOND,
+            token_ms=self.settings.token_life_max // _MILLISECOND,
+        )
+        door = Door(hub, self._issuers(), tokens, lives)
+        freshness = Freshness(store, hub, hub_shell)
         self._health = Health(store, freshness)
         decisions = Decisions(self.settings.data, self.metrics)
         self._stack.callback(decisions.close)
@@ -233,6 +318,12 @@ class Plane:
 
         def may_path(identity: Identity, verb: str, path: str) -> bool:
             return api.services.rights.may_path(identity, verb, path)
+
+        def may(identity: Identity, deed: Deed) -> bool:
+            return api.services.rights.may(identity, deed)
+
+        async def demand_unrevoked(request: web.BaseRequest) -> None:
+            await api.demand_unrevoked(request)
 
         api = Api(
             store=store,
@@ -244,14 +335,27 @@ class Plane:
                 **self._health.handlers(),
                 **handlers(self.metrics, door, may_path),
                 **audit_handlers(audit.standing, door, may_path),
-                **forward_handlers(authority, self.metrics, door.shown),
-                **self._admitting(authority, store, trust, door).handlers(),
+                **record_handlers(
+                    self.settings.data / FOLDER,
+                    self.settings.server_name,
+                    lambda: audit.scribe.head,
+                    door,
+                    may_path,
+                    may,
+                ),
+                **forward_handlers(authority, self.metrics, door.shown, demand_unrevoked),
+                **digests.handlers(renewals, self._roster, door.shown),
+                **self._admitting(authority, store, trust, door, accesses).handlers(),
             },
             limits=ApiLimits(patience=self.settings.patience),
-            observer=self._observer(door),
+            observer=self._observer(door, accesses),
             renewals=renewals,
             decisions=decisions,
             pulses=pulses,
+            service_tokens=tokens,
+            accesses=accesses,
+            credential=door.credential,
+            demand_current=StoredRevocations(door, store).demand_current,
         )
         listen = self.settings.listen
         try:
@@ -266,14 +370,27 @@ class Plane:
         self.kubeconfig = await asyncio.to_thread(self._introduce(port), trust)
         return port, api
 
-    def _observer(self, door: Door) -> Observer:
+    def _issuers(self) -> Issuers:
+        """The OpenID Connect issuers whose tokens count here, with their keys kept current."""
+        file = self.settings.oidc
+        issuers = Issuers(read_issuers(file).issuers if file is not None else ())
+        tasks = fetching(issuers)
+        oidc_counted.count(self.metrics, issuers, tasks)
+        for task in tasks:
+            self._keep(task.run())
+        return issuers
+
+    def _observer(self, door: Door, accesses: Accesses) -> Observer:
         """Is told of every request when it is over."""
-        metered = counted(self.metrics)
+        metered = both(counted(self.metrics), failures_told(accesses, door.credential))
         return both(metered, Refusals(door).observe) if self.settings.refusals == LOG else metered
 
-    def _admitting(self, authority: Shell, store: Store, trust: Trust, door: Door) -> Admitting:
+    def _admitting(
+        self, authority: Shell, store: Store, trust: Trust, door: Door, accesses: Accesses
+    ) -> Admitting:
         life = self.settings.certificate_life
-        return Admitting(self._identity, authority, store, trust.authority, door.shown, life)
+        issuer = trust.authority
+        return Admitting(self._identity, authority, store, issuer, door.certificate, life, accesses)
 
     def _introduce(self, port: int) -> Callable[[Trust], Path]:
         """Writes the administrator's way in, at the start and when his certificate is renewed."""
@@ -308,11 +425,11 @@ class Plane:
             self._say(trouble)
 
     async def _release(self, authority: Shell, machine: Server) -> None:
-        """Let another server be the usual one at once, instead of after the lease."""
-        if machine.term is None:
-            return
-        with contextlib.suppress(HoldfastError):
-            await authority.ask(self._identity, ReleaseLease(machine.term), RELEASE_S)
+        """Let another server be the usual one at once, instead of after the lease, and let nobody
+        wait for our word."""
+        held = [term for term in (machine.presence, machine.term) if term is not None]
+        given = (authority.ask(self._identity, ReleaseLease(it), RELEASE_S) for it in held)
+        await asyncio.gather(*given, return_exceptions=True)
 
 
 def _luck() -> random.Random:
@@ -324,10 +441,14 @@ def _luck() -> random.Random:
 
 
 def _address(hub: Hub, name: str) -> str:
-    """Where the server is reached that holds the lease; nothing if that is another one."""
-    entry = hub.get(kind_of_struct(Lease), "", lease_name(SCOPE))
-    spec = decode_trusted(Lease, entry.data).spec if entry is not None else None
-    return spec.address if spec is not None and spec.holder == who.server(name).name else ""
+    """Where a server is reached: by the lease that makes it the usual one, or else by its own."""
+    for scope in (SCOPE, server_scope(name)):
+        entry = hub.get(kind_of_struct(Lease), "", lease_name(scope))
+        lease = readable(Lease, entry.data) if entry is not None else None
+        spec = lease.spec if lease is not None else None
+        if spec is not None and spec.holder == who.server(name).name and spec.address:
+            return spec.address
+    return ""
 
 
 def _is_ours(store: Store, machine: Server) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 
 from holdfast.commit.exhausted import Exhausted
 from holdfast.commit.server import Server
+from holdfast.host import digests
 from holdfast.host.api import turns_counted
 from holdfast.host.api.app import Api
 from holdfast.host.metrics import LATENCY_S, Labels, Metrics
@@ -33,6 +34,16 @@ def count(metrics: Metrics, hub: Hub, machine: Server, api: Api) -> None:
         ("tenant", "budget"),
         partial(_exhausted, machine.exhausted, api.turns.rates.exhausted),
         kind="counter",
+    )
+
+
+def count_servers(metrics: Metrics, read: digests.Read) -> None:
+    """The other servers, by their leases."""
+    metrics.gauges(
+        "server_lease_expired_seconds",
+        "Servers that no longer count: for how long each has not renewed its lease.",
+        ("server",),
+        lambda: [((name,), ms / 1_000) for name, ms in digests.expired(read).items()],
     )
 
 

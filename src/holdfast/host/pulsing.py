@@ -45,8 +45,9 @@ def pulse_of(process: str, cache: Cache, beats: Beats) -> Feel:
 class Pulsing:
     """See the module's docstring. `start` and `stop` on the event loop."""
 
-    def __init__(self, servers: Sequence[str], feel: Feel, send: Send) -> None:
-        self._servers, self._feel, self._send = tuple(servers), feel, send
+    def __init__(self, servers: Callable[[], Sequence[str]], feel: Feel, send: Send) -> None:
+        """`servers` are the addresses of all servers at the time."""
+        self._servers, self._feel, self._send = servers, feel, send
         self._task: asyncio.Task[None] | None = None
         self._encoder = msgspec.json.Encoder()
 
@@ -61,7 +62,7 @@ class Pulsing:
     async def _beat(self) -> None:
         for number in itertools.count():
             body = self._encoder.encode(self._feel(clock.now()))
-            await asyncio.gather(*(self._tell(server, body) for server in self._servers))
+            await asyncio.gather(*(self._tell(server, body) for server in self._servers()))
             await asyncio.sleep(FIRST_PULSE_S if number < FIRST_PULSES else PULSE_S)
 
     async def _tell(self, server: str, body: bytes) -> None:

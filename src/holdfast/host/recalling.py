@@ -14,7 +14,7 @@ from holdfast.host.decisions import Decisions
 from holdfast.model import keys
 from holdfast.model.errors import Missing
 from holdfast.model.registry import kind_of_plural
-from holdfast.model.wire import decode_trusted
+from holdfast.model.wire import readable
 from holdfast.propose.rounds import Round
 from holdfast.store.contract import Store
 
@@ -27,7 +27,8 @@ async def objects_at(store: Store, plural: str, revision: int) -> list[Any]:
     found: list[Any] = []
     while True:
         page = await store.range(place, end, at=revision)
-        found += [decode_trusted(kind.struct, record.value) for record in page.records]
+        seen = (readable(kind.struct, record.value) for record in page.records)
+        found += [obj for obj in seen if obj is not None]
         if page.more_from is None:
             return found
         place = page.more_from

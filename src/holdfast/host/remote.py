@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ import msgspec
 from holdfast.host.bundles import Bundles
 from holdfast.host.client.access import Access
 from holdfast.host.client.answers import Answer
+from holdfast.host.client.reachable import Reachable
 from holdfast.host.client.transport import Transport
 from holdfast.host.client.wishes import REQUESTS_PATH
 from holdfast.host.errands import LIFELINES, RECORDS_PATH, Errand, errand, travels_together
@@ -57,6 +58,34 @@ class Remote:
         self._accesses = dict(accesses)
         self._rng: Rng = rng if rng is not None else random.SystemRandom()
         self._ways: dict[tuple[str, str], _Way] = {}
+        # What one identity finds out about a server the others need not find out again.
+        self._reachable = Reachable()
+        # Servers that were not given, but that others know of.
+        self._learnt: tuple[str, ...] = ()
+
+    def learn(self, servers: Sequence[str]) -> None:
+        """There are these servers, too: see `discovering`."""
+        self._learnt = tuple(servers)
+        for (_, to), way in self._ways.items():
+            if to == SERVERS:
+                way.transport.learn(servers)
+
+    def servers(self) -> tuple[str, ...]:
+        """The addresses of all servers: those that were given, and those that were found."""
+        access = next(iter(self._accesses.values()))
+        given = (server.rstrip("/") for server in access.servers)
+        return tuple(dict.fromkeys((*given, *self._learnt)))
+
+    def each_server(self) -> tuple[str, ...]:
+        """One address of each server, for what each has to be told or asked.
+
+        An address that was given may stand for several servers. So those that were found count,
+        unless none was found yet or none of them answers.
+        """
+        if any(not self._reachable.has_failed(it) for it in self._learnt):
+            return self._learnt
+        access = next(iter(self._accesses.values()))
+        return tuple(server.rstrip("/") for server in access.servers)
 
     def submit(
         self, sender: Identity, to: str, body: Any, timeout_s: float
@@ -78,6 +107,10 @@ class Remote:
         if isinstance(verdict, HoldfastError):
             raise verdict
         return verdict
+
+    async def run(self, sender: Identity, to: str, wanted: Errand, timeout_s: float) -> Any:
+        """What an errand of the shell's own brings back."""
+        return wanted.read(await self._way(sender, to).send(wanted, timeout_s))
 
     def follow(self, sender: Identity, to: str, body: Any) -> AsyncGenerator[Any, None]:
         """What the servers tell of a kind."""
@@ -119,7 +152,9 @@ class Remote:
             if access is None:
                 known = ", ".join(self._accesses)
                 raise InvariantBroken(f"{sender.name} has no certificate here, only {known}")
-            found = self._ways[sender.name, to] = _Way(self._to(access, to))
+            found = self._ways[sender.name, to] = _Way(self._to(access, to), self._reachable)
+            if to == SERVERS:
+                found.transport.learn(self._learnt)
         return found
 
     def _to(self, access: Access, to: str) -> Access:
@@ -128,7 +163,7 @@ class Remote:
         if to == SERVERS:
             first = int(self._rng.random() * len(servers))
             return msgspec.structs.replace(access, servers=servers[first:] + servers[:first])
-        if to.rstrip("/") not in servers:
+        if to.rstrip("/") not in (*servers, *self._learnt):
             raise Unavailable(f"{to} is none of the servers {', '.join(servers)}")
         return msgspec.structs.replace(access, servers=(to.rstrip("/"),))
 
@@ -141,10 +176,9 @@ def _unread(answer: Answer) -> Answer:
 class _Way:
     """The connections of one identity to all servers, or to a certain one."""
 
-    def __init__(self, access: Access) -> None:
-        self.transport = Transport(access)
+    def __init__(self, access: Access, reachable: Reachable) -> None:
+        self.transport = Transport(access, reachable=reachable)
         self.bundles = Bundles(self._bundle)
-        self._servers = len(access.servers)
         self._turns = asyncio.Semaphore(ERRANDS_MAX)
 
     async def send_in_turn(self, wanted: Errand, timeout_s: float) -> Answer:
@@ -166,7 +200,7 @@ class _Way:
         """One try at one server; at the next one if that took nothing in."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
-        for left in reversed(range(self._servers)):
+        for left in reversed(range(self.transport.servers)):
             try:
                 answer = await self.transport.send(
                     wanted.method,

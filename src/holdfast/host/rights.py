@@ -17,13 +17,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 from holdfast.host.api.freshness import Freshness
 from holdfast.model.errors import HoldfastError
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.role import Role, RoleBinding
 from holdfast.model.meta import Object
-from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
+from holdfast.model.registry import SYSTEM_NAMESPACE, Kind, kind_of_struct
 from holdfast.model.rights import (
     NOTHING,
     AccessLedger,
@@ -36,7 +37,7 @@ from holdfast.model.rights import (
     subjects_of,
 )
 from holdfast.model.roles import PEOPLE, built_in_grants
-from holdfast.model.wire import decode_trusted
+from holdfast.model.wire import readable
 from holdfast.observe.entries import Entry
 from holdfast.observe.hub import Hub
 from holdfast.observe.selection import Selection
@@ -49,8 +50,8 @@ CALLERS_MAX = 4_096
 
 _ROLE, _BINDING = kind_of_struct(Role), kind_of_struct(RoleBinding)
 
-# The roles and the bindings of one namespace, as the hub has them.
-_Shown = tuple[tuple[Entry, ...], tuple[Entry, ...]]
+# The roles and the bindings of one namespace by name, each with the entry that it was read from.
+_Shown = tuple[dict[str, tuple[Entry, Any]], dict[str, tuple[Entry, Any]]]
 
 
 class Rights:
@@ -61,9 +62,12 @@ class Rights:
     ) -> None:
         self._hub, self._freshness, self._now_s = hub, freshness, now_s
         self._confirmed_s = now_s()
-        self._seen = (0, 0)
+        # How many lists of everything the hub had made, and when roles and bindings last changed.
+        self._seen = (0, 0, 0)
         self._shown: dict[str, _Shown] = {}
         self._ledgers: dict[str, AccessLedger] = {}
+        # In which namespaces bindings give a subject something.
+        self._where: dict[str, set[str]] = {}
         self._given: dict[Identity, tuple[Grant, ...]] = {}
 
     # Questions -----------------------------------------------------------------------------------
@@ -116,30 +120,53 @@ class Rights:
 
     def _put_together(self, identity: Identity) -> tuple[Grant, ...]:
         system = self._ledgers.get(SYSTEM_NAMESPACE, NOTHING)
+        places = {it for who in subjects_of(identity) for it in self._where.get(who, ())}
         return tuple(
             grant
-            for namespace, ledger in self._ledgers.items()
-            for grant in granted(identity, namespace, ledger, system, PEOPLE)
+            for namespace in sorted(places)
+            for grant in granted(identity, namespace, self._ledgers[namespace], system, PEOPLE)
         )
 
     def _look(self) -> None:
-        """Take in what has changed. Only namespaces in which something did are read anew."""
-        seen = (self._hub.changed(_ROLE), self._hub.changed(_BINDING))
-        if seen == self._seen:
+        """Take in what has changed. Only namespaces in which something did are looked at, and only
+        what changed there is read: one tenant's change must not cost what all others have.
+        """
+        hub, before = self._hub, self._seen
+        seen = (hub.lists, hub.changed(_ROLE), hub.changed(_BINDING))
+        if seen == before:
             return
         self._seen = seen
-        shown: dict[str, tuple[list[Entry], list[Entry]]] = {}
-        for at, kind in enumerate((_ROLE, _BINDING)):
-            for entry in self._hub.select(Selection(kind)):
-                shown.setdefault(entry.namespace, ([], []))[at].append(entry)
-        before, self._shown = self._shown, {}
-        ledgers: dict[str, AccessLedger] = {}
-        for namespace, (roles, bindings) in shown.items():
-            now = self._shown[namespace] = (tuple(roles), tuple(bindings))
-            is_same = before.get(namespace) == now
-            ledgers[namespace] = self._ledgers[namespace] if is_same else _ledger(namespace, now)
-        self._ledgers = ledgers
+        if seen[0] != before[0]:
+            # What is gone since has changed as well.
+            changed = hub.namespaces(_ROLE) | hub.namespaces(_BINDING) | self._shown.keys()
+        else:
+            changed = hub.namespaces_changed(_ROLE, before[1])
+            changed |= hub.namespaces_changed(_BINDING, before[2])
+        for namespace in changed:
+            self._look_at(namespace)
         self._given.clear()
+
+    def _look_at(self, namespace: str) -> None:
+        before = self._shown.get(namespace, ({}, {}))
+        roles = _read_again(self._hub, _ROLE, namespace, before[0])
+        bindings = _read_again(self._hub, _BINDING, namespace, before[1])
+        for who in self._ledgers.get(namespace, NOTHING).given:
+            self._where[who].discard(namespace)
+            if not self._where[who]:
+                del self._where[who]
+        if not roles and not bindings:
+            self._shown.pop(namespace, None)
+            self._ledgers.pop(namespace, None)
+            return
+        self._shown[namespace] = (roles, bindings)
+        # What cannot be read gives nobody anything.
+        ledger = self._ledgers[namespace] = ledger_of(
+            namespace,
+            (it for _, it in roles.values() if it is not None),
+            (it for _, it in bindings.values() if it is not None),
+        )
+        for who in ledger.given:
+            self._where.setdefault(who, set()).add(namespace)
 
     async def confirm(self) -> None:
         """Hold the view against the store. One that cannot be asked leaves it as old as it is."""
@@ -164,10 +191,14 @@ def concerns_rights(objects: tuple[Object, ...]) -> bool:
     return any(isinstance(obj, Role | RoleBinding) for obj in objects)
 
 
-def _ledger(namespace: str, shown: _Shown) -> AccessLedger:
-    roles, bindings = shown
-    return ledger_of(
-        namespace,
-        (decode_trusted(Role, entry.data) for entry in roles),
-        (decode_trusted(RoleBinding, entry.data) for entry in bindings),
-    )
+def _read_again(
+    hub: Hub, kind: Kind, namespace: str, before: dict[str, tuple[Entry, Any]]
+) -> dict[str, tuple[Entry, Any]]:
+    """What a namespace has of a kind now; what is as it was is not decoded again."""
+    found: dict[str, tuple[Entry, Any]] = {}
+    for entry in hub.select(Selection(kind, namespace)):
+        known = before.get(entry.name)
+        if known is None or known[0] is not entry:
+            known = (entry, readable(kind.struct, entry.data))
+        found[entry.name] = known
+    return found

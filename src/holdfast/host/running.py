@@ -1,8 +1,9 @@
 """Lets a part of the plane live in the foreground until a signal or a failure.
 
-SIGTERM and SIGINT stop it in order; a second one ends it at once, which loses nothing that was
-acknowledged. It ends with 0 after a stop, with 1 and a sentence when it could not go on. Every
-entry point of a process calls this, with a server or a component.
+SIGTERM and SIGINT stop it in order, also where its parent had them ignored or blocked; a second one
+ends it at once, which loses nothing that was acknowledged. SIGHUP stays as it was found, for
+`nohup`. It ends with 0 after a stop, with 1 and a sentence when it could not go on. Every entry
+point of a process calls this, with a server or a component.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import signal
 import sys
 from collections.abc import Callable
 from typing import Protocol
+
+from holdfast.host.signals import forget_inherited
 
 AT_ONCE = 130
 # Objects of ours are trees that go with their last reference. Looking for circles after every few
@@ -49,6 +52,7 @@ def complain(text: str) -> int:
 async def until_signal(living: Living, greet: Callable[[], None]) -> int:
     """Start it, greet, and run until a signal or a failure; the exit code."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
+    forget_inherited(keep=(signal.SIGHUP,))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 

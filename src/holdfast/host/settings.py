@@ -14,12 +14,16 @@ import msgspec
 from holdfast.host import timing
 from holdfast.host.certificates import LEAF_LIFE
 from holdfast.host.patience import Patience
+from holdfast.host.work_rules import WorkRules
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.fence import FenceTiming
+from holdfast.model.token_life import TOKEN_LIFE_MAX_MS
 
 MEMORY = "memory:"
 ETCD = "etcd://"
 SQLITE = "sqlite:"
+# What etcd takes unless it is told otherwise (--quota-backend-bytes).
+ETCD_QUOTA_BYTES = 2 << 30
 # As `store.etcd.config` has it, which is there only where etcd's client is installed.
 ETCD_PREFIX = "/holdfast/"
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -31,8 +35,15 @@ WHEN_BEHIND = (REFUSE, FORGET)
 # Whether refused changes are logged.
 QUIET, LOG = "quiet", "log"
 REFUSALS = (QUIET, LOG)
+# A journal is kept in files of 64 MiB, of which the last always stays.
+AUDIT_LIFE_MIN, AUDIT_LIFE_MAX = timedelta(days=1), timedelta(days=3_650)
+AUDIT_BYTES_MIN = 128 << 20
 # Below this a certificate ends while it is on its way; nobody outlives the authority.
 LIFE_MIN, LIFE_MAX = timedelta(seconds=3), timedelta(days=3_650)
+TOKEN_LIFE_MAX = timedelta(milliseconds=TOKEN_LIFE_MAX_MS)
+# A server has the authority at hand and renews its own certificates while it runs, so that a stolen
+# one is soon worth nothing.
+SERVER_LIFE = timedelta(days=7)
 # Servers know each other by names below this one, which nobody resolves: a server proves by one in
 # its certificate that it is the one that was meant, whatever its address.
 PEER_DOMAIN = "server.holdfast.internal"
@@ -62,6 +73,46 @@ class EtcdAccess(msgspec.Struct, frozen=True):
     key_file: str | None = None
     user: str | None = None
     password_file: str | None = None
+    quota_bytes: int = ETCD_QUOTA_BYTES
+
+
+class Encryption(msgspec.Struct, frozen=True):
+    """How Secrets are encrypted at rest.
+
+    key_file: the keys; without any word, the embedded store has some in the directory of the
+        authority, made at the first start.
+    kms: a command that wraps data keys, instead of a file.
+    off: write plain records from now on, and bring those that are there to that form.
+    """
+
+    key_file: Path | None = None
+    kms: str = ""
+    off: bool = False
+
+
+class AuditKept(msgspec.Struct, frozen=True):
+    """For how long a server keeps its part of the audit, and where it sends it.
+
+    life, bytes: whichever bound is met first.
+    export: a directory, a syslog server or an https address; nothing is removed before it is there.
+    token_file: with what to prove who we are to an https address.
+    """
+
+    life: timedelta = timedelta(days=90)
+    bytes: int = 1 << 30
+    export: str = ""
+    token_file: Path | None = None
+
+    def check(self) -> None:
+        """Raises Invalid."""
+        if not AUDIT_LIFE_MIN <= self.life <= AUDIT_LIFE_MAX:
+            rule = f"must be from {AUDIT_LIFE_MIN.days}d to {AUDIT_LIFE_MAX.days}d"
+            given = FieldError("--audit-keep", str(self.life), rule)
+            raise Invalid(str(given), (given,))
+        if self.bytes < AUDIT_BYTES_MIN:
+            rule = f"must be at least {AUDIT_BYTES_MIN >> 20}"
+            given = FieldError("--audit-keep-mib", str(self.bytes >> 20), rule)
+            raise Invalid(str(given), (given,))
 
 
 class Listen(msgspec.Struct, frozen=True):
@@ -111,10 +162,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     names: further names for its certificate.
     fence: when work on a silent node counts as stopped; the same at all servers of a plane.
     patience: how long clients may take for what they send and read.
-    certificate_life: of the certificates that it issues to nodes, and of its own.
+    certificate_life: of the certificates that it issues to nodes.
+    token_life_max: no bearer token counts for longer after its creation.
     audit_behind: what gives way when the audit cannot be written for long: `refuse` changes, or
         `forget` what was not written down.
     refusals: whether changes that are refused to somebody (403) are logged: `quiet` or `log`.
+    encryption: how Secrets are encrypted at rest.
+    oidc: the file that names the OpenID Connect issuers whose tokens are accepted.
+    audit: how long the audit is kept, and where it is sent.
+    work: what is set aside for work that does not state it; the same at all servers of a plane.
     """
 
     data: Path
@@ -128,8 +184,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fence: FenceTiming = FenceTiming()
     patience: Patience = Patience()
     certificate_life: timedelta = LEAF_LIFE
+    token_life_max: timedelta = TOKEN_LIFE_MAX
     audit_behind: str = REFUSE
     refusals: str = QUIET
+    encryption: Encryption = Encryption()
+    oidc: Path | None = None
+    audit: AuditKept = AuditKept()
+    work: WorkRules = WorkRules()
+
+    @property
+    def server_certificate_life(self) -> timedelta:
+        """Of its own certificates, which nobody has to hand over."""
+        return min(self.certificate_life, SERVER_LIFE)
+
+    @property
+    def certificate_life_max(self) -> timedelta:
+        """No certificate counts for longer after its issue; those of components live for a year."""
+        return max(self.certificate_life, LEAF_LIFE)
 
     def check(self) -> None:
         """Refuse what cannot work, in one sentence."""
@@ -147,12 +218,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             rule = f"must be from {LIFE_MIN.seconds}s to {LIFE_MAX.days}d"
             given = FieldError("--certificate-life", str(self.certificate_life), rule)
             raise Invalid(str(given), (given,))
+        if not LIFE_MIN <= self.token_life_max <= TOKEN_LIFE_MAX:
+            rule = f"must be from {LIFE_MIN.seconds}s to {TOKEN_LIFE_MAX.days}d"
+            given = FieldError("--token-life-max", str(self.token_life_max), rule)
+            raise Invalid(str(given), (given,))
         if self.audit_behind not in WHEN_BEHIND:
             given = FieldError("--audit-behind", self.audit_behind[:40], "must be refuse or forget")
             raise Invalid(str(given), (given,))
         if self.refusals not in REFUSALS:
             given = FieldError("--refusals", self.refusals[:40], "must be quiet or log")
             raise Invalid(str(given), (given,))
+        self.audit.check()
+        if self.encryption.kms and self.encryption.key_file is not None:
+            raise Invalid("--encryption-kms: cannot be used together with --encryption-key-file")
         if self.advertise and not host_of(self.advertise):
             raise Invalid(
                 f"--advertise {self.advertise!r} is no address; it reads like https://HOST:PORT"

@@ -13,8 +13,10 @@ that the outcome is unknown, and `wait` and `stop` raise what it raised.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +54,10 @@ from holdfast.model.machine import (
 )
 from holdfast.store.contract import Store
 
-# Other tasks of the event loop get their turn after so many steps.
+# Other tasks of the event loop get their turn after so many steps, or after the step in which so
+# much time has passed.
 STEPS_PER_TURN = 64
+TURN_S = 0.002
 
 Performer = Callable[[Any], None]
 
@@ -185,6 +189,7 @@ class Shell:
                 if not self._line:
                     self._arrived.clear()
                     await self._arrived.wait()
+                until = time.perf_counter() + TURN_S
                 for _ in range(min(STEPS_PER_TURN, len(self._line))):
                     stimulus = self._next()
                     if stimulus is None or self._stopping:
@@ -192,6 +197,8 @@ class Shell:
                     effects = self._machine.step(stimulus, clock.now())
                     if effects:
                         await self._perform(effects)
+                    if time.perf_counter() >= until:
+                        break
                 if self._bug is not None:
                     raise self._bug
                 await asyncio.sleep(0)
@@ -257,11 +264,23 @@ class Shell:
         return answer
 
     def submit(self, sender: str | Identity, body: Any, timeout_s: float) -> asyncio.Future[Any]:
-        """Ask without waiting: the future gets the answer, with errors as values.
-
-        For callers with many requests at once, who need no task for each.
-        """
+        """Ask without waiting: the future gets the answer, with errors as values."""
         return self._asks.submit(sender, body, timeout_s)
+
+    @contextlib.contextmanager
+    def submitted(
+        self, sender: str | Identity, bodies: Iterable[Any], timeout_s: float
+    ) -> Iterator[list[asyncio.Future[Any]]]:
+        """Ask many things without waiting: each future gets an answer, with errors as values.
+
+        Whoever leaves the block without having waited for all of them has gone: what the machine
+        has not begun by then is not begun any more.
+        """
+        inbounds = [self._asks.take_in(sender, body, timeout_s) for body in bodies]
+        try:
+            yield [inbound.future for inbound in inbounds]
+        finally:
+            self._asks.withdraw(*inbounds)
 
     def open(self, sender: str | Identity, body: Any) -> Stream:
         """Open a stream to the machine: it pushes until the reader leaves or it ends the stream."""

@@ -55,10 +55,14 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 
 
 class Summons(msgspec.Struct, frozen=True):
-    """One thing to do; `id` is known to nobody but this server and this agent."""
+    """One thing to do; `id` is known to nobody but this server and this agent.
+
+    `tenant` is whose replica it is about. Servers of earlier versions do not say.
+    """
 
     id: str
     wanted: ReadLog | Run
+    tenant: str = ""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):

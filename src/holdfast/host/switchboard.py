@@ -33,6 +33,8 @@ from holdfast.host.summons import (
 from holdfast.model.errors import HoldfastError, Rejected, Unavailable
 
 VISITS_MAX = 1_000
+# Of one tenant: people of others must still find room.
+TENANT_VISITS_MAX = 250
 # Summonses that an agent has not taken in yet. It answers within seconds or not at all.
 UNSENT_MAX = 64
 # So long a visit goes on while its agent has no connection of the other kind: it may be on its way.
@@ -72,8 +74,8 @@ class Line:
 class Visit:
     """One agent's answer: a WebSocket on which it speaks until either side ends it."""
 
-    def __init__(self, node: str) -> None:
-        self.node = node
+    def __init__(self, node: str, tenant: str) -> None:
+        self.node, self.tenant = node, tenant
         self.socket: asyncio.Future[web.WebSocketResponse] = (
             asyncio.get_running_loop().create_future()
         )
@@ -149,7 +151,7 @@ class Switchboard:
     # For people ----------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def visit(self, node: str, wanted: ReadLog | Run) -> AsyncIterator[Visit]:
+    async def visit(self, node: str, wanted: ReadLog | Run, tenant: str) -> AsyncIterator[Visit]:
         """The agent's answer, when it has begun. Raises what an agent or a silence means."""
         line = self._lines.get(node)
         if line is None:
@@ -160,10 +162,16 @@ class Switchboard:
                 "another server",
                 code=TOO_MANY,
             )
-        number, visit = secrets.token_hex(16), Visit(node)
+        if sum(it.tenant == tenant for it in self._visits.values()) >= TENANT_VISITS_MAX:
+            raise Unavailable(
+                f"this server carries {TENANT_VISITS_MAX} logs and commands of tenant {tenant} "
+                "already; end some, or ask another server",
+                code=TOO_MANY,
+            )
+        number, visit = secrets.token_hex(16), Visit(node, tenant)
         self._visits[number] = visit
         try:
-            line.send(Summons(number, wanted))
+            line.send(Summons(number, wanted, tenant))
             await self._begun(visit)
             yield visit
         finally:

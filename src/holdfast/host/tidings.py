@@ -8,20 +8,22 @@ list all the time, and a handshake is dearer than what they are told.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator
 
 import aiohttp
 import msgspec
 
 from holdfast.host.client import paths
 from holdfast.host.client.answers import Answer, error_of, status_of
-from holdfast.host.client.following import LINE_BYTES_MAX, SILENCE_S, WATCH_S
+from holdfast.host.client.following import WATCH_S
+from holdfast.host.client.lines import Lines
 from holdfast.host.client.transport import Transport, patience_ms
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_plural
 from holdfast.model.versions import complete_version
-from holdfast.observe.news import Follow, News, read_line
+from holdfast.observe.news import Follow, News, Reached, read_line
 
 
 async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[News, ...], None]:
@@ -29,7 +31,7 @@ async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[New
     transport.demand_welcome()
     kind = kind_of_plural(wanted.plural)
     path = paths.collection(kind, wanted.namespace)
-    response, server = await transport.stream(path, _query(wanted), silence_s=SILENCE_S)
+    response, server = await transport.stream(path, _query(wanted))
     try:
         if response.status != 200:
             answer = Answer(response.status, await response.read())
@@ -40,13 +42,18 @@ async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[New
                 transport.stay_away(patience_ms(response.headers))
             raise answer.error(may_have_happened=False)
         held: tuple[News, ...] = ()
-        async for lines in _pieces(response):
-            news = tuple(_news(kind.struct, line) for line in lines)
-            if wanted.is_list:
-                # Whoever has heard the last of it leaves, so that is told after the end.
-                held, news = news, held
-            if news:
-                yield news
+        lines = Lines(response)
+        async with contextlib.aclosing(lines.pieces()) as pieces:
+            async for piece in pieces:
+                news = tuple(_news(kind.struct, line) for line in piece)
+                last = news[-1]
+                if isinstance(last, Reached):
+                    lines.expect_within(last.within_ms)
+                if wanted.is_list:
+                    # Whoever has heard the last of it leaves, so that is told after the end.
+                    held, news = news, held
+                if news:
+                    yield news
         if held:
             yield held
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -58,24 +65,14 @@ async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[New
 
 def _query(wanted: Follow) -> dict[str, str]:
     query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_S)}
+    if wanted.bookmark_ms:
+        query["bookmarkSeconds"] = str(wanted.bookmark_ms // 1_000)
     if wanted.fields:
         query["fieldSelector"] = wanted.fields
     if wanted.since is None:
         query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         return query | ({"endsWithInitialEvents": "true"} if wanted.is_list else {})
     return query | {"resourceVersion": complete_version(wanted.since)}
-
-
-async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[list[bytes]]:
-    """The whole lines of each piece that arrives."""
-    rest = b""
-    async for piece in response.content.iter_any():
-        *lines, rest = (rest + piece).split(b"\n")
-        found = [line for line in lines if line]
-        if found:
-            yield found
-        if len(rest) > LINE_BYTES_MAX:
-            raise Unavailable("the server sends a line without end")
 
 
 def _news(cls: type[Object], line: bytes) -> News:

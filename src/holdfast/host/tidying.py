@@ -14,11 +14,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from holdfast.commit.leases import LEASE_KEPT
-from holdfast.commit.records import PastOperation, decode
+from holdfast.commit.leases import LEASE_KEPT, SERVER_LEASE_KEPT_MIN
+from holdfast.commit.records import PastOperation, readable
+from holdfast.commit.revoking import REVOKED_LONGER
 from holdfast.host import clock
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError
+from holdfast.model.heartbeat import SERVERS_MAX, server_of_scope
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.refusal import Refusal
@@ -28,9 +30,13 @@ from holdfast.model.time import Instant, wall_ms
 from holdfast.model.transaction import Record
 from holdfast.store.contract import Store
 
-# One page in each round: a plane that deletes a hundred objects a second is kept up with.
 EVERY_S = 10.0
 PAGE = 1_000
+# All operations are looked through in about this many rounds, however many there are: with a fixed
+# number in each round they would pile up on a plane that makes more than that. The bound keeps a
+# round short on a plane that makes thousands in a second.
+SWEEP_ROUNDS = 6
+PAGES_PER_ROUND_MAX = 100
 # A transaction takes no more than so many at once in any store.
 FORGET_AT_ONCE = 60
 # The authority's clock decides; ours may be ahead of it by this much without asking in vain.
@@ -48,43 +54,73 @@ class Tidying:
     def __init__(self) -> None:
         # When each lease was first seen as it is, by its scope.
         self._seen: dict[str, tuple[int, int, int]] = {}
-        # Where to go on among the revocations.
+        # Where to go on among the operations and the revocations.
+        self.operations_from = keys.OPERATIONS
         self.revocations_from = _REVOCATIONS
+        # Pages of operations in this sweep so far, and how many to read in each round.
+        self._swept = 0
+        self.pages_per_round = 1
+
+    def swept(self, more_from: str | None) -> None:
+        """A page of operations was read; the next one begins there, or the sweep is over."""
+        self._swept += 1
+        self.operations_from = more_from or keys.OPERATIONS
+        if more_from is None:
+            per_round = -(-self._swept // SWEEP_ROUNDS)
+            self.pages_per_round = min(per_round, PAGES_PER_ROUND_MAX)
+            self._swept = 0
 
     def operations(self, records: Iterable[Record], now_wall_ms: int) -> list[ForgetOperations]:
         """The requests to forget what is old among these."""
         old = []
         for record in records:
-            past: PastOperation = decode(record.key, record.value)
-            if wall_ms(past.until) + LATE_MS < now_wall_ms:
+            past: PastOperation | None = readable(record)
+            if past is None:
+                continue
+            # A stamp that is still to come is of a calendar that was ahead; its age is for the
+            # authority to tell.
+            is_ahead = wall_ms(past.operation.at) > now_wall_ms + LATE_MS
+            if is_ahead or wall_ms(past.until) + LATE_MS < now_wall_ms:
                 old.append(record.key.removeprefix(keys.OPERATIONS))
         starts = range(0, len(old), FORGET_AT_ONCE)
         return [ForgetOperations(tuple(old[at : at + FORGET_AT_ONCE])) for at in starts]
 
     def revocations(self, records: Iterable[Record], now_wall_ms: int) -> list[Remove]:
         """The requests to take away those that end nothing any more: all of it has ended."""
-        found: list[Revocation] = [decode(record.key, record.value) for record in records]
+        found: list[Revocation] = [it for it in map(readable, records) if it is not None]
         return [
             Remove("revocations", "", it.name, it.metadata.uid)
             for it in found
-            if it.spec.expires is not None and wall_ms(it.spec.expires) + LATE_MS < now_wall_ms
+            if it.spec.expires is not None
+            and wall_ms(it.spec.expires + REVOKED_LONGER) + LATE_MS < now_wall_ms
         ]
 
     def leases(self, records: Iterable[Record], now_ms: int) -> list[RetireLease]:
         """The requests to forget leases that did not move for their time, on our own clock too."""
         there: dict[str, tuple[int, int, int]] = {}
         for record in records:
-            spec = decode(record.key, record.value).spec
+            lease = readable(record)
+            if lease is None:
+                continue
+            spec = lease.spec
             before = self._seen.get(spec.scope, (0, 0, 0))
             same = before[:2] == (spec.epoch, spec.renewals)
             there[spec.scope] = before if same else (spec.epoch, spec.renewals, now_ms)
         self._seen = there
-        kept_ms = int(LEASE_KEPT.total_seconds() * 1_000) + LATE_MS
+        servers = sum(bool(server_of_scope(scope)) for scope in there)
+        crowded = servers > SERVERS_MAX // 2
         return [
             RetireLease(scope, epoch, renewals)
             for scope, (epoch, renewals, since_ms) in there.items()
-            if now_ms - since_ms >= kept_ms and scope != _NEVER
+            if now_ms - since_ms >= _kept_ms(scope, crowded) and scope != _NEVER
         ]
+
+
+def _kept_ms(scope: str, crowded: bool) -> int:
+    """For how long a lease that does not move is kept. Servers that come under new names all the
+    time must not fill the roster, which has room for a bounded number."""
+    kept = SERVER_LEASE_KEPT_MIN if crowded and server_of_scope(scope) else LEASE_KEPT
+    return int(kept.total_seconds() * 1_000) + LATE_MS
 
 
 async def tidy_for_ever(
@@ -94,35 +130,40 @@ async def tidy_for_ever(
     every_s: float = EVERY_S,
     now: Callable[[], Instant] = clock.now,
 ) -> None:
-    """Look through a page of operations and all leases now and then, where that is our task."""
-    tidying, start = Tidying(), keys.OPERATIONS
+    """Look through some operations and all leases now and then, where that is our task."""
+    tidying = Tidying()
     while True:
         await asyncio.sleep(every_s)
         if not is_ours():
-            tidying, start = Tidying(), keys.OPERATIONS
+            tidying = Tidying()
             continue
         try:
-            start = await _round(store, ask, tidying, start, now())
+            await _round(store, ask, tidying, now())
         except HoldfastError as error:
             # The next round does it; nothing depends on this one.
             _log.warning("old records were not forgotten this time: %s", error.message)
 
 
-async def _round(store: Store, ask: Ask, tidying: Tidying, start: str, now: Instant) -> str:
-    """One page of operations and of revocations, and the leases; where to go on next time."""
-    page = await store.range(start, keys.after_prefix(keys.OPERATIONS), limit=PAGE)
+async def _round(store: Store, ask: Ask, tidying: Tidying, now: Instant) -> None:
+    """Some pages of operations, one of revocations, and the leases."""
+    for _ in range(tidying.pages_per_round):
+        start, end = tidying.operations_from, keys.after_prefix(keys.OPERATIONS)
+        page = await store.range(start, end, limit=PAGE)
+        tidying.swept(page.more_from)
+        await _ask_all(ask, tidying.operations(page.records, now.wall_ms))
+        if page.more_from is None:
+            break
     prefix = keys.kind_prefix(kind_of_struct(Lease))
     leases = await store.range(prefix, keys.after_prefix(prefix), limit=PAGE)
     end = keys.after_prefix(_REVOCATIONS)
     revocations = await store.range(tidying.revocations_from, end, limit=PAGE)
     tidying.revocations_from = revocations.more_from or _REVOCATIONS
-    requests: list[Any] = [
-        *tidying.operations(page.records, now.wall_ms),
-        *tidying.leases(leases.records, now.monotonic_ms),
-        *tidying.revocations(revocations.records, now.wall_ms),
-    ]
+    await _ask_all(ask, tidying.leases(leases.records, now.monotonic_ms))
+    await _ask_all(ask, tidying.revocations(revocations.records, now.wall_ms))
+
+
+async def _ask_all(ask: Ask, requests: Iterable[Any]) -> None:
     for request in requests:
         answer = await ask(request)
         if isinstance(answer, Refusal):
             _log.info("%s was refused: %s", type(request).__name__, answer.message)
-    return page.more_from or keys.OPERATIONS

@@ -76,7 +76,8 @@ def _establish(settings: Settings, directory: Path) -> Trust:
     # Servers that share a directory of certificates have files of their own in it.
     suffix = f"-{settings.server_name}" if settings.pki is not None else ""
     authority = Authority.open(directory)
-    purpose, life = Purpose(server_names=settings.certificate_names), settings.certificate_life
+    purpose = Purpose(server_names=settings.certificate_names)
+    life = settings.server_certificate_life
     return Trust(
         authority,
         authority.keep(directory, SERVER + suffix, name, purpose, life=life),

@@ -31,8 +31,11 @@ async def renew_for_ever(
     server: ssl.SSLContext,
     peer: ssl.SSLContext,
     taken: Callable[[Trust], object],
+    told: Callable[[Trust], None] = lambda fresh: None,
 ) -> None:
-    """Renew what is past the first part of its life. `taken` is called in a thread, after that."""
+    """Renew what is past the first part of its life. After that `taken` is called in a thread, and
+    `told` on the loop.
+    """
     due = await asyncio.to_thread(_due, trust)
     while True:
         left_s = (due - datetime.now(UTC)).total_seconds()
@@ -44,6 +47,7 @@ async def renew_for_ever(
             # Not in a thread: a handshake in between would find the next certificate and no key.
             _use(fresh, server, peer)
             await asyncio.to_thread(taken, fresh)
+            told(fresh)
             due = await asyncio.to_thread(_due, fresh)
         except (HoldfastError, OSError) as error:
             # There is time left until the end, and a full disk may have room by then.

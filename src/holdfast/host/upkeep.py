@@ -14,20 +14,34 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.host import clock
 from holdfast.model.errors import HoldfastError
+from holdfast.observe.history_bytes import HistoryBytes
 from holdfast.store.contract import Store
 
 KEEP_MS = 600_000
 # However busy a plane is, no more than this is kept; at 2,000 writes a second it is five minutes.
 KEEP_REVISIONS_MAX = 600_000
-EVERY_S = 30.0
+# However large what is written: an eighth of what etcd takes unless told otherwise. One object of a
+# megabyte that changes twenty times a second would fill that within two minutes.
+KEEP_BYTES_MAX = 256 << 20
+# So often is looked how much there is: a tenant may write much before it is held to its rate.
+EVERY_S = 5.0
 _log = logging.getLogger(__name__)
 
 
 class Horizon:
     """Remembers which revision was current when, and so which ones are old."""
 
-    def __init__(self, keep_ms: int = KEEP_MS, keep_max: int = KEEP_REVISIONS_MAX) -> None:
+    def __init__(
+        self,
+        keep_ms: int = KEEP_MS,
+        keep_max: int = KEEP_REVISIONS_MAX,
+        *,
+        history: HistoryBytes | None = None,
+        keep_bytes: int = KEEP_BYTES_MAX,
+    ) -> None:
+        """`history` is what a follower of the whole store has counted."""
         self._keep_ms, self._keep_max = keep_ms, keep_max
+        self._history, self._keep_bytes = history, keep_bytes
         self._seen: deque[tuple[int, int]] = deque()
         self._forgotten = 0
 
@@ -38,6 +52,11 @@ class Horizon:
         while self._seen and now_ms - self._seen[0][0] >= self._keep_ms:
             old = max(old, self._seen.popleft()[1])
         old = max(old, revision - self._keep_max)
+        if self._history is not None:
+            by_bytes = self._history.revision_before(self._keep_bytes)
+            # What was not counted is kept for its time: an estimate must not end anybody's watch.
+            if by_bytes > self._history.counted_since:
+                old = max(old, min(by_bytes, revision))
         if old <= self._forgotten:
             return None
         self._forgotten = old

@@ -38,6 +38,10 @@ class Mutation(
     forced: whether the caller overrode what would have refused it.
     renewals: how often a lease was renewed until it changed hands; renewals have no records.
     operation: the caller's own id.
+    source: where the request came from, of accesses that change nothing (`host/audit/accesses`).
+    credential: what its sender has shown, of the same: the serial number of a certificate, or the
+        name of a token.
+    count: how many alike this record stands for; 0 means one.
     """
 
     who: str
@@ -55,6 +59,9 @@ class Mutation(
     forced: bool = False
     renewals: int = 0
     operation: str = ""
+    source: str = ""
+    credential: str = ""
+    count: int = 0
 
 
 class Gap(msgspec.Struct, frozen=True, gc=False):
@@ -94,6 +101,7 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     revision: all mutations up to this one are written down.
     by: the server that writes.
     floor: the first record that is still kept; older ones were removed when their time was over.
+    thinned: up to this record journals may have let go of records of tenants that wrote too many.
     ended: of servers that wrote before, the last record of each that counts.
     gap: what the next record has to say, once the store has forgotten something too early.
     """
@@ -105,6 +113,7 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     floor: int = 1
     ended: dict[str, int] = {}
     gap: Gap | None = None
+    thinned: int = 0
 
 
 class AuditRecord(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -127,7 +136,24 @@ class AuditRecord(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_de
     is_gap: bool = False
 
 
+class Elided(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A line in place of records that were let go of to make room for others.
+
+    elided: how many there were of each tenant; the first field, by which such a line is known.
+    first, last: their numbers. previous, hash: of the first and of the last one, so that the chain
+    goes on over them.
+    """
+
+    elided: dict[str, int]
+    first: int
+    last: int
+    previous: str
+    hash: str
+
+
+_ELIDED_BEGIN = b'{"elided":'
 _ENCODER = msgspec.json.Encoder()
+_ELIDED = msgspec.json.Decoder(Elided)
 _RECORD = msgspec.json.Decoder(AuditRecord)
 _MUTATION = msgspec.json.Decoder(Mutation)
 _GAP = msgspec.json.Decoder(Gap)
@@ -152,7 +178,7 @@ def written(number: int, revision: int, at: int, previous: str, said: bytes | Ga
     return msgspec.structs.replace(made, hash=link(made))
 
 
-def encoded(body: Mutation | Stamp | Gap | Head) -> bytes:
+def encoded(body: Mutation | Stamp | Gap | Head | Elided) -> bytes:
     return _ENCODER.encode(body)
 
 
@@ -172,6 +198,15 @@ def line_of(record: AuditRecord) -> bytes:
 def record_of(line: bytes) -> AuditRecord:
     """The record of a line. Raises msgspec.DecodeError for what is none."""
     return _RECORD.decode(line)
+
+
+def is_elided(line: bytes) -> bool:
+    return line.startswith(_ELIDED_BEGIN)
+
+
+def elided_of(line: bytes) -> Elided:
+    """What stands in place of records. Raises msgspec.DecodeError for what is none."""
+    return _ELIDED.decode(line)
 
 
 def mutation_of(record: AuditRecord) -> Mutation:

@@ -4,13 +4,15 @@ One budget for all causes: drains, rollouts, preemption and rebalancing draw on 
 inside the same transaction that evicts. What is missing for other reasons counts as well, so that
 a drain waits while a node is down.
 
-A replica counts as available only after it was seen ready by the authority itself. From its birth
-on it is `missing`; one that is stopped is `out`; and a place that nobody was born for yet is the
-difference between what is wanted and what is there. So whoever is slow to settle a ledger holds
-evictions up, and never lets one pass too many.
+Whether a replica counts as missing is said by the replica itself, and each transaction that changes
+that counts it in the ledger (`commit/mirrors.py`). From its birth on it is missing until its agent
+reports it ready. A place without a replica is the difference between what is desired and what is
+healthy.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import msgspec
 
@@ -27,7 +29,6 @@ from holdfast.model.refusal import Reason, Refusal
 BUDGETED = frozenset({Cause.DRAIN, Cause.ROLLOUT, Cause.PREEMPTION})
 
 _READY = STAGES[STAGES.index(Stage.READY) :]
-_RUNS_ON = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 
 
 def is_available(replica: Replica) -> bool:
@@ -37,33 +38,46 @@ def is_available(replica: Replica) -> bool:
     return is_wanted and status.state is State.RUNNING and status.stage in _READY
 
 
-def counts_missing(workload: Workload) -> bool:
-    """Whether replicas that are not ready count against its budget.
-
-    Those of a job come and go by themselves: only what was taken from it on purpose counts.
-    """
-    return workload.spec.disruption is not None and workload.spec.type in _RUNS_ON
-
-
-def is_missing(workload: Workload, replica: Replica) -> bool:
-    """Whether this replica counts against the budget of its workload at present.
+def is_missing(of: WorkloadType, replica: Replica) -> bool:
+    """Whether this replica of a workload of this type counts against its budget at present.
 
     At a place of a service it does until its successor works. Where the work may have ended for
     good, by itself or because its node is emptied, it does until it is released.
     """
     if is_available(replica):
         return False
-    if workload.spec.type is WorkloadType.SERVICE:
+    if of is WorkloadType.SERVICE:
         return True
     is_evicted = replica.status.cause is not None
     is_left = replica.status.state is not State.RELEASED
-    return is_left and (is_evicted or workload.spec.type is WorkloadType.PER_NODE)
+    return is_left and (is_evicted or of is WorkloadType.PER_NODE)
+
+
+def standing(replica: Replica | None) -> tuple[bool, bool, bool] | None:
+    """All that `is_missing` looks at. While it stays the same, no ledger has to be written."""
+    if replica is None:
+        return None
+    status = replica.status
+    return is_available(replica), status.state is State.RELEASED, status.cause is not None
+
+
+def count_change(
+    ledger: DisruptionLedger, before: Replica | None, after: Replica | None
+) -> DisruptionLedger:
+    """The ledger after a replica was born, changed, or went."""
+    there, healthy = ledger.replicas, ledger.healthy
+    for replica, change in ((before, -1), (after, 1)):
+        if replica is not None:
+            there += change
+            healthy += 0 if is_missing(ledger.type, replica) else change
+    return msgspec.structs.replace(ledger, replicas=there, healthy=healthy)
 
 
 def desired_of(workload: Workload) -> int | None:
-    """How many should be there, where a count says so."""
-    is_counted = counts_missing(workload) and workload.spec.type is WorkloadType.SERVICE
-    return workload.spec.replicas if is_counted else None
+    """How many should be there, where a count says so and a budget asks."""
+    is_counted = workload.spec.type is WorkloadType.SERVICE
+    is_asked = workload.spec.disruption is not None
+    return workload.spec.replicas if is_counted and is_asked else None
 
 
 def allowed_missing(budget: Disruption | None, desired: int) -> int | None:
@@ -81,54 +95,38 @@ def allowed_missing(budget: Disruption | None, desired: int) -> int | None:
     return None
 
 
+def disruption_ledger_of(
+    workload: Workload, replicas: Iterable[Replica], pages: tuple[int, ...] = ()
+) -> DisruptionLedger:
+    """The ledger of a workload with these replicas, and these pages of places."""
+    ledger = DisruptionLedger(
+        allowed=allowed_missing(workload.spec.disruption, workload.spec.replicas),
+        desired=desired_of(workload),
+        pages=pages,
+        type=workload.spec.type,
+    )
+    for replica in replicas:
+        ledger = count_change(ledger, None, replica)
+    return ledger
+
+
 def absent(ledger: DisruptionLedger) -> int:
     """How many are missing, for whatever reason. Too many elsewhere make up for them."""
-    gone = len({*ledger.out, *ledger.missing})
-    if ledger.desired is None:
-        return gone
-    return max(0, ledger.desired - (ledger.replicas - gone))
+    wanted = ledger.replicas if ledger.desired is None else ledger.desired
+    return max(0, wanted - ledger.healthy)
 
 
 def disruption_refusal(
-    ledger: DisruptionLedger, uid: str, cause: Cause, *, available: bool = True
+    ledger: DisruptionLedger, cause: Cause, *, available: bool = True
 ) -> Refusal | None:
-    """Whether this one may be taken away. One that does no work at the moment costs nothing.
-
-    Whether it does is for the caller to see on the replica itself: the ledger learns of it later.
-    """
+    """Whether one may be taken away. One that does no work at the moment costs nothing."""
     if ledger.allowed is None or cause not in BUDGETED or not available:
         return None
-    gone = absent(made_up(ledger, uid))
+    gone = absent(ledger)
     if gone < ledger.allowed:
         return None
     return Refusal(
         Reason.DISRUPTION_BUDGET,
         f"{gone} of {ledger.allowed} allowed are missing already",
         {"missing": str(gone), "allowed": str(ledger.allowed)},
-    )
-
-
-def disrupted(ledger: DisruptionLedger, uid: str, cause: Cause) -> DisruptionLedger:
-    """The ledger after this replica was taken away on purpose."""
-    return msgspec.structs.replace(
-        ledger,
-        out={**ledger.out, uid: cause},
-        missing=tuple(who for who in ledger.missing if who != uid),
-    )
-
-
-def lost(ledger: DisruptionLedger, uid: str) -> DisruptionLedger:
-    """The ledger after this replica was born, or was seen not to be ready."""
-    if uid in ledger.out or uid in ledger.missing:
-        return ledger
-    return msgspec.structs.replace(ledger, missing=(*ledger.missing, uid))
-
-
-def made_up(ledger: DisruptionLedger, uid: str) -> DisruptionLedger:
-    """The ledger after this replica was seen ready, or is gone."""
-    if uid not in ledger.out and uid not in ledger.missing:
-        return ledger
-    rest = {who: cause for who, cause in ledger.out.items() if who != uid}
-    return msgspec.structs.replace(
-        ledger, out=rest, missing=tuple(who for who in ledger.missing if who != uid)
     )

@@ -13,7 +13,9 @@ a person reads a sentence. The tree:
       OutcomeUnknown         may have happened           -> read by operation id, then decide
       Expired                lease or watch gone         -> step down, or relist
     InvariantBroken          our bug; never caught       -> stop, print the story
-      RecordsDisagree        two records cannot both be right; a bug if both are current
+      RecordsDisagree        two records cannot both be right; if both are current they are
+                             quarantined, and the one request is refused
+        RecordUnreadable     one record cannot be decoded by this version
 
 Codes are for machines and never change; messages are for people and may.
 """
@@ -116,9 +118,33 @@ class InvariantBroken(Exception):
 class RecordsDisagree(InvariantBroken):
     """Two records cannot both be right: what is given back was never taken, for one.
 
-    On records that were seen at different revisions this is no bug yet. Whoever decides on such a
-    view has the store confirm it first; if it was current, this is raised again and stops us.
+    On records that were seen at different revisions this means nothing yet. Whoever decides on such
+    a view has the store confirm it first. `key` names the record to look at, as far as is known.
     """
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class RecordUnreadable(RecordsDisagree):
+    """A record cannot be decoded: it is damaged, or a newer version wrote it."""
+
+
+class suspect:  # noqa: N801 - it is used like a function
+    """Name the record to look at in every disagreement that is found inside the block."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _type: object, error: object, _traceback: object) -> None:
+        if isinstance(error, RecordsDisagree) and not error.key:
+            error.key = self._key
 
 
 def agree(condition: object, message: str) -> None:

@@ -49,12 +49,14 @@ class Demand(msgspec.Struct, frozen=True):
 class Held(msgspec.Struct, frozen=True, gc=False):
     """What exactly is taken: sums, devices and ports.
 
-    A binding and a claim of a reservation carry it.
+    A binding and a claim of a reservation carry it. `tenant` is whose it is, in the scheduler's
+    picture; the commit knows that from what carries it.
     """
 
     charge: Amounts
     devices: tuple[DeviceShare, ...] = ()
     ports: tuple[str, ...] = ()
+    tenant: str = ""
 
 
 def _device_demand(request: DeviceRequest) -> DeviceDemand:
@@ -115,6 +117,12 @@ def shortage(ledger: NodeLedger, wanted: Demand, holder: str = "") -> Refusal | 
             {"resource": resource, "needed": lacking[0], "free": lacking[1]},
         )
     for port in wanted.ports:
+        if not ledger.offers(port):
+            return Refusal(
+                Reason.PORT_NOT_OFFERED,
+                f"port {port} belongs to another node of the same machine; port 0 takes any free",
+                {"port": port},
+            )
         owner = ledger.ports.get(port) or ledger.promised_ports.get(port, holder)
         if port in ledger.ports or owner != holder:
             return Refusal(

@@ -1,8 +1,12 @@
 """What agents, servers and controller:nodes say to each other about who is alive.
 
 A renewal is an observation and an answer, never a store write: a server keeps in memory whom it
-heard, and controller:nodes asks every server for that. What makes a renewal worth something is the
-answer: `Renewed` without a mark lets the agent's work run on (`model.fence` has the arithmetic).
+heard, and servers tell each other. controller:nodes asks any of them and hears of all. What makes a
+renewal worth something is the answer: `Renewed` without a mark lets the agent's work run on
+(`model.fence` has the arithmetic).
+
+Which servers there are is known by their leases, which each of them renews in the store: the scope
+is `server:NAME`, the instance tells one life of the process from the next.
 
 With a renewal an agent also says how far it is with work of which the servers have not acknowledged
 that. Nothing is decided by it: it tells people whether a binding was seen, and whether status is
@@ -61,7 +65,8 @@ class Renewed(msgspec.Struct, frozen=True):
     """What a linearizable read, sent within the ack window before this answer, showed of the node.
 
     Only an answer that `acknowledges` the life that asked moves its deadline; any other tells the
-    agent where it stands. The timing is the plane's.
+    agent where it stands. The timing is the plane's, limited to what the node's record allows;
+    `wanted` is the plane's where the record differs from it.
     """
 
     node: str
@@ -70,6 +75,7 @@ class Renewed(msgspec.Struct, frozen=True):
     phase: NodePhase
     mark: int
     timing: FenceTiming
+    wanted: FenceTiming | None = None
 
     def is_of(self, renew: Renew) -> bool:
         """Whether the life that asked is the one on record."""
@@ -83,13 +89,60 @@ class Renewed(msgspec.Struct, frozen=True):
 
 
 class HeardOf(msgspec.Struct, frozen=True, gc=False):
-    """Ask one server whom it heard. For controller:nodes."""
+    """Ask a server whom it heard. For controller:nodes, and for the other servers."""
+
+
+class ServerLease(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The lease of a server as the store had it. `life` is empty where it was given back."""
+
+    server: str
+    life: str
+    epoch: int
+    renewals: int
+    duration_ms: int
+    address: str = ""
+    version: str = ""
+
+
+class Roster(msgspec.Struct, frozen=True):
+    """All servers by their leases, from a linearizable read that was sent so long ago.
+
+    `idle_ms` is for how long the server that read it has not seen each lease move. It is for
+    people: whoever decides by it counts on a clock of his own.
+    """
+
+    age_ms: int
+    servers: tuple[ServerLease, ...]
+    idle_ms: dict[str, int] = {}
+
+    def expired(self) -> dict[str, int]:
+        """The servers that did not renew their leases for as long as those last, nor gave them
+        back: for how long they have not."""
+        return {
+            it.server: self.idle_ms[it.server]
+            for it in self.servers
+            if it.life and self.idle_ms.get(it.server, 0) >= it.duration_ms
+        }
+
+
+class Word(msgspec.Struct, frozen=True):
+    """What one server heard is in an answer, as of so long ago, and for how long it listens.
+
+    Only with its word does the absence of a node from an answer say something.
+    """
+
+    server: str
+    life: str
+    age_ms: int
+    listening_ms: int
+    timing: FenceTiming
 
 
 class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How long ago, in milliseconds, this server heard each node, and for how long it listens.
+    """How long ago, in milliseconds, each node was heard, and for how long this server listens.
 
-    `said` is what agents said then, of those that said anything.
+    `said` is what agents said then, of those that said anything. `words` are of the other servers
+    whose hearing is in here, too; `life` tells this process from an earlier one of its name.
     """
 
     server: str
@@ -97,3 +150,41 @@ class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
     ages_ms: dict[str, int]
     timing: FenceTiming
     said: dict[str, Said] = {}
+    life: str = ""
+    words: tuple[Word, ...] = ()
+    roster: Roster | None = None
+
+    def all_words(self) -> tuple[Word, ...]:
+        """The words of all servers whose hearing this answer holds, its own first."""
+        own = Word(self.server, self.life, 0, self.listening_ms, self.timing)
+        return (own, *self.words)
+
+
+# More servers than any plane has; leases beyond this are cleared away early.
+SERVERS_MAX = 64
+_SERVER_SCOPE = "server:"
+# A server's lease at the usual timing, and the least for planes whose times are very short.
+_SERVER_LEASE_MAX_MS, _SERVER_LEASE_MIN_MS = 15_000, 3_000
+_EXCHANGE_MAX_MS, _EXCHANGE_MIN_MS = 2_500, 100
+
+
+def server_scope(server: str) -> str:
+    """The scope of a server's lease."""
+    return _SERVER_SCOPE + server
+
+
+def server_of_scope(scope: str) -> str:
+    """The server whose lease has this scope; nothing for any other lease."""
+    return scope.removeprefix(_SERVER_SCOPE) if scope.startswith(_SERVER_SCOPE) else ""
+
+
+def server_lease_ms(timing: FenceTiming) -> int:
+    """For how long a server that does not renew its lease still counts: less than a node may be
+    silent before it is marked, so that the loss of a server hardly delays the word on a node."""
+    wanted_ms = timing.renew_every_ms * 3 // 2
+    return min(_SERVER_LEASE_MAX_MS, max(_SERVER_LEASE_MIN_MS, wanted_ms))
+
+
+def exchange_every_ms(timing: FenceTiming) -> int:
+    """How often servers ask each other whom they heard, and controller:nodes asks them."""
+    return min(_EXCHANGE_MAX_MS, max(_EXCHANGE_MIN_MS, timing.renew_every_ms // 4))

@@ -7,6 +7,8 @@ from holdfast.model.meta import Condition, ConditionStatus
 
 COMPLETE = "Complete"
 FAILED = "Failed"
+# The reason of the latter when the time that was stated is over.
+DEADLINE_EXCEEDED = "DeadlineExceeded"
 
 
 def completions(spec: WorkloadSpec) -> int:

@@ -15,6 +15,9 @@ EPOCHS = "epochs/"
 OPERATIONS = "operations/"
 FLOORS = "floors/"
 AUDIT = "audit/"
+QUARANTINE = "quarantine/"
+FORMATS = "formats/"
+ENCRYPTION = "encryption/"
 
 # The last code point. No store takes a key that begins with it, so every key comes before it.
 END = "\U0010ffff"
@@ -57,6 +60,10 @@ def disruption_ledger(namespace: str, workload: str) -> str:
     return f"{LEDGERS}disruption/{namespace}/{workload}"
 
 
+def places_ledger(namespace: str, workload: str, page: int) -> str:
+    return f"{LEDGERS}places/{namespace}/{workload}/{page}"
+
+
 def grant_ledger(tenant: str) -> str:
     return f"{LEDGERS}grant/{tenant}"
 
@@ -89,6 +96,21 @@ def audit_stamp() -> str:
 def audit_head() -> str:
     """How far what was said there is written down."""
     return f"{AUDIT}head/chain"
+
+
+def plane_format() -> str:
+    """Where the plane's format is written down."""
+    return f"{FORMATS}plane"
+
+
+def encryption_proof() -> str:
+    """Where a record is kept that only servers with the plane's key can read."""
+    return f"{ENCRYPTION}proof"
+
+
+def quarantine(key: str) -> str:
+    """Where it is written down that a record is in quarantine."""
+    return f"{QUARANTINE}{key}"
 
 
 def after_prefix(prefix: str) -> str:

@@ -16,15 +16,18 @@ from functools import lru_cache
 
 import msgspec
 
-from holdfast.model.kinds.node import Node, NodePhase, Protection
-from holdfast.model.kinds.placement import Taint
+from holdfast.model.kinds.node import Node, NodePhase, PortShare, Protection
+from holdfast.model.kinds.placement import Isolation, Taint
 from holdfast.model.kinds.quota import CapacityClass, Quota
-from holdfast.model.lifecycle import Cause
+from holdfast.model.kinds.workload import WorkloadType
 from holdfast.model.meta import Part, Quantity, Timestamp
 from holdfast.model.quantity import MILLI, Resource, capacity, demand
 
 # A node's slots for replicas when it does not state them itself; Kubernetes' own default.
 REPLICAS_PER_NODE = 110
+# A workload has so many pages of places at most: all of them can be deleted in one transaction.
+PLACES_PAGES = 64
+PLACES_PER_PAGE = 1_024
 
 Amounts = dict[str, int]
 # Limits as a quota states them.
@@ -46,6 +49,9 @@ class Gate(Part, frozen=True):
     zone: str = ""
     pool: str = ""
     protected_for: Protection | None = None
+    installation: str = ""
+    address: str = ""
+    isolation: Isolation | None = None
 
 
 class DeviceSlot(Part, frozen=True):
@@ -79,6 +85,7 @@ class NodeLedger(Part, frozen=True):
 
     A preemption stops its victims first and binds later. Until then its share is `promised` to a
     reservation, and what the victims still hold is `leaving`; nobody else gets the difference.
+    `tenants` is how many replicas and claims of each tenant hold something of it.
     """
 
     gate: Gate
@@ -89,6 +96,14 @@ class NodeLedger(Part, frozen=True):
     promised: dict[str, Amounts] = {}
     promised_ports: dict[str, str] = {}
     leaving: Amounts = {}
+    # Whether it was found to disagree with the objects: nothing more is taken until it is repaired.
+    quarantined: bool = False
+    port_share: PortShare | None = None
+    tenants: Amounts = {}
+
+    def offers(self, port: str) -> bool:
+        """Whether a fixed port such as TCP/80 is this node's to give, taken or not."""
+        return self.port_share is None or self.port_share.has(int(port.partition("/")[2]))
 
     def free(self, resource: str, holder: str = "") -> int:
         """What `holder` may still take of a resource, after what is promised to others."""
@@ -128,28 +143,56 @@ class QuotaLedger(Part, frozen=True):
 
     limits: dict[str, TenantLimits] = {}
     used: dict[str, TenantUse] = {}
+    # As of a node's ledger.
+    quarantined: bool = False
 
 
 class ObjectsLedger(Part, frozen=True):
-    """How many objects a tenant has, by plural, for its caps."""
+    """How many objects a tenant has, by plural, how many bytes were written into all of them, and
+    how many replicas its workloads want together, for its caps. `model/weights.py` says what
+    counts of an object.
+    """
 
     counts: Amounts = {}
+    bytes: int = 0
+    wanted: int = 0
 
 
 class DisruptionLedger(Part, frozen=True):
-    """What was taken away on purpose from one workload, and how many may be missing.
+    """How many replicas one workload has, and how many of them may be missing.
 
-    `replicas` is how many objects there are. `out` holds the uids of those that were stopped,
-    `missing` of those that are not ready yet, or not any more; both forget them with their objects.
-    `allowed` is None where the workload states no budget, and `desired` where no count says how
-    many there should be.
+    `replicas` is how many objects there are, `healthy` how many of them do not count as missing.
+    These are counts and no names, so that a birth costs the same however many there are; whether
+    one replica counts is said by itself (`model/disruption.py`). `allowed` is None where the
+    workload states no budget, and `desired` where no count says how many there should be. `type` is
+    the workload's. `pages` are those of its places ledger that there are.
     """
 
     allowed: int | None = None
     replicas: int = 0
-    out: dict[str, Cause] = {}
-    missing: tuple[str, ...] = ()
     desired: int | None = None
+    pages: tuple[int, ...] = ()
+    healthy: int = 0
+    type: WorkloadType = WorkloadType.SERVICE
+
+
+class PlacesLedger(Part, frozen=True):
+    """The highest incarnation at each of some places of a workload, of those whose object is gone.
+
+    What is still there says so itself, so births only read this: an object that goes leaves its
+    incarnation here. All pages of a workload go with it.
+    """
+
+    reached: dict[int, int] = {}
+
+    def at(self, ordinal: int) -> int:
+        """The highest incarnation that a place has lost; -1 if none."""
+        return self.reached.get(ordinal, -1)
+
+
+def places_page(ordinal: int) -> int:
+    """The page that a place is on. Those that are born together are mostly on one."""
+    return ordinal // PLACES_PER_PAGE % PLACES_PAGES
 
 
 class PoolsLedger(Part, frozen=True):
@@ -200,6 +243,9 @@ def gate_of(node: Node) -> Gate:
         zone=spec.zone,
         pool=spec.pool,
         protected_for=spec.protected_for,
+        installation=status.installation,
+        address=status.address,
+        isolation=status.isolation,
     )
 
 
@@ -236,7 +282,11 @@ def mirrored(node: Node, ledger: NodeLedger | None) -> NodeLedger:
         if device not in devices and (slot.owners or slot.promised):
             devices[device] = msgspec.structs.replace(slot, absent=True)
     return msgspec.structs.replace(
-        before, gate=gate_of(node), allocatable=allocatable_of(node), devices=devices
+        before,
+        gate=gate_of(node),
+        allocatable=allocatable_of(node),
+        devices=devices,
+        port_share=node.spec.port_share,
     )
 
 

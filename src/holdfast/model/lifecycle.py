@@ -48,7 +48,8 @@ STAGES = tuple(Stage)
 class Actor(StrEnum):
     """Who proposes.
 
-    AGENT means the agent of the very node that the replica is bound to, same incarnation.
+    AGENT means the agent of the very node that the replica is bound to, same incarnation; of work
+    that outlived its incarnation `model/installations.py` says more.
     """
 
     SCHEDULER = "scheduler"
@@ -59,7 +60,6 @@ class Actor(StrEnum):
     REPAIR = "controller:repair"
     STATUS = "controller:status"
     ENDPOINTS = "controller:endpoints"
-    DISRUPTION = "controller:disruption"
     RESERVES = "controller:reserves"
     AUTOSCALE = "controller:autoscale"
     POLICY = "controller:policy"

@@ -88,12 +88,15 @@ class Operation(Part, frozen=True):
     digest: of the request; the same id with another digest is a mistake.
     at: when it was accepted.
     result: "created" of an apply that made the object; of a create that goes without saying.
+    revision: of the store, by which it had been accepted. No calendar moves it, so its age tells
+    when the operation may be forgotten. 0 until the object is written once more.
     """
 
     id: str
     digest: str
     at: Timestamp
     result: str = ""
+    revision: Revision = 0
 
 
 class ObjectMeta(Part, frozen=True):

@@ -7,10 +7,12 @@ returns None or a refusal that names what would have to change. Spread and affin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from holdfast.model.kinds.node import Node, NodePhase, Protection
 from holdfast.model.kinds.placement import (
+    Isolation,
     Placement,
     Taint,
     TaintEffect,
@@ -18,7 +20,7 @@ from holdfast.model.kinds.placement import (
     TolerationOperator,
 )
 from holdfast.model.kinds.region import Region
-from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.template import Runtime, Template
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.ledger import Gate
 from holdfast.model.refusal import Reason, Refusal
@@ -27,6 +29,7 @@ from holdfast.model.selectors import holds
 # Every node has its own name as this label, whatever its operator says: work that is for one node
 # alone asks for it as for any other label.
 NODE_LABEL = "holdfast.dev/node"
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z", re.ASCII)
 
 
 def labels_of(node: Node) -> Mapping[str, str]:
@@ -97,6 +100,122 @@ def protection_refusal(
             {"priorityClass": priority_class},
         )
     return None
+
+
+def isolation_wanted(template: Template, tenant: Tenant | None) -> Isolation:
+    """The stronger of what the work and its tenant ask for."""
+    asked = (template.isolation, tenant.spec.isolation if tenant is not None else Isolation.NONE)
+    return max(asked, key=lambda it: it.strength)
+
+
+def isolation_refusal(
+    have: Isolation | None, wanted: Isolation, runtime: Runtime
+) -> Refusal | None:
+    """Whether a node keeps the work of tenants as far apart as is asked for.
+
+    A node whose agent does not say how it does so keeps them apart by nothing. A process has a user
+    of its tenant's own at most, whatever the node does for containers.
+    """
+    given = have or Isolation.NONE
+    if runtime is Runtime.PROCESS and wanted.strength > Isolation.USER.strength:
+        return Refusal(
+            Reason.ISOLATION_TOO_WEAK,
+            f"{wanted.value} is asked for, and the work is a process, which has isolation user at "
+            "most: use runtime container",
+            {"isolation": given.value, "wanted": wanted.value},
+        )
+    if given.strength >= wanted.strength:
+        return None
+    return Refusal(
+        Reason.ISOLATION_TOO_WEAK,
+        f"the node's isolation is {given.value}, {wanted.value} is asked for",
+        {"isolation": given.value, "wanted": wanted.value},
+    )
+
+
+def user_refusal(
+    have: Isolation | None, template: Template, tenant: Tenant | None
+) -> Refusal | None:
+    """Whether the work names a user of the node that its tenant may not have.
+
+    A user of the node has files, groups and processes of its own there, and may be another tenant's
+    name for its work. Where tenants have no users of their own there is nothing to leave, and a
+    container has only the numbers of the users, and none of their files.
+    """
+    is_open = not template.user or template.runtime is not Runtime.PROCESS
+    if is_open or have is None or have is Isolation.NONE:
+        return None
+    if tenant is not None and template.user in tenant.spec.users:
+        return None
+    return Refusal(
+        Reason.USER_NOT_ALLOWED,
+        f"the work asks for user {template.user} of the node, which is not in spec.users of its "
+        "Tenant: leave user out, or have an administrator add it there",
+        {"user": template.user},
+    )
+
+
+def network_refusal(template: Template, tenant: Tenant | None) -> Refusal | None:
+    """Whether a container asks for the node's network, and its tenant may not have it.
+
+    There it could listen on any port, and reach what listens for the node alone.
+    """
+    is_asked = template.host_network and template.runtime is Runtime.CONTAINER
+    if not is_asked or (tenant is not None and tenant.spec.host_network):
+        return None
+    return Refusal(
+        Reason.HOST_NETWORK_NOT_ALLOWED,
+        "the work asks for hostNetwork, which spec.hostNetwork of its Tenant does not allow: leave "
+        "it out, or have an administrator allow it there",
+    )
+
+
+def image_refusal(template: Template, tenant: Tenant | None) -> Refusal | None:
+    """Whether a container's image is not among those that its tenant may use."""
+    if tenant is None or template.runtime is not Runtime.CONTAINER:
+        return None
+    image, policy = template.image, tenant.spec.images
+    if policy.registries and not any(_begins(image, it) for it in policy.registries):
+        rule = "is in none of the registries of spec.images of its Tenant"
+    elif policy.digests_only and _DIGEST.search(image) is None:
+        rule = "is not named by its digest (@sha256:...), which spec.images of its Tenant demands"
+    else:
+        return None
+    return Refusal(Reason.IMAGE_NOT_ALLOWED, f"the image {image} {rule}", {"image": image})
+
+
+def _begins(image: str, registry: str) -> bool:
+    """Whether a reference lies below a registry or a part of it, and not merely begins alike."""
+    if ".." in image.split("/"):
+        return False
+    return image.startswith(registry) and (
+        registry.endswith("/") or image[len(registry) :][:1] in ("", "/", ":", "@")
+    )
+
+
+def policy_refusal(
+    have: Isolation | None, template: Template, tenant: Tenant | None
+) -> Refusal | None:
+    """What a tenant's work may ask for only if the tenant's policy says so."""
+    return (
+        user_refusal(have, template, tenant)
+        or network_refusal(template, tenant)
+        or image_refusal(template, tenant)
+    )
+
+
+def neighbour_refusal(gate: Gate, tenants: Iterable[str], tenant: str) -> Refusal | None:
+    """Whether a node that keeps tenants apart by nothing has work of another one.
+
+    Who that is is not told: tenants do not learn of each other.
+    """
+    if gate.isolation is not Isolation.NONE or all(it == tenant for it in tenants):
+        return None
+    return Refusal(
+        Reason.NODE_OF_ANOTHER_TENANT,
+        "the node's isolation is none, and it has work of another tenant",
+        {"isolation": Isolation.NONE.value},
+    )
 
 
 def site_refusal(gate: Gate, placement: Placement) -> Refusal | None:
@@ -170,6 +289,8 @@ def place_refusal(
         or residency_refusal(template.placement, tenant, gate.region, region)
         or protection_refusal(gate.protected_for, namespace, template.priority_class)
         or protection_refusal(pool, namespace, template.priority_class)
+        or isolation_refusal(gate.isolation, isolation_wanted(template, tenant), template.runtime)
+        or policy_refusal(gate.isolation, template, tenant)
     )
 
 

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     DEVICE_TAKEN = "DeviceTaken"
     DEVICE_MISSING = "DeviceMissing"
     PORT_TAKEN = "PortTaken"
+    PORT_NOT_OFFERED = "PortNotOffered"
     TAINTED = "Tainted"
     # Where it may run.
     REGION_MISMATCH = "RegionMismatch"
@@ -40,6 +41,11 @@ class Reason(StrEnum):
     RESIDENCY_UNKNOWN = "ResidencyUnknown"
     TENANCY_FORBIDDEN = "TenancyForbidden"
     PROTECTED_CAPACITY = "ProtectedCapacity"
+    ISOLATION_TOO_WEAK = "IsolationTooWeak"
+    USER_NOT_ALLOWED = "UserNotAllowed"
+    HOST_NETWORK_NOT_ALLOWED = "HostNetworkNotAllowed"
+    IMAGE_NOT_ALLOWED = "ImageNotAllowed"
+    NODE_OF_ANOTHER_TENANT = "NodeOfAnotherTenant"
     SPREAD_VIOLATED = "SpreadViolated"
     AFFINITY_UNMET = "AffinityUnmet"
     ANTI_AFFINITY_VIOLATED = "AntiAffinityViolated"
@@ -68,6 +74,7 @@ class Reason(StrEnum):
     STALE_MARK = "StaleMark"
     NOT_FENCED = "NotFenced"
     STALE_INCARNATION = "StaleIncarnation"
+    STALE_PLACE = "StalePlace"
     POLICY_CHANGED = "PolicyChanged"
     LEASE_HELD = "LeaseHeld"
     OPERATION_REUSED = "OperationReused"
@@ -77,6 +84,11 @@ class Reason(StrEnum):
     EXISTS = "AlreadyExists"
     CONTENTION = "Contention"
     TOO_OLD = "ObservationTooOld"
+    # Records that the decision needs are wrong, confirmed by the store (model/quarantine).
+    RECORDS_DISAGREE = "RecordsDisagree"
+    RECORD_UNREADABLE = "RecordUnreadable"
+    NODE_QUARANTINED = "NodeQuarantined"
+    QUOTA_QUARANTINED = "QuotaQuarantined"
 
 
 _CONFLICTS = frozenset(
@@ -86,6 +98,7 @@ _CONFLICTS = frozenset(
         Reason.STALE_EPOCH,
         Reason.STALE_MARK,
         Reason.STALE_INCARNATION,
+        Reason.STALE_PLACE,
         Reason.POLICY_CHANGED,
         Reason.NODE_CHANGED,
         Reason.EXISTS,

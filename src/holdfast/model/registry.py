@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.model.errors import Missing
+from holdfast.model.kinds.admissionpolicy import AdmissionPolicy
 from holdfast.model.kinds.commitment import Commitment
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.endpoints import Endpoints
@@ -143,6 +144,13 @@ KINDS: tuple[Kind, ...] = (
         status=False,
         immutable=("spec.user",),
     ),
+    Kind(
+        AdmissionPolicy,
+        "admissionpolicies",
+        namespaced=False,
+        short_names=("ap",),
+        status=False,
+    ),
     Kind(Secret, "secrets", status=False),
     Kind(
         WorkloadRevision,
@@ -156,7 +164,7 @@ KINDS: tuple[Kind, ...] = (
 
 _BY_NAME = {kind.name: kind for kind in KINDS}
 _BY_PLURAL = {kind.plural: kind for kind in KINDS}
-_BY_STRUCT = {kind.struct: kind for kind in KINDS}
+BY_STRUCT = {kind.struct: kind for kind in KINDS}
 
 
 def kind_named(name: str) -> Kind:
@@ -179,9 +187,9 @@ def kind_of_plural(plural: str) -> Kind:
 
 def kind_of(obj: Object) -> Kind:
     """The kind of an object."""
-    return _BY_STRUCT[type(obj)]
+    return BY_STRUCT[type(obj)]
 
 
 def kind_of_struct(struct: type[Object]) -> Kind:
     """The kind that this struct declares."""
-    return _BY_STRUCT[struct]
+    return BY_STRUCT[struct]

@@ -5,6 +5,9 @@ epoch of a lease, the mark of a node, the resourceVersion of an object. Each of 
 the request succeeds, so a repetition can never take effect a second time. `operation` is the
 caller's own stable id; an accepted one is remembered on the object and answered again instead of
 being performed again.
+
+Fields at their defaults are not encoded, so that a request says the same in the words of a version
+that has a field more.
 """
 
 from __future__ import annotations
@@ -21,17 +24,19 @@ from holdfast.model.kinds.replica import DeviceShare, Pending, Process
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import Object
+from holdfast.model.quarantine import Quarantined
 from holdfast.model.refusal import Refusal
+from holdfast.model.timings import Holds
 
 
-class Term(msgspec.Struct, frozen=True, gc=False):
+class Term(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Under which lease the caller acts. A privileged write without one is refused."""
 
     scope: str
     epoch: int
 
 
-class Target(msgspec.Struct, frozen=True, gc=False):
+class Target(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The very replica that is meant, as the caller saw it: a later one of that name is another."""
 
     namespace: str
@@ -40,7 +45,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
     number: int
 
 
-class Bind(msgspec.Struct, frozen=True, tag=True):
+class Bind(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Give a pending or reserved replica its place.
 
     `devices` None leaves their choice to the commit.
@@ -59,14 +64,14 @@ class Bind(msgspec.Struct, frozen=True, tag=True):
     deadline: datetime | None = None
 
 
-class BindTogether(msgspec.Struct, frozen=True, tag=True):
+class BindTogether(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Bind all of these or none, in one transaction."""
 
     binds: tuple[Bind, ...]
     operation: str = ""
 
 
-class Reserve(msgspec.Struct, frozen=True, tag=True):
+class Reserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Hold a place for a pending replica until a deadline: Pending to Reserved."""
 
     target: Target
@@ -81,7 +86,7 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
     snapshot_age_ms: int = 0
 
 
-class Unreserve(msgspec.Struct, frozen=True, tag=True):
+class Unreserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Give a reserved place back: Reserved to Pending."""
 
     target: Target
@@ -90,7 +95,7 @@ class Unreserve(msgspec.Struct, frozen=True, tag=True):
     operation: str = ""
 
 
-class HoldCapacity(msgspec.Struct, frozen=True, tag=True):
+class HoldCapacity(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Hold capacity for an owner and an intent, not for a certain replica: recovery lanes,
     gangs.
 
@@ -108,7 +113,7 @@ class HoldCapacity(msgspec.Struct, frozen=True, tag=True):
     operation: str = ""
 
 
-class CommitGang(msgspec.Struct, frozen=True, tag=True):
+class CommitGang(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """All members have their places: let them be bound."""
 
     namespace: str
@@ -118,7 +123,7 @@ class CommitGang(msgspec.Struct, frozen=True, tag=True):
     operation: str = ""
 
 
-class DropReservation(msgspec.Struct, frozen=True, tag=True):
+class DropReservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Release whatever a reservation still holds."""
 
     namespace: str
@@ -129,7 +134,7 @@ class DropReservation(msgspec.Struct, frozen=True, tag=True):
     operation: str = ""
 
 
-class Evict(msgspec.Struct, frozen=True, tag=True):
+class Evict(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Stop running work on purpose, for one of the causes, inside its disruption budget.
 
     With `idle` only if it does no work at that moment, whatever whoever asks has seen.
@@ -143,20 +148,7 @@ class Evict(msgspec.Struct, frozen=True, tag=True):
     idle: bool = False
 
 
-class SettleDisruption(msgspec.Struct, frozen=True, tag=True):
-    """See which of these replicas are ready, and let the workload's disruption ledger say so.
-
-    The authority looks at the replicas itself, so one that comes late, or twice, does no harm.
-    """
-
-    namespace: str
-    workload: str
-    replicas: tuple[str, ...]
-    term: Term
-    operation: str = ""
-
-
-class StopAndReserve(msgspec.Struct, frozen=True, tag=True):
+class StopAndReserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The first half of a preemption: stop the victims and promise their place,
     in one transaction.
     """
@@ -172,11 +164,12 @@ class StopAndReserve(msgspec.Struct, frozen=True, tag=True):
     operation: str = ""
 
 
-class Move(msgspec.Struct, frozen=True, tag=True):
+class Move(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Any other transition of the lifecycle table.
 
-    `incarnation` is the life of the agent that speaks; `mark` the mark under which a node was
-    declared out of contact or fenced; `word` an operator's reason.
+    `incarnation` is the life of the agent that speaks, and `installation` the directory that it
+    keeps; `mark` the mark under which a node was declared out of contact or fenced; `word` an
+    operator's reason.
     """
 
     target: Target
@@ -189,32 +182,47 @@ class Move(msgspec.Struct, frozen=True, tag=True):
     word: str = ""
     term: Term | None = None
     operation: str = ""
+    installation: str = ""
 
 
-class ReportStage(msgspec.Struct, frozen=True, tag=True):
-    """Progress without a change of ownership: starting, ready, serving, queued, scheduled."""
+class ReportStage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Progress without a change of ownership: starting, ready, serving, queued, scheduled.
+
+    `version` is the resourceVersion of the replica that it rests on: it may become ready more than
+    once, and a copy that comes late must not say so again.
+    """
 
     target: Target
     stage: Stage
     incarnation: int | None = None
     process: Process | None = None
     operation: str = ""
+    version: str = ""
+    term: Term | None = None
 
 
-class ReportPending(msgspec.Struct, frozen=True, tag=True):
-    """Why a replica waits, said by the scheduler."""
+class ReportPending(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Why a replica waits, said by the scheduler, of the replica at this resourceVersion."""
 
     target: Target
     pending: Pending
     operation: str = ""
+    version: str = ""
+    term: Term | None = None
 
 
-class RegisterNode(msgspec.Struct, frozen=True, tag=True):
-    """An agent presents itself: what the machine is and, after a fence, what still runs on it."""
+class RegisterNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """An agent presents itself: what the machine is and, after a fence, what still runs on it.
+
+    The node's metadata names the uid and the resourceVersion that the agent has seen, and neither
+    if it saw no such node. `holds` is what its work holds of the plane's times, for when these have
+    changed.
+    """
 
     node: Node
     running: tuple[str, ...] = ()
     operation: str = ""
+    holds: Holds | None = None
 
 
 class NodeWord(StrEnum):
@@ -228,8 +236,13 @@ class NodeWord(StrEnum):
     LOSE = "Lose"
 
 
-class JudgeNode(msgspec.Struct, frozen=True, tag=True):
-    """Move a node's phase. Clearing and fencing name the very mark that they are about."""
+class JudgeNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Move a node's phase. Clearing and fencing name the very mark that they are about.
+
+    A fence says for how long it was waited since the mark was seen; None is for the time that the
+    servers' own settings demand. `version` is the resourceVersion of the node that was judged: what
+    was said of it since then, also that it was heard again, makes this judgement void.
+    """
 
     node: str
     uid: str
@@ -238,14 +251,18 @@ class JudgeNode(msgspec.Struct, frozen=True, tag=True):
     mark: int = 0
     reason: str = ""
     operation: str = ""
+    waited_ms: int | None = None
+    version: str = ""
 
 
-class AcquireLease(msgspec.Struct, frozen=True, tag=True):
+class AcquireLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Take a lease that is free,
     or that did not move for its duration on the caller's own clock.
 
-    `instance` tells processes that share an identity apart. `address` is where peers reach the
-    caller; here and in a renewal, none means nowhere.
+    `seen_epoch` and `seen_renewals` are those of the lease as it was seen, held or free; zero if
+    there was none. `instance` tells processes that share an identity apart. `address` is where
+    peers reach the caller; here and in a renewal, none means nowhere. `version` is that of its
+    program.
     """
 
     scope: str
@@ -255,24 +272,31 @@ class AcquireLease(msgspec.Struct, frozen=True, tag=True):
     operation: str = ""
     instance: str = ""
     address: str = ""
+    version: str = ""
 
 
-class RenewLease(msgspec.Struct, frozen=True, tag=True):
-    """Stay the holder."""
+class RenewLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Stay the holder.
+
+    `number` grows with every renewal that the holder sends, so that one that comes late does not
+    make a holder that has stopped look alive.
+    """
 
     term: Term
     operation: str = ""
     address: str = ""
+    number: int = 0
+    version: str = ""
 
 
-class ReleaseLease(msgspec.Struct, frozen=True, tag=True):
+class ReleaseLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Give it back, so that another need not wait."""
 
     term: Term
     operation: str = ""
 
 
-class RetireLease(msgspec.Struct, frozen=True, tag=True):
+class RetireLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Forget a lease that was not renewed for long, as it was last seen. Its epoch never comes
     again.
     """
@@ -282,19 +306,20 @@ class RetireLease(msgspec.Struct, frozen=True, tag=True):
     seen_renewals: int
 
 
-class Create(msgspec.Struct, frozen=True):
-    """A new object."""
+class Create(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A new object. Here and below, `term` is what a controller acts under; people have none."""
 
     object: Object
     manager: str = ""
     dry_run: bool = False
     operation: str = ""
+    term: Term | None = None
 
 
-class Update(msgspec.Struct, frozen=True):
+class Update(msgspec.Struct, frozen=True, omit_defaults=True):
     """Replace spec and metadata, or the status alone.
 
-    An empty resourceVersion means: whatever it is now.
+    An empty resourceVersion means: whatever it is now. Only people may mean that.
     """
 
     object: Object
@@ -302,6 +327,16 @@ class Update(msgspec.Struct, frozen=True):
     manager: str = ""
     dry_run: bool = False
     operation: str = ""
+    term: Term | None = None
+
+
+def refuses_unknown(request: Create | Update) -> bool:
+    """Whether a server refuses what a component writes for a field that it does not know.
+
+    An object that is made or replaced must be what was asked for. A status is sent with the rest of
+    its object, of which a component of the next version may know more than the server.
+    """
+    return isinstance(request, Create) or not request.subresource
 
 
 class PatchType(StrEnum):
@@ -310,7 +345,7 @@ class PatchType(StrEnum):
     APPLY = "application/apply-patch+yaml"
 
 
-class Patch(msgspec.Struct, frozen=True):
+class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
     """Change an object by a patch, computed on what is current at the commit."""
 
     plural: str
@@ -324,6 +359,7 @@ class Patch(msgspec.Struct, frozen=True):
     strict: bool = True
     dry_run: bool = False
     operation: str = ""
+    term: Term | None = None
 
 
 class Propagation(StrEnum):
@@ -332,10 +368,11 @@ class Propagation(StrEnum):
     ORPHAN = "Orphan"
 
 
-class Remove(msgspec.Struct, frozen=True):
+class Remove(msgspec.Struct, frozen=True, omit_defaults=True):
     """Delete an object. It is gone once its finalizers are; `force` is an operator's word.
 
-    `collection` says that it is one of many that are deleted by one request.
+    `collection` says that it is one of many that are deleted by one request. A component names the
+    uid of the object that it means.
     """
 
     plural: str
@@ -349,9 +386,10 @@ class Remove(msgspec.Struct, frozen=True):
     dry_run: bool = False
     operation: str = ""
     collection: bool = False
+    term: Term | None = None
 
 
-class ForgetOperations(msgspec.Struct, frozen=True, tag=True):
+class ForgetOperations(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Forget operations that were kept apart from their objects, as far as their time is over.
 
     Each is named by what follows the prefix of its key in the store.
@@ -361,11 +399,56 @@ class ForgetOperations(msgspec.Struct, frozen=True, tag=True):
     term: Term | None = None
 
 
+class QuarantineRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Put a record into quarantine, as it was found. Only servers ask for this, of themselves."""
+
+    record: Quarantined
+
+
+class RepairAction(StrEnum):
+    # What the objects add up to, for a ledger.
+    RECOUNT = "Recount"
+    # What the record was at an earlier revision.
+    RESTORE = "Restore"
+    # Nothing: it is right as it is.
+    RELEASE = "Release"
+
+
+class RepairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Take a record out of quarantine, on the word of an operator.
+
+    A server finds the value out and asks in the operator's name; nobody else can send this. `seen`
+    is the revision at which the record was written then; `value` is None for a release.
+    """
+
+    key: str
+    action: RepairAction
+    seen: int
+    word: str
+    value: Any = None
+    dry_run: bool = False
+
+
+class RaiseFormat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An operator's word that the records of the plane may have the next format from now on.
+
+    `to` is one more than the format that the plane has, so that a second copy is refused.
+    """
+
+    to: int
+    word: str
+
+
 class Forward(msgspec.Struct, frozen=True):
-    """A request that another server took in and authenticated. Only servers may send it."""
+    """A request that another server took in and authenticated. Only servers may send it.
+
+    `epoch` is that of the lease `authority` under which the receiver is asked. Under any other it
+    decides nothing: whoever forwarded may have turned to the next holder by then.
+    """
 
     identity: Identity
     request: Any
+    epoch: int = 0
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):

@@ -208,6 +208,19 @@ def service_account(namespace: str, name: str) -> str:
     return f"tenant:{namespace}:{name}"
 
 
+def workload_account(namespace: str, workload: str) -> str:
+    """The user that the replicas of a workload are, when they ask by their service token.
+
+    A binding means it as the ServiceAccount `workload:NAME` of the namespace.
+    """
+    return service_account(namespace, f"workload:{workload}")
+
+
+def workloads_group(namespace: str) -> str:
+    """The group of all workloads of a tenant that ask by service tokens."""
+    return service_account(namespace, "workloads")
+
+
 def subject_key(subject: Subject, namespace: str) -> str:
     """How a ledger knows a subject of a binding in this namespace."""
     if subject.kind == "ServiceAccount":
@@ -277,9 +290,15 @@ def granted(
 
     `own` is that namespace's ledger, `system` that of the system namespace.
     """
-    where = EVERYWHERE if namespace == SYSTEM_NAMESPACE else namespace
+    where, given = EVERYWHERE if namespace == SYSTEM_NAMESPACE else namespace, own.given
+    if not given:
+        return
     for subject in subjects_of(identity):
-        for role in own.given.get(subject, {}).values():
+        # Most groups of most people are named by no binding here.
+        roles = given.get(subject)
+        if roles is None:
+            continue
+        for role in roles.values():
             for rule in rules_of(role, own, system, built_in):
                 yield Grant(rule, where, role)
 

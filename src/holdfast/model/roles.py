@@ -77,6 +77,7 @@ _CLUSTER = (
     "grants",
     "leases",
     "revocations",
+    "admissionpolicies",
 )
 # What operators keep: the plane itself, and what each tenant may have of it.
 _RUN = (
@@ -88,6 +89,7 @@ _RUN = (
     "grants",
     "quotas",
     "revocations",
+    "admissionpolicies",
 )
 
 _VIEW = (Rule(_OPEN, READ), Rule(_PARTS, ("get",)))
@@ -100,6 +102,9 @@ _EDIT = (
     Rule(("replicas/eviction",), ("create",)),
     Rule(("replicas/exec",), ("create", "get")),
 )
+
+# Of one tenant; see `host/audit/serving`.
+_AUDIT = Rule(("auditrecords",), ("list",))
 
 PEOPLE: dict[str, tuple[Rule, ...]] = {
     "admin": (
@@ -120,13 +125,17 @@ PEOPLE: dict[str, tuple[Rule, ...]] = {
         Rule(("tokens",), (*READ, "create", "update", "patch", "delete")),
         Rule(("nodes",), (IMPERSONATE,)),
         Rule(("heartbeats", "pulses"), ("get",)),
+        # What is wrong in the store, and an operator's word on what it should be.
+        Rule(("quarantine",), ("get", "update")),
+        # Which versions there are, and that the older ones do not come back.
+        Rule(("upgrade",), ("get", "update")),
         Rule(verbs=("get",), non_resource_urls=("/metrics", "/audit")),
     ),
     "auditor": (
         Rule((*_OPEN, *_CLUSTER, "tokens"), READ),
         Rule(("*/status", *_PARTS), ("get",)),
         Rule(("subjectaccessreviews",), ("create",), (AUTHORIZATION_GROUP,)),
-        Rule(verbs=("get",), non_resource_urls=("/audit",)),
+        Rule(verbs=("get",), non_resource_urls=("/audit", "/audit/records")),
     ),
     "monitor": (
         Rule(("pulses", "targets"), ("get", "list")),
@@ -134,12 +143,15 @@ PEOPLE: dict[str, tuple[Rule, ...]] = {
     ),
     "tenant-admin": (
         *_EDIT,
+        _AUDIT,
         Rule(("roles", "rolebindings", "tokens"), WRITE),
         # Their own tokens speak for names of the tenant alone; see `commit/escalation`.
         Rule(("serviceaccounts",), (IMPERSONATE,)),
     ),
     "tenant-editor": _EDIT,
     "tenant-viewer": _VIEW,
+    # Who did what in the namespace, and read its Secrets; not what is in them.
+    "tenant-auditor": (*_VIEW, _AUDIT),
     # Work refers to these by name, so everybody may look at them.
     "everybody": (
         Rule(("priorityclasses", "regions"), READ),
@@ -179,6 +191,8 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         # Of those that work on the node refers to, by name.
         Rule(("secrets",), ("get",)),
         Rule(("replicas/state", "replicas/stage"), ("update",)),
+        # Of those that are bound to it: `host/api/service_tokens`.
+        Rule(("replicas/token",), ("create",)),
         Rule(("nodes/registration",), ("create",)),
         Rule(("nodes/status", "replicas/status"), CHANGE),
     ),
@@ -199,6 +213,7 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         Rule((ALL,), READ),
         Rule(("leases",), ("update", "delete")),
         Rule(("operations", "revocations"), ("delete",)),
+        Rule(("quarantine",), ("create",)),
         Rule(("tokens/status",), ("update",)),
         Rule(("events",), ("create",)),
         Rule(("roles", "rolebindings"), ("create", "update", ESCALATE, BIND)),
@@ -234,7 +249,6 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         Rule(("replicas/stage",), ("update",)),
         Rule(("replicas/status",), CHANGE),
     ),
-    "controller-disruption": (Rule(("workloads/disruption",), ("update",)),),
     "controller-drain": (
         Rule(("replicas/eviction",), ("create",)),
         Rule(("nodes/status",), CHANGE),

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from holdfast.model.kinds.workload import Workload, WorkloadSpec, WorkloadType
+from holdfast.model.kinds.workload import CronStatus, Workload, WorkloadSpec, WorkloadType
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
 
 # Every run carries the name of its cron job, for selectors, and the moment that it is for.
@@ -21,6 +21,8 @@ SCHEDULED_ANNOTATION = "holdfast.dev/scheduled-at"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
 _DIGITS_MAX = 8
+# When a calendar is set back, so many runs are not started a second time.
+RUNS_REMEMBERED = 32
 
 
 def run_name(cron: str, scheduled: datetime) -> str:
@@ -36,6 +38,20 @@ def scheduled_at(cron: str, name: str) -> datetime | None:
     if len(digits) > _DIGITS_MAX or digits != str(int(digits)):
         return None
     return _EPOCH + int(digits) * _MINUTE
+
+
+def last_run(status: CronStatus, now: datetime) -> datetime | None:
+    """The last moment up to now for which a run was started.
+
+    Later ones were started when a calendar was ahead, and say nothing about those in between.
+    """
+    known = (status.last_schedule, *status.recent_schedules)
+    return max((it for it in known if it is not None and it <= now), default=None)
+
+
+def remember_run(status: CronStatus, scheduled: datetime) -> tuple[datetime, ...]:
+    """The moments to remember once a run was started for one more: the last that were started."""
+    return (*status.recent_schedules, scheduled)[-RUNS_REMEMBERED:]
 
 
 def run_spec(spec: WorkloadSpec) -> WorkloadSpec:

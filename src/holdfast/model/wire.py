@@ -34,6 +34,7 @@ __all__ = [
     "encode",
     "normal",
     "prepare",
+    "readable",
 ]
 
 _encoder = msgspec.json.Encoder()
@@ -81,6 +82,17 @@ def decode_trusted(cls: type[AnyStruct], data: bytes) -> AnyStruct:
     """An object from bytes that `encode` made and our own store kept."""
     reader: _Reader[AnyStruct] = _reader(cls)
     return reader.decode(data)
+
+
+def readable(cls: type[AnyStruct], data: bytes) -> AnyStruct | None:
+    """The same, or None where this version cannot read it: damaged, or of a newer version.
+
+    For those who look through many objects: one that cannot be read must not hide the others.
+    """
+    try:
+        return decode_trusted(cls, data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 @overload

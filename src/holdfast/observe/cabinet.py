@@ -3,19 +3,27 @@
 The hub puts in what the store's watch brings. Lists come out in the order of the store's keys, so
 that a first page from here and a second one from the store fit together.
 
-Every agent lists the replicas of its node, again and again. So what is selected by a kept field is
-found by an index, which is made when the field is first asked for and costs nothing before.
+Every agent lists the replicas of its node, again and again. So the fields by which few objects are
+selected have an index each. It is there from the beginning: making one for many objects when it is
+first asked for would hold up everybody else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from holdfast.model import keys
 from holdfast.model.registry import KINDS, Kind
-from holdfast.observe.entries import Entry
-from holdfast.observe.selection import NAMESPACE_AT, Selection
+from holdfast.observe.entries import Entry, kept_paths
+from holdfast.observe.ordered_entries import OrderedEntries, Picture
+from holdfast.observe.selection import Selection
 
+# By these a selection of few is found among many. What most objects have in common, such as their
+# state, is not worth an index.
+_INDEXED = {
+    "replicas": ("status.binding.node", "spec.workload"),
+    "events": ("involvedObject.name",),
+}
 _KIND_OF_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
@@ -33,129 +41,118 @@ def parsed_key(key: str) -> tuple[Kind, str, str] | None:
     return kind, namespace, name
 
 
-class _Shelf:
-    """The objects of one kind in one namespace. The order is made when somebody asks for it."""
-
-    __slots__ = ("entries", "order")
-
-    def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
-        self.order: list[str] | None = None
-
-    def ordered(self) -> list[Entry]:
-        entries = self.entries
-        if self.order is None:
-            self.order = sorted(entries)
-        return [entries[name] for name in self.order]
-
-
 class _Index:
     """The objects of one kind by the value of one kept field."""
 
-    __slots__ = ("_at", "_by_value")
+    __slots__ = ("_by_value", "at")
 
-    def __init__(self, at: int, entries: Iterable[Entry]) -> None:
-        self._at = at
-        self._by_value: dict[str, dict[tuple[str, str], Entry]] = {}
-        for entry in entries:
-            self.change(None, entry)
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self._by_value: dict[str, OrderedEntries] = {}
 
-    def change(self, before: Entry | None, after: Entry | None) -> None:
+    def change(self, key: str, before: Entry | None, after: Entry | None) -> None:
         """One object was replaced, came or went."""
-        if before is not None and (
-            after is None or after.fields[self._at] != before.fields[self._at]
-        ):
-            value = before.fields[self._at]
+        at = self.at
+        if before is not None and (after is None or after.fields[at] != before.fields[at]):
+            value = before.fields[at]
             there = self._by_value[value]
-            del there[before.namespace, before.name]
-            if not there:
+            there.remove(key)
+            if not there.count:
                 del self._by_value[value]
         if after is not None:
-            there = self._by_value.setdefault(after.fields[self._at], {})
-            there[after.namespace, after.name] = after
+            value = after.fields[at]
+            found = self._by_value.get(value)
+            if found is None:
+                found = self._by_value[value] = OrderedEntries()
+            found.put(key, after)
 
-    def of(self, value: str) -> list[Entry]:
-        """Those with this value, in the order of their keys."""
-        there = self._by_value.get(value, {})
-        return [there[key] for key in sorted(there, key=lambda key: (f"{key[0]}/", key[1]))]
+    def of(self, value: str) -> OrderedEntries:
+        """Those with this value."""
+        return self._by_value.get(value) or OrderedEntries()
+
+
+class _Shelf:
+    """The objects of one kind."""
+
+    __slots__ = ("by_name", "indexes", "ordered")
+
+    def __init__(self, kind: Kind) -> None:
+        # By namespace and name.
+        self.by_name: dict[str, dict[str, Entry]] = {}
+        self.ordered = OrderedEntries()
+        paths = kept_paths(kind)
+        self.indexes = tuple(_Index(paths.index(it)) for it in _INDEXED.get(kind.plural, ()))
+
+    def put(self, namespace: str, name: str, entry: Entry | None) -> Entry | None:
+        # In the order of these the store has them.
+        key = f"{namespace}/{name}"
+        there = self.by_name.get(namespace)
+        before = there.get(name) if there is not None else None
+        if entry is not None:
+            if there is None:
+                there = self.by_name[namespace] = {}
+            there[name] = entry
+            self.ordered.put(key, entry)
+        elif before is not None and there is not None:
+            del there[name]
+            if not there:
+                del self.by_name[namespace]
+            self.ordered.remove(key)
+        for index in self.indexes:
+            index.change(key, before, entry)
+        return before
 
 
 class Cabinet:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        self._shelves: dict[str, dict[str, _Shelf]] = {kind.plural: {} for kind in KINDS}
-        # By kind and by the position of the field among the kept ones, of which there are few.
-        self._indexes: dict[str, dict[int, _Index]] = {kind.plural: {} for kind in KINDS}
+        self._shelves = {kind.plural: _Shelf(kind) for kind in KINDS}
 
     def get(self, kind: Kind, namespace: str, name: str) -> Entry | None:
         """One object, or None."""
-        shelf = self._shelves[kind.plural].get(namespace)
-        return shelf.entries.get(name) if shelf is not None else None
+        there = self._shelves[kind.plural].by_name.get(namespace)
+        return there.get(name) if there is not None else None
 
     def put(self, kind: Kind, namespace: str, name: str, entry: Entry | None) -> Entry | None:
         """Replace an object, or take it out with None. Returns what was there before."""
-        before = self._put(self._shelves[kind.plural], namespace, name, entry)
-        indexes = self._indexes[kind.plural]
-        if indexes:
-            for index in indexes.values():
-                index.change(before, entry)
-        return before
-
-    def _put(
-        self, shelves: dict[str, _Shelf], namespace: str, name: str, entry: Entry | None
-    ) -> Entry | None:
-        shelf = shelves.get(namespace)
-        if entry is None:
-            return self._taken(shelves, shelf, namespace, name)
-        if shelf is None:
-            shelf = shelves[namespace] = _Shelf()
-        before = shelf.entries.get(name)
-        shelf.entries[name] = entry
-        if before is None:
-            shelf.order = None
-        return before
-
-    def _taken(
-        self, shelves: dict[str, _Shelf], shelf: _Shelf | None, namespace: str, name: str
-    ) -> Entry | None:
-        before = shelf.entries.pop(name, None) if shelf is not None else None
-        if before is not None and shelf is not None:
-            shelf.order = None
-            if not shelf.entries:
-                del shelves[namespace]
-        return before
+        return self._shelves[kind.plural].put(namespace, name, entry)
 
     def count(self, kind: Kind, namespace: str = "") -> int:
         """How many there are of a kind, in one namespace or in all."""
-        return sum(len(shelf.entries) for shelf in self._chosen(kind, namespace))
+        shelf = self._shelves[kind.plural]
+        return len(shelf.by_name.get(namespace, ())) if namespace else shelf.ordered.count
 
-    def select(self, selection: Selection) -> list[Entry]:
-        """All objects of a selection in the order of their keys."""
+    def namespaces(self, kind: Kind) -> set[str]:
+        """Where there is something of a kind."""
+        return set(self._shelves[kind.plural].by_name)
+
+    def candidates(self, selection: Selection) -> Picture:
+        """Objects of this moment among which all of a selection are, in the order of their keys.
+
+        They are few where an index knows them, and take no time to be found however many they are.
+        Whether one is selected is to be asked of each, unless the selection is everything.
+        """
         kind, namespace = selection.kind, selection.namespace
         if selection.name is not None and (namespace or not kind.namespaced):
             entry = self.get(kind, namespace, selection.name)
-            return [entry] if entry is not None and selection.matches(entry) else []
-        place = selection.place
-        if place is not None and place[0] > NAMESPACE_AT:
-            found = self._index(kind, place[0]).of(place[1])
-            return [entry for entry in found if selection.matches(entry)]
-        found = [e for shelf in self._chosen(kind, namespace) for e in shelf.ordered()]
-        if selection.is_everything:
-            return found
-        return [entry for entry in found if selection.matches(entry)]
+            return Picture([[entry]] if entry is not None else [])
+        shelf = self._shelves[kind.plural]
+        found = shelf.ordered
+        for index in shelf.indexes:
+            value = selection.value_at(index.at)
+            if value is not None:
+                found = min(found, index.of(value), key=lambda it: it.count)
+        # A slash ends a namespace, and 0 is the character after it.
+        return found.picture(f"{namespace}/", f"{namespace}0") if namespace else found.picture()
 
-    def _index(self, kind: Kind, at: int) -> _Index:
-        indexes = self._indexes[kind.plural]
-        if at not in indexes:
-            shelves = self._shelves[kind.plural].values()
-            indexes[at] = _Index(at, (it for shelf in shelves for it in shelf.entries.values()))
-        return indexes[at]
+    def select(self, selection: Selection) -> list[Entry]:
+        """All objects of a selection in the order of their keys, where there are few."""
+        return list(selected(self.candidates(selection), selection))
 
-    def _chosen(self, kind: Kind, namespace: str) -> Iterable[_Shelf]:
-        shelves = self._shelves[kind.plural]
-        if namespace or not kind.namespaced:
-            shelf = shelves.get(namespace)
-            return (shelf,) if shelf is not None else ()
-        # A namespace ends with a slash in the key, which is greater than a hyphen.
-        return [shelves[name] for name in sorted(shelves, key=lambda name: f"{name}/")]
+
+def selected(picture: Picture, selection: Selection) -> Iterator[Entry]:
+    """The entries of a picture that are selected."""
+    if selection.is_everything:
+        return iter(picture)
+    return (entry for entry in picture if selection.matches(entry))

@@ -21,8 +21,8 @@ import msgspec
 from holdfast.model.errors import Expired, invariant
 from holdfast.model.machine import Ended, Leave, Open, Pushed, Rng, Started, Wake, Woken
 from holdfast.model.time import Instant
-from holdfast.observe.followed import SILENCE_MS, Channel, Followed
-from holdfast.observe.news import SERVERS, Follow
+from holdfast.observe.followed import SILENCE_MS, STEADY_MS, Channel, Followed
+from holdfast.observe.news import SERVERS, Follow, Reached
 from holdfast.observe.shelf import Indexer, Key
 from holdfast.observe.story import Change
 
@@ -32,9 +32,8 @@ RETRY_MIN_MS = 100
 RETRY_MAX_MS = 5_000
 # So many doublings lead from the shortest pause to one that is longer than any.
 _DOUBLINGS_MAX = 20
-# A stream that told news for so long was well; the next pause is the shortest one again. Anything
-# sooner would let a server that ends each stream after its list be asked for lists without pause.
-STEADY_MS = 10_000
+# A wake-up that comes so late was held up by ourselves, as was what the servers told meanwhile.
+LATE_MS = 1_000
 
 _WAKE = "cache"
 
@@ -73,6 +72,8 @@ class Cache:
         invariant(len(self._followed) == len(follows), "a cache follows each kind once")
         self._by_stream: dict[int, Channel] = {}
         self._streams = 0
+        # When the next wake-up is due.
+        self._due_ms = 0
         # How often a kind that had been listed had to be listed anew.
         self.relists = 0
         # Once every kind was listed it stays so; owners ask at every step.
@@ -111,12 +112,14 @@ class Cache:
         return now.monotonic_ms - told_ms
 
     def troubles(self) -> dict[str, str]:
-        """Why a kind is not being followed right now, by plural."""
-        return {
-            plural: it.trouble
+        """Why a kind is not being followed right now, or not all of it, by plural."""
+        found = {plural: _opaque(it) for plural, it in self._followed.items() if it.story.opaque}
+        found.update(
+            (plural, it.trouble)
             for plural, it in self._followed.items()
             if it.trouble and not it.is_live
-        }
+        )
+        return found
 
     def get(self, plural: str, namespace: str, name: str) -> Any:
         """One object, or None."""
@@ -176,9 +179,12 @@ class Cache:
         """The stream of a kind brought something."""
         story = followed.story
         was_live, was_listing = followed.is_live, story.is_listing
-        is_useful = True
+        is_useful, must_tick = True, False
         for news in body:
             is_useful = is_useful and story.take(news, changes)
+            if type(news) is Reached and news.within_ms != followed.within_ms:
+                followed.within_ms = news.within_ms
+                must_tick = True
         if not is_useful:
             followed.trouble = "a server listed what is older than what is known, or not everything"
             return [*self._close(followed.main), *self._again(followed.main, now)]
@@ -186,7 +192,7 @@ class Cache:
             return []
         followed.told_ms = now.monotonic_ms
         if was_live:
-            return []
+            return [self._tick(now)] if must_tick else []
         followed.live_ms = now.monotonic_ms
         if was_listing:
             # Nothing was missed so far. A stream that was only resumed does not put the audit off.
@@ -243,7 +249,10 @@ class Cache:
             since = followed.story.begin()
             if since is None and was_listed:
                 self.relists += 1
-        wanted = msgspec.structs.replace(followed.follow, since=since, is_list=is_list)
+        often_ms = 0 if is_list else followed.follow.bookmark_ms
+        wanted = msgspec.structs.replace(
+            followed.follow, since=since, is_list=is_list, bookmark_ms=often_ms
+        )
         return Open(channel.stream, self._to, wanted)
 
     def _close(self, channel: Channel) -> list[Any]:
@@ -256,7 +265,11 @@ class Cache:
         return [Leave(stream)]
 
     def _again(self, channel: Channel, now: Instant) -> list[Any]:
-        """Open it anew after a pause that grows, with jitter: all lose a server at once."""
+        """Open it anew after a pause that grows, with jitter: all lose a server at once.
+
+        Only a stream that was well for a while is followed by the shortest pause: anything sooner
+        would let a server that ends each stream after its list be asked for lists without pause.
+        """
         followed = channel.followed
         # Nobody waits for an audit, and its lists are not to become a burden when they fail.
         max_ms = self._resync_ms
@@ -276,14 +289,18 @@ class Cache:
 
     def _tick(self, now: Instant) -> Wake:
         due = min([it.due_ms for it in self._followed.values()], default=0)
-        return Wake(_WAKE, max(now.monotonic_ms + 1, due))
+        self._due_ms = max(now.monotonic_ms + 1, due)
+        return Wake(_WAKE, self._due_ms)
 
     def _woken(self, now: Instant) -> list[Any]:
         effects: list[Any] = []
         now_ms = now.monotonic_ms
+        if now_ms - self._due_ms >= LATE_MS:
+            for channel in self._by_stream.values():
+                channel.heard_ms = now_ms
         for followed in self._followed.values():
             main, audit = followed.main, followed.audit
-            if audit.stream and now_ms >= audit.gives_up_ms(is_listing=True):
+            if audit.stream and now_ms >= audit.gives_up_ms(SILENCE_MS, is_listing=True):
                 effects += [*self._close(audit), *self._again(audit, now)]
             if not main.stream:
                 if now_ms >= main.retry_at_ms:
@@ -294,3 +311,10 @@ class Cache:
             elif followed.is_live and not audit.stream and now_ms >= audit.retry_at_ms:
                 effects.append(self._open(audit, now))
         return [*effects, self._tick(now)]
+
+
+def _opaque(followed: Followed) -> str:
+    opaque = followed.story.opaque
+    (namespace, name), why = next(iter(opaque.items()))
+    first = f"{namespace}/{name}".removeprefix("/")
+    return f"{len(opaque)} cannot be read by this version, the first is {first}: {why}"

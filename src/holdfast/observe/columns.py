@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from holdfast.model.fit import Held, sums_of
 from holdfast.model.kinds.node import Node, NodePhase, Protection
-from holdfast.model.kinds.placement import Taint
+from holdfast.model.kinds.placement import Isolation, Taint
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.placing import labels_of
 from holdfast.model.quantity import Resource, capacity
@@ -106,6 +106,7 @@ class Columns:
         self.regions: Interned[str] = Interned()
         self.taints_seen: Interned[tuple[Taint, ...]] = Interned()
         self.protections: Interned[Protection | None] = Interned()
+        self.isolations: Interned[Isolation | None] = Interned()
         self.live: Bools = np.zeros(ROWS_MIN, np.bool_)
         self.shunned: Bools = np.zeros(ROWS_MIN, np.bool_)
         self.place: Ints = np.zeros(ROWS_MIN, np.int64)
@@ -114,6 +115,9 @@ class Columns:
         self.gate: Ints = np.zeros(ROWS_MIN, np.int64)
         self.taints: Ints = np.zeros(ROWS_MIN, np.int64)
         self.protection: Ints = np.zeros(ROWS_MIN, np.int64)
+        self.isolation: Ints = np.zeros(ROWS_MIN, np.int64)
+        # How much each tenant holds of a row, counted by holdings.
+        self.tenants: dict[int, dict[str, int]] = {}
         self.assumed: Ints = np.zeros(ROWS_MIN, np.int64)
         self.cost: Floats = np.zeros(ROWS_MIN, np.float64)
         # What lots are drawn from: of the node, not of its row, so that a decision can be repeated
@@ -171,6 +175,7 @@ class Columns:
         self.total[:, row] = 0
         self.facts.place(row, {}, ())
         self.devices.place(row, {})
+        self.ports.place(row, None)
         self.node_log.note(row)
 
     def place_node(self, row: int, node: Node, empty: NodeLedger) -> None:
@@ -183,6 +188,7 @@ class Columns:
         self.gate[row] = gate_number(gate.phase, draining=gate.draining, cordoned=gate.cordoned)
         self.taints[row] = self.taints_seen.number(gate.taints)
         self.protection[row] = self.protections.number(gate.protected_for)
+        self.isolation[row] = self.isolations.number(gate.isolation)
         self.lot[row] = lot_of(node.metadata.name)
         self.cost[row] = capacity(Resource.CPU, node.spec.cost_per_hour) / 1000.0
         self.total[:, row] = 0
@@ -192,6 +198,7 @@ class Columns:
         self.inverse[:, row] = 1.0 / np.maximum(self.total[:, row], 1)
         self.facts.place(row, labels_of(node), node.status.images)
         self.devices.place(row, empty.devices)
+        self.ports.place(row, empty)
         self.node_log.note(row)
 
     def images(self, row: int, node: Node) -> None:
@@ -217,6 +224,7 @@ class Columns:
         self.lent[:, row] = self.assumed[row] = 0
         self.devices.clear(row)
         self.ports.clear(row)
+        self.tenants.pop(row, None)
         for each in held:
             self.take(row, each, 1)
         for each in assumed:
@@ -238,7 +246,15 @@ class Columns:
             self.devices.take(row, held.devices, sign)
         if held.ports:
             self.ports.change(row, held.ports, sign)
+        if held.tenant:
+            self._count(row, held.tenant, sign)
         self.load_log.note(row)
+
+    def _count(self, row: int, tenant: str, sign: int) -> None:
+        counts = self.tenants.setdefault(row, {})
+        counts[tenant] = counts.get(tenant, 0) + sign
+        if not counts[tenant]:
+            del counts[tenant]
 
     def lend(self, row: int, held: Held, sign: int) -> None:
         """The same for what is only assumed to be held."""
@@ -282,7 +298,7 @@ class Columns:
         rows = self.capacity + self.capacity // 2
         for name in ("live", "shunned", "place", "zone", "region", "gate", "taints", "protection"):
             setattr(self, name, wider(getattr(self, name), rows))
-        for name in ("assumed", "cost", "lot", "total", "free", "lent", "inverse"):
+        for name in ("isolation", "assumed", "cost", "lot", "total", "free", "lent", "inverse"):
             setattr(self, name, wider(getattr(self, name), rows))
         self.devices.grow(rows)
         self.facts.grow(rows)

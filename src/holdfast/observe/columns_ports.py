@@ -1,18 +1,33 @@
-"""Fixed ports that are taken, by port and row. Few work asks for one, so no column is kept."""
+"""Fixed ports that are taken or not offered, by row. Few work asks for one: no column is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.model.ledger import NodeLedger
+
 
 class PortRows:
     """How often each port is taken on each row, and how often by what is only assumed."""
 
-    __slots__ = ("_lent", "_taken")
+    __slots__ = ("_lent", "_sharing", "_taken")
 
     def __init__(self) -> None:
         self._taken: dict[str, dict[int, int]] = {}
         self._lent: dict[str, dict[int, int]] = {}
+        # The nodes that do not offer every port.
+        self._sharing: dict[int, NodeLedger] = {}
+
+    def place(self, row: int, empty: NodeLedger | None) -> None:
+        """The node of this row is this, or there is none."""
+        if empty is not None and empty.port_share is not None:
+            self._sharing[row] = empty
+        else:
+            self._sharing.pop(row, None)
+
+    def not_offered(self, port: str) -> list[int]:
+        """The rows whose nodes never give this port."""
+        return [row for row, empty in self._sharing.items() if not empty.offers(port)]
 
     def change(self, row: int, ports: Iterable[str], sign: int) -> None:
         """Somebody took these ports, or with -1 gave them back."""

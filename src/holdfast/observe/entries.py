@@ -13,6 +13,7 @@ from functools import cache
 
 import msgspec
 
+from holdfast.model.encrypted import why_closed
 from holdfast.model.field_selector import parse_field_selector
 from holdfast.model.registry import KINDS, Kind
 from holdfast.model.versions import object_version
@@ -38,6 +39,10 @@ _SHARED_MAX = 50_000
 
 _UID = b'"uid":"'
 _METADATA = b'"metadata":{'
+
+
+class Unreadable(Exception):
+    """A stored object is damaged: not even its name and its labels can be read."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -103,7 +108,13 @@ class Reader:
         self._glimpses = {it.plural: glimpse_of(it, _attributes(it)) for it in KINDS}
 
     def read(self, kind: Kind, value: bytes, revision: int) -> Entry:
-        """The entry of a stored object."""
+        """The entry of a stored object. Raises Unreadable."""
+        try:
+            return self._entry(kind, value, revision)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise Unreadable(why_closed(value) or str(error)) from error
+
+    def _entry(self, kind: Kind, value: bytes, revision: int) -> Entry:
         labels, (name, *others) = self._glimpses[kind.plural](value)
         texts = self._texts
         if len(texts) >= _SHARED_MAX:

@@ -8,7 +8,7 @@ it does not have is skipped. Absent fields are at their defaults, as in the obje
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
@@ -18,6 +18,8 @@ from holdfast.model.field_selector import field_text
 from holdfast.model.registry import Kind
 
 _LABELS = ("metadata", "labels")
+# So many different sets of fields are kept at hand; clients choose them.
+_SETS_MAX = 256
 Glimpse = Callable[[bytes], tuple[dict[str, str], tuple[str, ...]]]
 
 
@@ -41,6 +43,48 @@ def glimpse_of(kind: Kind, paths: tuple[tuple[str, ...], ...]) -> Glimpse:
         return labels(seen), texts(seen)
 
     return read
+
+
+@lru_cache(maxsize=_SETS_MAX)
+def thin_decoder(kind: Kind, paths: tuple[tuple[str, ...], ...]) -> Callable[[bytes], Any]:
+    """Reads only these fields of an object, whatever their types are.
+
+    What comes of it has the same attributes as the object itself, as far as the paths lead.
+    """
+    tree: dict[str, Any] = {}
+    for path in paths:
+        level = tree
+        for name in path[:-1]:
+            level = level.setdefault(name, {})
+        level[path[-1]] = None
+    return msgspec.json.Decoder(_thin(kind.struct, tree)).decode
+
+
+def _thin(struct: type[Any], tree: dict[str, Any]) -> Any:
+    types = get_type_hints(struct)
+    fields: list[tuple[str, Any, Any]] = []
+    names = {}
+    for field in msgspec.structs.fields(struct):
+        if field.name not in tree:
+            continue
+        names[field.name] = field.encode_name
+        hint, below = types[field.name], tree[field.name]
+        options = (hint, *get_args(hint))
+        structs = [it for it in options if isinstance(it, type) and issubclass(it, msgspec.Struct)]
+        # Of several structs it is not known which one it will be: then it is read whole.
+        if below is not None and len(structs) == 1:
+            inner = _thin(structs[0], below)
+            hint = inner | None if type(None) in options else inner
+        default: Any = msgspec.NODEFAULT
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = msgspec.field(default_factory=field.default_factory)
+        elif field.default is not msgspec.NODEFAULT:
+            default = field.default
+        fields.append((field.name, hint, default))
+    made = [it if it[2] is not msgspec.NODEFAULT else it[:2] for it in fields]
+    return msgspec.defstruct(
+        f"{struct.__name__}Thin", made, rename=names, frozen=True, kw_only=True
+    )
 
 
 def _slim(struct: type[Any], tree: dict[str, Any], default: Any) -> Any:

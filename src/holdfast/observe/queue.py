@@ -2,13 +2,15 @@
 
 A reconcile sees a key, never an event: however often a key is added while it waits, it is looked at
 once; added while it is being looked at, it is looked at again afterwards. Keys that are due come in
-the order in which they became due, so that none is passed over for ever.
+the order in which they became due, so that none is passed over for ever. Where many keys are one
+owner's, a FairQueue takes them in turns, so that no owner waits for all keys of another.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from holdfast.model.errors import invariant
@@ -125,3 +127,70 @@ class Queue(Generic[K]):
         heap = self._heap
         while heap and self._due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
+
+
+class FairQueue(Queue[K]):
+    """A queue whose due keys are taken in turns: by tenant, and of each tenant by owner.
+
+    `flow` says of a key which tenant and which owner it belongs to.
+    """
+
+    def __init__(self, rng: Rng, flow: Callable[[K], tuple[str, str]]) -> None:
+        super().__init__(rng)
+        self._flow = flow
+        # The due keys in the order in which they became so, with that moment. Ordered dictionaries,
+        # since plain ones search for their first entry after many were taken from the front.
+        self._ready: OrderedDict[K, int] = OrderedDict()
+        self._turns: OrderedDict[str, OrderedDict[str, deque[K]]] = OrderedDict()
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next key is due, or the one that waits longest was."""
+        if self._ready:
+            return next(iter(self._ready.values()))
+        return super().next_ms
+
+    def take(self, now_ms: int) -> K | None:
+        """The next key whose owner has its turn; `done` or `failed` gives it back."""
+        due_ms = super().next_ms
+        while due_ms is not None and (key := super().take(now_ms)) is not None:
+            self._taken.discard(key)
+            self._stand_in_line(key, due_ms)
+            due_ms = super().next_ms
+        while self._turns:
+            key = self._next_in_turn()
+            if self._ready.pop(key, None) is not None:
+                self._taken.add(key)
+                return key
+        return None
+
+    def add(self, key: K, at_ms: int) -> None:
+        """Have it looked at no later than at this moment."""
+        if key not in self._ready:
+            super().add(key, at_ms)
+
+    def forget(self, key: K) -> None:
+        """There is nothing to look at any more."""
+        self._ready.pop(key, None)
+        super().forget(key)
+
+    def __len__(self) -> int:
+        return super().__len__() + len(self._ready)
+
+    def _stand_in_line(self, key: K, due_ms: int) -> None:
+        tenant, owner = self._flow(key)
+        self._turns.setdefault(tenant, OrderedDict()).setdefault(owner, deque()).append(key)
+        self._ready[key] = due_ms
+
+    def _next_in_turn(self) -> K:
+        """The first key of the first owner of the first tenant, both of whom go to the end."""
+        tenant, owners = next(iter(self._turns.items()))
+        owner, keys = next(iter(owners.items()))
+        key = keys.popleft()
+        owners.move_to_end(owner)
+        self._turns.move_to_end(tenant)
+        if not keys:
+            del owners[owner]
+        if not owners:
+            del self._turns[tenant]
+        return key

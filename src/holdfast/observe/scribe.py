@@ -35,17 +35,19 @@ from holdfast.model.machine import (
     Watch,
     Woken,
 )
+from holdfast.model.plane_format import unusable
 from holdfast.model.time import Instant
-from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Transaction
+from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Refused, Transaction
 from holdfast.observe.scribe_chain import Chain, taken_over
-from holdfast.observe.scribe_survey import Survey, everything, stamp_at
 from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
+from holdfast.observe.survey import Survey, everything, stamp_at
 
 # A record is on disk and in the head so long after its mutation; nothing is lost until then.
 FLUSH_MS = 1_000
 FLUSH_LINES = 2_000
-# What waits to be written is bounded: the history has the rest.
+# What waits to be written is bounded, by number and by size: the history has the rest.
 PENDING_MAX = 20_000
+PENDING_BYTES_MAX = 16 << 20
 # How often those who do not write look how it goes.
 LOOK_MS = 5_000
 RETRY_MS = 3_000
@@ -69,6 +71,8 @@ class Scribe:
         self.failures = 0
         self.last_error = ""
         self._head_modified = ABSENT
+        # The revision of the plane's format that this version knows; a transaction brings it.
+        self._format_modified = ABSENT
         self._stamp_revision = 0
         self._store_revision = 0
         # Since when the head stands where it is although it should not.
@@ -84,7 +88,7 @@ class Scribe:
         self._is_due = False
         # How many of those lines are being written, and where the chain is then.
         self._flight: tuple[int, Head] | None = None
-        self._pruned = 1
+        self._pruned = (1, 0)
         self._cut: int | None = None
 
     # How it goes ---------------------------------------------------------------------------------
@@ -115,7 +119,7 @@ class Scribe:
                 return self._changed(body, now)
             case Answered(call=call, body=body) if self._awaits and call == self._awaits[0]:
                 take, self._awaits = self._awaits[1], None
-                return take(body, now)
+                return take(_checked(body), now)
             case _:
                 return []
 
@@ -168,15 +172,16 @@ class Scribe:
     def _rest(self) -> list[Any]:
         """Stop writing. What waits is in the history as well."""
         was, self._is_following, self.is_writing = self._is_following, False, False
-        self._chain.waiting.clear()
+        self._chain.clear()
         self._flight, self._survey, self._is_due = None, None, False
         return [Unwatch(self._watch)] if was else []
 
     def _prune(self) -> list[Any]:
-        if self.head.floor <= self._pruned:
+        wanted = (self.head.floor, self.head.thinned)
+        if wanted <= self._pruned:
             return []
-        self._pruned = self.head.floor
-        return [Prune(self._pruned)]
+        self._pruned = wanted
+        return [Prune(*wanted)]
 
     def _cut_off(self) -> list[Any]:
         """What was on its way when another one took over may not have become part of the chain."""
@@ -189,19 +194,37 @@ class Scribe:
     # Moving the head -----------------------------------------------------------------------------
 
     def _move(self, head: Head) -> list[Any]:
-        """Let the store know, if nobody else has moved it meanwhile."""
+        """Let the store know, if it was not moved meanwhile and this version may write there."""
         key = keys.audit_head()
         put = Put(key, encoded(head))
         self._flight = (self._flight[0] if self._flight is not None else 0, head)
-        compare = Compare(key, self._head_modified)
-        return [Txn(self._call(self._moved), Transaction((compare,), (put,)))]
+        compares = (
+            Compare(key, self._head_modified),
+            Compare(keys.plane_format(), self._format_modified),
+        )
+        return [Txn(self._call(self._moved), Transaction(compares, (put,)))]
+
+    def _refused(self, refused: Refused, head: Head, now: Instant) -> list[Any]:
+        """The head was moved, or the plane's format is another one than was known here."""
+        there, of_plane = refused.current
+        why = unusable(of_plane.value) if of_plane is not None else ""
+        if why:
+            # What was known stays as it is, so that every later transaction is refused as well.
+            return self._failed(Unavailable(why), now)
+        self._format_modified = of_plane.modified if of_plane is not None else ABSENT
+        if (there.modified if there is not None else ABSENT) == self._head_modified:
+            return self._move(head)
+        # Another one writes. It has written the same, as far as both came.
+        self._flight = None
+        return [*self._rest(), *self._look()]
 
     def _moved(self, body: Any, now: Instant) -> list[Any]:
         if isinstance(body, HoldfastError):
             return self._failed(body, now)
+        if isinstance(body, Refused) and self._flight is not None:
+            return self._refused(body, self._flight[1], now)
         flight, self._flight = self._flight, None
         if not isinstance(body, Committed) or flight is None:
-            # Another one writes. It has written the same, as far as both came.
             return [*self._rest(), *self._look()]
         count, self.head = flight
         self._head_modified = body.revision
@@ -252,7 +275,8 @@ class Scribe:
         if not self.lag:
             self._since_ms = now.monotonic_ms
         self._store_revision = max(self._store_revision, self._chain.end.revision)
-        if len(self._chain.waiting) < PENDING_MAX:
+        chain = self._chain
+        if len(chain.waiting) < PENDING_MAX and chain.waiting_bytes < PENDING_BYTES_MAX:
             return self._go_on(now)
         # The history holds the rest until there is room again.
         self._is_following = False
@@ -288,8 +312,10 @@ class Scribe:
             return self._failed(body, now)
         head = flight[1]
         floor = min(max(head.floor, body.floor), head.number)
+        thinned = min(max(head.thinned, body.thinned), head.number)
         ended = {server: last for server, last in head.ended.items() if server != self.name}
-        return self._move(msgspec.structs.replace(head, floor=floor, ended=ended))
+        moved = msgspec.structs.replace(head, floor=floor, thinned=thinned, ended=ended)
+        return self._move(moved)
 
     # When the store has forgotten too early ------------------------------------------------------
 
@@ -333,6 +359,17 @@ class Scribe:
             return self._failed(body, now)
         self._survey.heard(is_gone=is_gone)
         return self._narrow(self._survey, now)
+
+
+def _checked(body: Any) -> Any:
+    """An answer, or why it cannot be used: a head that cannot be read must not end the server."""
+    for record in getattr(body, "records", ()):
+        if record.key == keys.audit_head():
+            try:
+                head_of(record.value)
+            except msgspec.DecodeError as error:
+                return Unavailable(f"the head of the audit cannot be read: {error}")
+    return body
 
 
 _Take = Callable[[Any, Instant], list[Any]]

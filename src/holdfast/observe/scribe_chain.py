@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.audit import AuditRecord, Head, line_of, stamp_of, written
+from holdfast.model.audit import AuditRecord, Gap, Head, line_of, stamp_of, written
 
 # Of so many servers that wrote before it is known where they ended.
 ENDED_MAX = 64
@@ -23,10 +23,16 @@ class Chain:
         # Where the chain will be once all that waits is written.
         self.end = Head()
         self.waiting: list[bytes] = []
+        self.waiting_bytes = 0
+
+    def clear(self) -> None:
+        """Nothing waits any more."""
+        self.waiting, self.waiting_bytes = [], 0
 
     def begin(self, head: Head) -> None:
         """Go on after this head. If a gap was agreed on in it, that is told first."""
-        self.end, self.waiting = head, []
+        self.end = head
+        self.clear()
         if head.gap is not None:
             self._add(written(*self._place(head.gap.upto, head.gap.at), head.gap))
 
@@ -37,24 +43,35 @@ class Chain:
             # A watch may repeat itself after a reconnection; revisions tell.
             if change.value is None or change.revision <= self.end.revision:
                 continue
-            stamp = stamp_of(change.value)
+            last = change.revision
+            try:
+                stamp = stamp_of(change.value)
+            except msgspec.DecodeError:
+                # What was done then is not known, and the chain says so; what follows is written.
+                gap = Gap(change.revision - 1, change.revision, 0)
+                self._add(written(*self._place(change.revision, 0), gap))
+                continue
             for said in stamp.mutations:
                 self._add(written(*self._place(change.revision, stamp.at), bytes(said)))
-            last = change.revision
         revision = max(self.end.revision, batch.revision)
         self.end = msgspec.structs.replace(self.end, revision=revision)
         return last
 
     def wrote(self, count: int, head: Head) -> None:
         """So many are written down, and the store has this head."""
+        self.waiting_bytes -= sum(map(len, self.waiting[:count]))
         del self.waiting[:count]
-        self.end = msgspec.structs.replace(self.end, floor=head.floor, ended=head.ended)
+        self.end = msgspec.structs.replace(
+            self.end, floor=head.floor, ended=head.ended, thinned=head.thinned
+        )
 
     def _place(self, revision: int, at: int) -> tuple[int, int, int, str]:
         return self.end.number + 1, revision, at, self.end.hash
 
     def _add(self, record: AuditRecord) -> None:
-        self.waiting.append(line_of(record))
+        line = line_of(record)
+        self.waiting.append(line)
+        self.waiting_bytes += len(line)
         self.end = msgspec.structs.replace(
             self.end, number=record.number, hash=record.hash, gap=None
         )

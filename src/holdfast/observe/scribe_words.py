@@ -36,15 +36,22 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """They are on disk. `floor` is the first record that this journal means to keep."""
+    """They are on disk. `floor` is the first record that this journal means to keep; up to
+    `thinned` it means to let go of records of those who wrote too many.
+    """
 
     floor: int = 1
+    thinned: int = 0
 
 
 class Prune(msgspec.Struct, frozen=True):
-    """Remove what lies wholly before this record. Nobody answers."""
+    """Remove what lies wholly before this record, and thin out what lies up to another one.
+
+    Nobody answers.
+    """
 
     floor: int
+    thinned: int = 0
 
 
 class Cut(msgspec.Struct, frozen=True):

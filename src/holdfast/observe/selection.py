@@ -7,22 +7,66 @@ with a thousand watchers, each of one node, an event concerns one or two of them
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from holdfast.model.field_selector import FieldRequirement, FieldSelector, selects_fields
 from holdfast.model.registry import Kind
 from holdfast.model.selectors import LabelSelector, selects
-from holdfast.model.wire import decode_trusted
+from holdfast.model.wire import readable
 from holdfast.observe.entries import Entry, kept_paths
+from holdfast.observe.glimpse import thin_decoder
 
 # Position among the kept fields, and the value there. The empty place is everywhere.
 Place = tuple[int, str] | None
 NAME_AT = 0
 NAMESPACE_AT = 1
+# Decoded objects take some ten times as much memory as their bytes.
+DECODINGS_BYTES_MAX = 4 << 20
+
+
+class Decodings:
+    """The last objects that were decoded for selectors of watches.
+
+    However many watch by fields that are not kept, each change is decoded once, and what it was
+    before was decoded when it became so.
+    """
+
+    def __init__(self, bytes_max: int = DECODINGS_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        # By what the entry is of and its revision; with the size of its bytes.
+        self._decoded: dict[tuple[str, str, str, int], tuple[int, Any]] = {}
+        self.made = 0
+
+    def of(self, kind: Kind, entry: Entry) -> Any:
+        """The object of an entry, or None where it cannot be read."""
+        key = (kind.plural, entry.namespace, entry.name, entry.revision)
+        found = self._decoded.get(key)
+        if found is None:
+            self.made += 1
+            found = (len(entry.data), readable(kind.struct, entry.data))
+            self._decoded[key] = found
+            self._bytes += found[0]
+            while self._bytes > self._bytes_max and len(self._decoded) > 1:
+                size, _ = self._decoded.pop(next(iter(self._decoded)))
+                self._bytes -= size
+        return found[1]
 
 
 class Selection:
     """An immutable test of entries. An empty namespace means all of them."""
 
-    __slots__ = ("_decoded", "_kept", "_labels", "is_unconditional", "kind", "namespace")
+    __slots__ = (
+        "_decoded",
+        "_kept",
+        "_labels",
+        "_thin",
+        "is_unconditional",
+        "kind",
+        "namespace",
+    )
 
     def __init__(
         self,
@@ -41,6 +85,7 @@ class Selection:
         self._decoded: tuple[FieldRequirement, ...] = tuple(
             f for f in fields if f.path not in paths
         )
+        self._thin = thin_decoder(kind, tuple(f.attributes for f in self._decoded))
         # Every object of the kind, in whichever namespace: asked for every event and watcher.
         self.is_unconditional = not kept and self.is_by_place
 
@@ -55,9 +100,18 @@ class Selection:
         return self._labels is None and not self._decoded
 
     @property
+    def decodes(self) -> bool:
+        """Whether an object has to be read to know whether it is selected."""
+        return bool(self._decoded)
+
+    @property
     def name(self) -> str | None:
         """The one name that is selected, if there is one."""
         return next((v for at, v, equal in self._kept if at == NAME_AT and equal), None)
+
+    def value_at(self, position: int) -> str | None:
+        """The value that a kept field must have, if one is named."""
+        return next((v for at, v, equal in self._kept if at == position and equal), None)
 
     @property
     def place(self) -> Place:
@@ -65,8 +119,8 @@ class Selection:
         equals = [(at, value) for at, value, equal in self._kept if equal]
         return max(equals, key=lambda it: (it[0] != NAMESPACE_AT, it[0]), default=None)
 
-    def matches(self, entry: Entry) -> bool:
-        """Whether the object is one of those."""
+    def matches(self, entry: Entry, decodings: Decodings | None = None) -> bool:
+        """Whether the object is one of those. `decodings` has what was decoded for others."""
         fields = entry.fields
         for at, value, equal in self._kept:
             if (fields[at] == value) is not equal:
@@ -75,4 +129,12 @@ class Selection:
             return False
         if not self._decoded:
             return True
-        return selects_fields(self._decoded, decode_trusted(self.kind.struct, entry.data))
+        obj = decodings.of(self.kind, entry) if decodings is not None else None
+        if obj is not None:
+            return selects_fields(self._decoded, obj)
+        try:
+            # Of one that cannot be read as a whole, these fields may be known all the same.
+            return selects_fields(self._decoded, self._thin(entry.data))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # What cannot be read is selected by nothing that would have to be read.
+            return False

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.model.errors import unreachable
 from holdfast.model.meta import Object
-from holdfast.observe.news import Departed, News, Present, Reached
+from holdfast.observe.news import Departed, News, Opaque, Present, Reached
 from holdfast.observe.shelf import Key, Shelf, key_of
 
 
@@ -42,7 +42,7 @@ class Change(msgspec.Struct, frozen=True):
 class _Listing:
     """A list that is being told. Objects that are known already are not kept twice."""
 
-    __slots__ = ("ahead", "departed", "known", "not_before")
+    __slots__ = ("ahead", "departed", "known", "not_before", "opaque")
 
     def __init__(self, not_before: int) -> None:
         # A list older than this comes from a server that is behind, and would lead back.
@@ -51,6 +51,8 @@ class _Listing:
         self.ahead: dict[Key, tuple[Object, int]] = {}
         # What a stream beside it told to be gone meanwhile, which the list may not bring back.
         self.departed: dict[Key, int] = {}
+        # What is there and cannot be read.
+        self.opaque: dict[Key, str] = {}
 
     def __len__(self) -> int:
         return len(self.known) + len(self.ahead)
@@ -61,6 +63,12 @@ class _Listing:
         False when it is of no use, as when something comes that is never told before the end: then
         the end was lost.
         """
+        if isinstance(news, Opaque):
+            # It is there, so it is not gone; nothing more is known.
+            key = (news.namespace, news.name)
+            self.known.add(key)
+            self.opaque[key] = news.why
+            return None
         if isinstance(news, Present):
             key = key_of(news.object)
             if shelf.revisions.get(key, -1) >= news.revision:
@@ -90,6 +98,8 @@ class Story:
         self.audited = 0
         # Each one is an event that was never told.
         self.missed = 0
+        # Objects that are there and cannot be read, and why. What was known of them is shown.
+        self.opaque: dict[Key, str] = {}
         self._listing: _Listing | None = None
         self._audit: _Listing | None = None
         # What the audit brought before the stream told it: key to the revision, and whether it is
@@ -135,6 +145,9 @@ class Story:
             return True
         if isinstance(news, Reached):
             self.told = self._current = revision
+        elif isinstance(news, Opaque):
+            self.told, self._current = revision - 1, revision
+            self._take_opaque(news, changes)
         else:
             self.told, self._current = revision - 1, revision
             self._take_change(news, changes)
@@ -156,6 +169,19 @@ class Story:
             self._put(key, None, revision, changes)
         elif self.shelf.revisions.get(key, -1) < revision:
             self._put(key, news.object, revision, changes)
+
+    def _take_opaque(self, news: Opaque, changes: list[Change]) -> None:
+        """Keep what is known of an object that cannot be read, until it is gone."""
+        key = (news.namespace, news.name)
+        self._unconfirmed.pop(key, None)
+        if news.departed:
+            if self._audit is not None:
+                self._audit.departed[key] = news.revision
+            self.opaque.pop(key, None)
+            if news.revision > self.audited:
+                self._put(key, None, news.revision, changes)
+        else:
+            self.opaque[key] = news.why
 
     def _take_listed(self, listing: _Listing, news: News, changes: list[Change]) -> bool:
         is_useful = listing.take(news, self.shelf)
@@ -212,6 +238,7 @@ class Story:
         What changed after the list is as the stream told it.
         """
         found: list[tuple[Key, int, bool]] = []
+        self.opaque = listing.opaque
         gone = [
             key
             for key, at in self.shelf.revisions.items()
@@ -229,6 +256,8 @@ class Story:
 
     def _put(self, key: Key, after: Object | None, revision: int, changes: list[Change]) -> None:
         before = self.shelf.put(key, after, revision)
+        if self.opaque:
+            self.opaque.pop(key, None)
         if before is None and after is None:
             return
         if before is not None and after is not None and before.metadata.uid != after.metadata.uid:

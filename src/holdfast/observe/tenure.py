@@ -13,17 +13,24 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model import plane_format
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model.time import Instant
 from holdfast.observe.news import Found, Get
 
-LEASE_MS = 15_000
+# Safety does not rest on how long a lease lasts: the commit compares its epoch, so that whatever an
+# earlier holder sends is refused once another one holds it. What the time is for is that a holder
+# whose server hangs keeps its lease: it renews every 2 s, a renewal without an answer is given up
+# after RENEW_TIMEOUT_MS, and the next one at another server has 2 s left. A standby takes over
+# after the lease and one look at most.
+LEASE_MS = 6_000
 # A holder renews three times in the life of its lease, so that one lost renewal costs nothing.
 RENEWALS_PER_LEASE = 3
-# Whoever waits for it looks less often, and once more when it would be free.
-LOOKS_PER_LEASE = 2
+RENEW_TIMEOUT_MS = 2_000
+# Whoever waits for it looks as often, and once more when it would be free.
+LOOKS_PER_LEASE = 3
 
 
 class _Sighting(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +55,8 @@ class Tenure:
         self.instance = instance
         self._term: Term | None = None
         self._seen: _Sighting | None = None
+        # How many renewals of this term were sent, whatever became of them.
+        self._renewals = 0
         self._waiting = False
         self._next_ms = 0
         # When `due` last had something to say.
@@ -81,7 +90,8 @@ class Tenure:
         self._waiting, self._asked_ms = True, now.monotonic_ms
         if self._term is not None:
             self._next_ms = now.monotonic_ms + self.lease_ms // RENEWALS_PER_LEASE
-            return RenewLease(self._term)
+            self._renewals += 1
+            return RenewLease(self._term, number=self._renewals, version=plane_format.VERSION)
         self._next_ms = now.monotonic_ms + self.lease_ms // LOOKS_PER_LEASE
         return Get("leases", lease_name(self.scope))
 
@@ -100,6 +110,8 @@ class Tenure:
                 for lease in objects:
                     if isinstance(lease, Lease) and lease.spec.holder == self.identity:
                         self._term = Term(self.scope, lease.spec.epoch)
+                        if isinstance(request, AcquireLease):
+                            self._renewals = lease.spec.renewals
                         self.acknowledged_ms = sent_ms
                         # From the look that led to it, so that leases that were looked at
                         # together are renewed together.
@@ -146,4 +158,11 @@ class Tenure:
 
     def _acquire(self, epoch: int, renewals: int) -> AcquireLease:
         self._waiting = True
-        return AcquireLease(self.scope, self.lease_ms, epoch, renewals, instance=self.instance)
+        return AcquireLease(
+            self.scope,
+            self.lease_ms,
+            epoch,
+            renewals,
+            instance=self.instance,
+            version=plane_format.VERSION,
+        )

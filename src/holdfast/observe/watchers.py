@@ -8,13 +8,16 @@ and is dropped when its reader leaves too many there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import merge
+from operator import attrgetter
 
 import msgspec
 
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
 from holdfast.model.registry import Kind
 from holdfast.observe.entries import Entry
-from holdfast.observe.selection import Place, Selection
+from holdfast.observe.ordered_entries import Chunk, Picture
+from holdfast.observe.selection import Decodings, Place, Selection
 from holdfast.observe.window import ADDED, Happening, Presentation, Window, line
 
 # What a live watcher may leave unread. Beyond it there is no use in waiting: it lists again.
@@ -24,13 +27,21 @@ QUEUE_BYTES_MAX = 4 << 20
 PIECE_BYTES = 256 << 10
 
 
+# What is looked at in one step while catching up; what has to be decoded counts so many times.
+LOOKED_AT_ONCE = 2_000
+DECODED_COST = 20
+
+_revision = attrgetter("revision")
+
+
 class WatchRequest(msgspec.Struct, frozen=True):
     """What a stream to the hub is opened with.
 
     `since` None asks for all objects as they are first, then for what changes. `is_partial` says
     that of the changes at revision `since` itself some may not have been seen yet. `bookmarks` asks
-    for a sign of life that carries the revision, `marks_list_end` for one after the last of those
-    first objects, `ends_with_list` for nothing after them.
+    for a sign of life that carries the revision, `bookmark_ms` for one that often, the first at
+    once, `marks_list_end` for one after the last of those first objects, `ends_with_list` for
+    nothing after them.
     """
 
     selection: Selection
@@ -38,6 +49,7 @@ class WatchRequest(msgspec.Struct, frozen=True):
     is_partial: bool = False
     form: str = ""
     bookmarks: bool = False
+    bookmark_ms: int = 0
     marks_list_end: bool = False
     ends_with_list: bool = False
 
@@ -46,18 +58,23 @@ class Watcher:
     """One watcher. `is_waiting` means that its reader has not taken the last piece yet."""
 
     __slots__ = (
-        "_at",
         "_bytes",
         "_lines",
         "_list_revision",
         "_listed",
+        "_looked",
+        "_runs",
+        "_told",
+        "complete_to",
         "is_live",
         "is_over",
         "is_waiting",
+        "last_told",
         "position",
         "request",
         "since",
         "stream",
+        "within_ms",
     )
 
     def __init__(self, stream: int, request: WatchRequest, since: int, position: int) -> None:
@@ -65,20 +82,29 @@ class Watcher:
         # Nothing up to this revision is told: the reader has seen it, perhaps from another server.
         self.since = since
         self.position = position
+        # The revision of the last event that it was told, and up to which it had been told all when
+        # it became live: of what is told in many steps it may know more than others do.
+        self.last_told = self.complete_to = 0
         self.is_live = self.is_waiting = self.is_over = False
+        # When it is told something again at the latest, if its reader asked for that.
+        self.within_ms: int | None = None
         self._lines: list[bytes] = []
         self._bytes = 0
-        self._listed: list[Entry] | None = None
-        self._at = 0
+        # While there is a list to tell first: what is still to be looked at, what of it was
+        # selected, in runs that are sorted, and once all are there, those that are left to tell.
+        self._looked: Iterator[Chunk] | None = None
+        self._runs: list[list[Entry]] = []
+        self._listed: Iterator[Entry] | None = None
+        self._told = 0
         self._list_revision = 0
 
-    def begin_with(self, listed: list[Entry], revision: int) -> None:
-        """Tell of these objects first, which are all there were at a revision.
+    def begin_with(self, picture: Picture, revision: int) -> None:
+        """Tell of the selected objects of a picture first; it is of this revision.
 
         They are told as they came to be, so that a reader whose stream breaks among them can go on
         from the version of the last one: what it has not been told of is newer.
         """
-        self._listed = sorted(listed, key=lambda entry: entry.revision)
+        self._looked = iter(picture.chunks)
         self._list_revision = revision
 
     @property
@@ -111,50 +137,80 @@ class Watcher:
         self._bytes = 0
         return piece
 
-    def tell(self, happening: Happening, presentation: Presentation) -> bool:
+    def tell(
+        self,
+        happening: Happening,
+        presentation: Presentation,
+        decodings: Decodings | None = None,
+    ) -> bool:
         """Queue an event if it concerns this watcher. Whether it did."""
         if happening.revision <= self.since:
             return False
-        kind = happening.seen_by(self.request.selection)
+        kind = happening.seen_by(self.request.selection, decodings)
         if kind:
+            self.last_told = happening.revision
             self.add(happening.line(self.request.form, kind, presentation))
         return bool(kind)
 
     def bookmark(self, revision: int, presentation: Presentation, listed: int | None) -> bytes:
         """The line that says how far this watcher has been told."""
-        form = self.request.form
-        return line("BOOKMARK", presentation.bookmark(form, self.kind, revision, listed))
+        made = presentation.bookmark(self.request.form, self.kind, revision, listed, self.within_ms)
+        return line("BOOKMARK", made)
 
     def catch_up(self, window: Window, presentation: Presentation) -> bool:
         """Queue the next piece on the way to the present. False when the way is gone."""
+        if self._looked is not None:
+            self._look(self._looked)
         if self._listed is not None:
             self._tell_list(self._listed, presentation)
             self.is_over = self._listed is None and self.request.ends_with_list
-        if self.is_over or self._listed is not None or self._bytes >= PIECE_BYTES:
+        is_listing = self._looked is not None or self._listed is not None
+        if self.is_over or is_listing or self._bytes >= PIECE_BYTES:
             return True
         missed = window.since(self.position)
         if missed is None:
             return False
-        for happening in missed:
+        for looked_at, happening in enumerate(missed):
+            if self._bytes >= PIECE_BYTES or looked_at >= LOOKED_AT_ONCE:
+                return True
             self.position += 1
             if happening.kind is self.kind:
                 self.tell(happening, presentation)
-                if self._bytes >= PIECE_BYTES:
-                    return True
         self.is_live = True
         return True
 
-    def _tell_list(self, listed: list[Entry], presentation: Presentation) -> None:
+    def _look(self, chunks: Iterator[Chunk]) -> None:
+        """Look at some more of the picture."""
+        selection, run = self.request.selection, list[Entry]()
+        left = LOOKED_AT_ONCE // DECODED_COST if selection.decodes else LOOKED_AT_ONCE
+        is_everything = selection.is_everything
+        for chunk in chunks:
+            run += chunk if is_everything else filter(selection.matches, chunk)
+            left -= len(chunk)
+            if left <= 0:
+                break
+        else:
+            self._looked = None
+        run.sort(key=_revision)
+        self._runs.append(run)
+        if self._looked is None:
+            self._listed = merge(*self._runs, key=_revision)
+            self._runs = []
+
+    def _tell_list(self, listed: Iterator[Entry], presentation: Presentation) -> None:
         form, kind = self.request.form, self.kind
-        while self._at < len(listed) and self._bytes < PIECE_BYTES:
-            body = presentation.object(form, kind, listed[self._at].data)
-            self.add(line(ADDED, body))
-            self._at += 1
-        if self._at < len(listed):
-            return
-        self._listed = None
-        if self.request.marks_list_end:
-            self.add(self.bookmark(self._list_revision, presentation, len(listed)))
+        # Other forms than the plain one are made of the decoded object.
+        left = LOOKED_AT_ONCE // DECODED_COST if form else LOOKED_AT_ONCE
+        while left > 0 and self._bytes < PIECE_BYTES:
+            entry = next(listed, None)
+            if entry is None:
+                self._listed = None
+                if self.request.marks_list_end:
+                    self.add(self.bookmark(self._list_revision, presentation, self._told))
+                return
+            self.add(line(ADDED, presentation.object(form, kind, entry.data)))
+            self._told += 1
+            left -= 1
 
 
 def resumed(

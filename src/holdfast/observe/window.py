@@ -12,7 +12,7 @@ from typing import Protocol
 
 from holdfast.model.registry import Kind
 from holdfast.observe.entries import Entry, respliced
-from holdfast.observe.selection import Selection
+from holdfast.observe.selection import Decodings, Selection
 
 EVENTS_MAX = 16_384
 BYTES_MAX = 48 << 20
@@ -29,13 +29,18 @@ class Presentation(Protocol):
         """An object in this form."""
         ...
 
-    def bookmark(self, form: str, kind: Kind, revision: int, listed: int | None) -> bytes:
-        """An empty object that carries a revision and, after the first list, its length."""
+    def bookmark(
+        self, form: str, kind: Kind, revision: int, listed: int | None, within_ms: int | None
+    ) -> bytes:
+        """An empty object that carries a revision, after the first list its length, and when the
+        next bookmark comes if that was asked for."""
         ...
 
 
 def line(kind: str, body: bytes) -> bytes:
-    """One event as it goes over the wire."""
+    """One event as it goes over the wire; nothing of an object that has no such form."""
+    if not body:
+        return b""
     return b'{"type":"%b","object":%b}\n' % (kind.encode(), body)
 
 
@@ -56,17 +61,18 @@ class Happening:
         """About what it keeps in memory that nothing else may keep any more."""
         return len(self.before.data) if self.before is not None else 0
 
-    def seen_by(self, selection: Selection) -> str:
+    def seen_by(self, selection: Selection, decodings: Decodings | None = None) -> str:
         """What kind of event this is to a watcher, or nothing.
 
-        What enters a selection is added to it, what leaves it is deleted from it.
+        What enters a selection is added to it, what leaves it is deleted from it. Where many ask,
+        `decodings` has what was decoded for others.
         """
         if selection.is_unconditional:
             if self.after is None:
                 return DELETED
             return MODIFIED if self.before is not None else ADDED
-        was = self.before is not None and selection.matches(self.before)
-        now = self.after is not None and selection.matches(self.after)
+        was = self.before is not None and selection.matches(self.before, decodings)
+        now = self.after is not None and selection.matches(self.after, decodings)
         if now:
             return MODIFIED if was else ADDED
         return DELETED if was else ""

@@ -29,7 +29,9 @@ def key_of(replica: Replica) -> tuple[Hashable, Hashable]:
     template = replica.spec.template
     placement = template.placement
     by_workload = placement.spread or placement.max_per_node
-    what = (template.resources, template.devices, template.ports, placement, template.image)
+    as_whom = (template.isolation, template.user, template.runtime, template.host_network)
+    of_node = (template.ports, placement, *as_whom, template.image)
+    what = (template.resources, template.devices, *of_node)
     of_nodes = (
         replica.namespace,
         template.priority_class,

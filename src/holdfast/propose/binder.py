@@ -37,9 +37,9 @@ from holdfast.propose.course import (
 from holdfast.propose.dues import Dues
 from holdfast.propose.evidence import Evidence
 from holdfast.propose.fleet import Fleet
-from holdfast.propose.lessons import Lesson, hopes_of, lesson_of
+from holdfast.propose.lessons import Lesson, lesson_of
 from holdfast.propose.notices import Notices
-from holdfast.propose.queue import Entry, Queue
+from holdfast.propose.queue import Entry, Queue, Sort
 from holdfast.propose.report import (
     SCHEDULING_RETRYING,
     SERVERS_UNAVAILABLE,
@@ -80,8 +80,10 @@ class Binder:
         self._pauses: list[tuple[int, str]] = []
         self._slots = COURSES_MIN
         self.freed: dict[str, None] = {}
-        # Tenants whose quota has more room since a bind was given up.
+        # Tenants whose quota has more room.
         self._refunded: dict[str, None] = {}
+        # Sorts that the commit refused although the quota has room as far as is seen here.
+        self.doubted: dict[Sort, None] = {}
         # When everybody is looked at again, for people to read.
         self.resync_at_ms = 0
 
@@ -192,6 +194,9 @@ class Binder:
         if outcome is not Outcome.ABSENT:
             del self._courses[uid]
             is_ours = outcome is Outcome.COMMITTED
+            entry = self._queue.get(course.key)
+            if is_ours and entry is not None:
+                self._trust(entry)
             self._evidence.settled(uid, ACCEPTED if is_ours else OVERTAKEN)
             self._give_up(uid)
 
@@ -221,6 +226,7 @@ class Binder:
         self._notices.forget(course.key)
         if entry is not None:
             self._queue.park(entry, ())
+            self._trust(entry)
 
     def _overtaken(self, course: Course) -> None:
         """The replica went another way. News of it will say which."""
@@ -266,7 +272,7 @@ class Binder:
         entry = self._end(course, refusal.reason.value, refusal.message)
         lesson = lesson_of(refusal.reason)
         if lesson is Lesson.AWAIT_ALLOWANCE:
-            # Nothing was given back, so that nobody is to be woken by it, least of all this one.
+            # Nothing was given back, so that nobody is to be woken by it.
             self._dues.unassume(course.uid)
         self._give_up(course.uid)
         if lesson is Lesson.ANOTHER_NODE:
@@ -281,7 +287,6 @@ class Binder:
         elif lesson is Lesson.AWAIT_NEWS:
             self._queue.park(entry, ())
         elif lesson is Lesson.AWAIT_ALLOWANCE:
-            self._queue.park(entry, hopes_of(refusal.reason))
             self._blocked(entry, refusal, now)
         else:
             self._pause(entry, refusal.reason.value, refusal.message, now)
@@ -299,7 +304,18 @@ class Binder:
             self.freed[node] = None
         tenant = self._dues.unassume(uid)
         if tenant is not None:
-            self._refunded[tenant] = None
+            self.refunded(tenant)
+
+    def refunded(self, tenant: str) -> None:
+        """A tenant is charged less than before."""
+        self._refunded[tenant] = None
+
+    def _trust(self, entry: Entry) -> None:
+        """The servers accepted one of a sort: what let it in may let in those that are alike."""
+        sort = entry.tenant, entry.sort
+        if sort in self.doubted:
+            del self.doubted[sort]
+            self.refunded(entry.tenant)
 
     def take_refunded(self) -> list[str]:
         """The tenants whose quota has more room than before, since the last time."""
@@ -314,6 +330,8 @@ class Binder:
 
     def _blocked(self, entry: Entry, refusal: Refusal, now: Instant) -> None:
         report = over_quota(refusal, entry.tenant)
+        self._queue.park(entry, report.hopes)
+        self.doubted[entry.tenant, entry.sort] = None
         self._publish(entry.key, report, entry.turns, self.resync_at_ms, now)
 
     def _say(

@@ -77,7 +77,7 @@ def propose_run(
     alike = _judged(view, replicas[0], board)
     if isinstance(alike, Report):
         return [alike] * len(replicas)
-    allowed, over = _allowed(view, alike.work, len(replicas))
+    allowed, over = quota_room(view, alike.work, len(replicas))
     if over is not None:
         return [over] * len(replicas)
     replicas = replicas[:allowed]
@@ -196,7 +196,7 @@ def _held_up(view: View, work: Work) -> Report | None:
     )
 
 
-def _allowed(view: View, work: Work, most: int) -> tuple[int, Report | None]:
+def quota_room(view: View, work: Work, most: int) -> tuple[int, Report | None]:
     """For how many of these the tenant's quota has room now, as far as is seen here."""
     if view.dues is None or not view.dues.is_counting:
         return most, None

@@ -84,25 +84,22 @@ class Dues:
         for each in (*replicas, *reservations):
             self.notice(None, each)
 
-    def notice(self, before: Any, after: Any) -> None:
-        """A replica or a reservation is different."""
+    def notice(self, before: Any, after: Any) -> bool:
+        """A replica or a reservation is different. Whether its tenant is charged less by it."""
         if not self._limits:
-            return
+            return False
         if isinstance(after, Reservation) or isinstance(before, Reservation):
             old, new = _of_reservation(before), _of_reservation(after)
-            for owner in old:
-                if owner not in new:
-                    self._put(owner, None)
-            for owner, due in new.items():
-                self._put(owner, due)
-            return
+            lessened = [self._put(owner, None) for owner in old if owner not in new]
+            lessened += [self._put(owner, due) for owner, due in new.items()]
+            return any(lessened)
         uid = (after if after is not None else before).metadata.uid
         found = _of_replica(after) if isinstance(after, Replica) else None
         mine = self._dues.get(uid)
         if found is None and mine is not None and mine.is_assumed:
             # The cache may be behind; whoever assumed it says when that is over.
-            return
-        self._put(uid, found)
+            return False
+        return self._put(uid, found)
 
     def assume(
         self, uid: str, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
@@ -119,16 +116,18 @@ class Dues:
         self._put(uid, None)
         return due.tenant
 
-    def _put(self, owner: str, due: Due | None) -> None:
+    def _put(self, owner: str, due: Due | None) -> bool:
+        """Charge an owner this from now on. Whether it was charged something else before."""
         old = self._dues.get(owner)
         if old == due:
-            return
+            return False
         if old is not None:
             self._add(old, -1)
             del self._dues[owner]
         if due is not None:
             self._add(due, 1)
             self._dues[owner] = due
+        return old is not None and (due is None or not _is_same_charge(old, due))
 
     def _add(self, due: Due, sign: int) -> None:
         used = self._used.setdefault((due.tenant, due.of), {})
@@ -193,6 +192,11 @@ class Dues:
             for name in tenants
         }
         return QuotaLedger(limits={name: self._limits[name] for name in tenants}, used=used)
+
+
+def _is_same_charge(one: Due, other: Due) -> bool:
+    """Whether two differ in nothing but that one of them is only assumed."""
+    return msgspec.structs.replace(one, is_assumed=other.is_assumed) == other
 
 
 def _stated(whose: str, used: Amounts, most: Amounts) -> str:

@@ -204,6 +204,7 @@ class Fleet:
     ) -> None:
         """Count a placement as made until it is seen, taken back, or too old to be believed."""
         self.unassume(uid)
+        held = msgspec.structs.replace(held, tenant=key[0])
         self._assumed[uid] = Assumption(key, node, held, now_ms + ASSUMED_MS, kin)
         site = self._site(node)
         self._assumed_at(site, uid, held, 1)
@@ -306,4 +307,5 @@ def _looks_alike(old: Node, new: Node) -> bool:
         and old.status.phase is new.status.phase
         and old.status.mark == new.status.mark
         and old.status.incarnation == new.status.incarnation
+        and old.status.isolation is new.status.isolation
     )

@@ -33,8 +33,8 @@ def node_of(replica: Any) -> str:
     return binding.node if binding is not None else ""
 
 
-def _held(source: Binding | Claim) -> Held:
-    return Held(charge=source.charge, devices=source.devices, ports=source.ports)
+def _held(source: Binding | Claim, tenant: str) -> Held:
+    return Held(source.charge, source.devices, source.ports, tenant)
 
 
 def of_replica(replica: Any) -> dict[Where, Held]:
@@ -44,7 +44,7 @@ def of_replica(replica: Any) -> dict[Where, Held]:
     binding = replica.status.binding
     if binding is None or replica.status.state not in CHARGED:
         return {}
-    uid, held = replica.metadata.uid, _held(binding)
+    uid, held = replica.metadata.uid, _held(binding, replica.namespace)
     found = {Where(binding.node, "held", uid): held}
     if replica.status.cause is Cause.PREEMPTION:
         found[Where(binding.node, "leaving", uid)] = held
@@ -64,5 +64,5 @@ def of_reservation(reservation: Any) -> dict[Where, Held]:
         # A gang may have several claims on one node. A promise has one, and its holder's name.
         uid = reservation.metadata.uid
         owner = uid if is_promise else f"{uid}/{index}"
-        found[Where(claim.node, shelf, owner)] = _held(claim)
+        found[Where(claim.node, shelf, owner)] = _held(claim, reservation.namespace)
     return found

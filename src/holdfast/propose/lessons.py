@@ -9,7 +9,6 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from holdfast.model.refusal import Reason
-from holdfast.propose.report import Hope
 
 
 class Lesson(Enum):
@@ -40,6 +39,7 @@ _ANOTHER_NODE = (
     Reason.DEVICE_TAKEN,
     Reason.DEVICE_MISSING,
     Reason.PORT_TAKEN,
+    Reason.PORT_NOT_OFFERED,
     Reason.TAINTED,
     Reason.REGION_MISMATCH,
     Reason.ZONE_MISMATCH,
@@ -49,10 +49,16 @@ _ANOTHER_NODE = (
     Reason.RESIDENCY_UNKNOWN,
     Reason.TENANCY_FORBIDDEN,
     Reason.PROTECTED_CAPACITY,
+    Reason.ISOLATION_TOO_WEAK,
+    Reason.USER_NOT_ALLOWED,
+    Reason.HOST_NETWORK_NOT_ALLOWED,
+    Reason.IMAGE_NOT_ALLOWED,
+    Reason.NODE_OF_ANOTHER_TENANT,
     Reason.SPREAD_VIOLATED,
     Reason.AFFINITY_UNMET,
     Reason.ANTI_AFFINITY_VIOLATED,
     Reason.TOO_MANY_PER_NODE,
+    Reason.NODE_QUARANTINED,
 )
 _AWAIT_NEWS = (
     Reason.STALE_REPLICA,
@@ -84,13 +90,3 @@ _LESSONS: dict[Reason, Lesson] = {
 def lesson_of(reason: Reason) -> Lesson:
     """What to do after this refusal."""
     return _LESSONS.get(reason, Lesson.PAUSE)
-
-
-def hopes_of(reason: Reason) -> tuple[Hope, ...]:
-    """What could help after this refusal."""
-    match lesson_of(reason):
-        case Lesson.AWAIT_ALLOWANCE:
-            return (Hope.ALLOWANCE,)
-        case Lesson.ANOTHER_NODE:
-            return (Hope.NODES,)
-    return ()

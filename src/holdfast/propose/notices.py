@@ -12,7 +12,8 @@ import heapq
 import msgspec
 
 from holdfast.model.kinds.replica import Pending, Replica
-from holdfast.model.requests import Accepted, ReportPending, Target
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Accepted, ReportPending, Target, Term
 from holdfast.model.time import Instant, timestamp
 from holdfast.model.versions import object_revision
 from holdfast.observe.cache import Key
@@ -33,6 +34,7 @@ class _Said(msgspec.Struct):
     pending: Pending
     at_ms: int
     revision: int | None = None
+    version: str = ""
 
 
 class _Wish(msgspec.Struct, frozen=True):
@@ -42,6 +44,7 @@ class _Wish(msgspec.Struct, frozen=True):
     pending: Pending
     due_ms: int
     ticket: int
+    version: str
 
 
 class Notices:
@@ -86,11 +89,19 @@ class Notices:
         due_ms = now.monotonic_ms
         if said is not None and old is not None and _gist(old) == _gist(pending):
             due_ms = max(due_ms, said.at_ms + NOTICE_EVERY_MS)
-        self._wish(key, target, pending, due_ms)
+        self._wish(key, target, pending, due_ms, self._version(replica, said))
 
-    def _wish(self, key: Key, target: Target, pending: Pending, due_ms: int) -> None:
+    @staticmethod
+    def _version(replica: Replica, said: _Said | None) -> str:
+        """The last version of it that we know of: what we wrote may not have been told yet."""
+        seen = replica.metadata.resource_version
+        if said is None or not said.version:
+            return seen
+        return said.version if object_revision(said.version) > object_revision(seen) else seen
+
+    def _wish(self, key: Key, target: Target, pending: Pending, due_ms: int, version: str) -> None:
         self._tickets += 1
-        self._wishes[key] = _Wish(target, pending, due_ms, self._tickets)
+        self._wishes[key] = _Wish(target, pending, due_ms, self._tickets, version)
         heapq.heappush(self._heap, (due_ms, self._tickets, key))
 
     @staticmethod
@@ -118,7 +129,7 @@ class Notices:
         wish = self._wishes.get(due[2])
         return wish is not None and wish.ticket == due[1]
 
-    def due(self, room: int, now_ms: int) -> list[tuple[Key, ReportPending]]:
+    def due(self, room: int, now_ms: int, term: Term) -> list[tuple[Key, ReportPending]]:
         """What to send now, no more than there is room for."""
         found: list[tuple[Key, ReportPending]] = []
         while len(found) < room:
@@ -129,26 +140,37 @@ class Notices:
             wish = self._wishes.pop(key)
             if key in self._sending:
                 # Two of them on their way could arrive in the wrong order.
-                self._wish(key, wish.target, wish.pending, now_ms + NOTICE_RETRY_MS)
+                late_ms = now_ms + NOTICE_RETRY_MS
+                self._wish(key, wish.target, wish.pending, late_ms, wish.version)
                 continue
             self._sending.add(key)
             self._said[key] = _Said(wish.target, wish.pending, now_ms)
-            found.append((key, ReportPending(wish.target, wish.pending)))
+            report = ReportPending(wish.target, wish.pending, version=wish.version, term=term)
+            found.append((key, report))
         return found
 
     def answered(self, key: Key, request: ReportPending, answer: object, now_ms: int) -> None:
-        """Take in the answer. A refusal means that the replica has moved on: its news come."""
+        """Take in the answer. A refusal means that the replica has moved on, and its news come; or
+        that only its version has, and then it says which is the present one.
+        """
         self._sending.discard(key)
         said = self._said.get(key)
         if said is None or said.target != request.target or said.pending != request.pending:
             return
         if isinstance(answer, Accepted):
             said.revision = answer.revision
+            said.version = "".join(it.metadata.resource_version for it in answer.objects)
             return
         del self._said[key]
-        if isinstance(answer, Exception) and key not in self._wishes:
+        version = request.version
+        if isinstance(answer, Refusal):
+            version = answer.details.get("resourceVersion", "")
+            if not version.isdigit():
+                return
+        if key not in self._wishes:
             # Whether it was written or not, writing the same again changes nothing.
-            self._wish(key, request.target, request.pending, now_ms + NOTICE_RETRY_MS)
+            late_ms = now_ms + NOTICE_RETRY_MS
+            self._wish(key, request.target, request.pending, late_ms, version)
 
 
 def _nearest(report: Report) -> str:

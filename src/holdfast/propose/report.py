@@ -61,8 +61,10 @@ class Hope(StrEnum):
 
     # A node came, became ready, was uncordoned, grew, or something on it was given back.
     NODES = "nodes"
-    # Quota, tenant, region, priority class or grant changed, or the tenant gave something back.
+    # Tenant, quota, region or priority class changed.
     ALLOWANCE = "allowance"
+    # The quota has more room: the tenant, or one that shares it, gave something back.
+    QUOTA = "quota"
     # The picture of the plane is fresh again.
     FRESHNESS = "freshness"
     # Replicas of the same tenant came or went, and with them whom to be near to or away from.

@@ -25,7 +25,7 @@ from holdfast.model.time import Instant
 from holdfast.observe.asks import Asks
 from holdfast.observe.cache import Cache, Change, Key, is_streams
 from holdfast.observe.news import Follow, Get
-from holdfast.observe.tenure import Tenure
+from holdfast.observe.tenure import RENEW_TIMEOUT_MS, Tenure
 from holdfast.propose.backlog import backlog
 from holdfast.propose.binder import COURSES_MAX, Binder
 from holdfast.propose.board import Board
@@ -163,15 +163,15 @@ class Scheduler:
         effects: list[Any] = []
         request = self.tenure.due(now)
         if request is not None:
-            effects.append(self._asks.ask(request, _About(), now.monotonic_ms))
+            effects.append(self._lease(request, now))
         self.binder.overdue(now)
         for course, again in self.binder.due(now):
             effects.append(self._asks.ask(again, _About(course), now.monotonic_ms))
         self._resync(now)
         view = self._view(now)
         freed, self.binder.freed = self.binder.freed, {}
-        for tenant in self.binder.take_refunded():
-            self._waking.tenant_released(tenant)
+        refunded = self.binder.take_refunded()
+        self._waking.after_releases(view, refunded, self.binder.doubted)
         self._waking.after_news(view, freed, now)
         effects += self._decide(view, now)
         effects += self._publish(now)
@@ -191,7 +191,7 @@ class Scheduler:
         if sent is None:
             return []
         request, answer, about = sent.request, stimulus.body, sent.about
-        follow_up: AcquireLease | Get | None = None
+        follow_up: Get | None = None
         match request:
             case ReportPending() if about.notice is not None:
                 self._notices_sent -= 1
@@ -202,20 +202,26 @@ class Scheduler:
                     self.binder.took(took_ms, failed=isinstance(answer, HoldfastError))
                 follow_up = self.binder.answered(about.course, request, answer, now, self._rng)
             case Get() | AcquireLease() | RenewLease():
-                follow_up = self.tenure.answered(request, answer, sent.sent_ms, now)
+                acquire = self.tenure.answered(request, answer, sent.sent_ms, now)
+                return [self._lease(acquire, now)] if acquire is not None else []
         if follow_up is None:
             return []
         return [self._asks.ask(follow_up, about, now.monotonic_ms)]
+
+    def _lease(self, request: Get | AcquireLease | RenewLease, now: Instant) -> Ask:
+        about, now_ms = _About(), now.monotonic_ms
+        return self._asks.ask(request, about, now_ms, timeout_ms=RENEW_TIMEOUT_MS)
 
     # News ----------------------------------------------------------------------------------------
 
     def _noticed(self, change: Change, now: Instant) -> None:
         freed = self.fleet.notice(change)
         self.binder.freed |= dict.fromkeys(freed)
-        if freed and change.plural != "nodes":
-            self._waking.tenant_released(change.object.namespace)
         if change.plural in ("replicas", "reservations"):
-            self.dues.notice(change.before, change.after)
+            is_less = self.dues.notice(change.before, change.after)
+            # A node that has more to give says so too: quotas may not be known here yet.
+            if is_less or freed:
+                self.binder.refunded(change.object.namespace)
         if change.plural == "replicas":
             self._replica(change, now)
         elif change.plural == "schedulerpolicies":
@@ -273,6 +279,7 @@ class Scheduler:
         if not is_first:
             self._resync_at_ms = now.monotonic_ms + self._resync_ms
         self.binder.resync_at_ms = self._resync_at_ms
+        self.binder.doubted.clear()
         for replica in self.cache.all("replicas"):
             if self._is_ours(replica):
                 self._enqueue(replica, now)
@@ -385,7 +392,10 @@ class Scheduler:
     # Publishing and timers -----------------------------------------------------------------------
 
     def _publish(self, now: Instant) -> list[Ask]:
-        due = self.notices.due(NOTICES_MAX - self._notices_sent, now.monotonic_ms)
+        term = self.tenure.term
+        if term is None:
+            return []
+        due = self.notices.due(NOTICES_MAX - self._notices_sent, now.monotonic_ms, term)
         self._notices_sent += len(due)
         return [
             self._asks.ask(request, _About(notice=key), now.monotonic_ms) for key, request in due
@@ -396,7 +406,7 @@ class Scheduler:
         now_ms = now.monotonic_ms
         moments = [self._resync_at_ms, self.fleet.next_ms, self.binder.next_ms]
         moments.append(self.evidence.next_ms)
-        if self._notices_sent < NOTICES_MAX:
+        if self._notices_sent < NOTICES_MAX and self.tenure.term is not None:
             moments.append(self.notices.next_ms)
         if self.tenure.next_ms > now_ms:
             # Otherwise its question is on its way, and the answer comes by itself.

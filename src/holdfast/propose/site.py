@@ -116,8 +116,9 @@ class Site:
 def _with(ledger: NodeLedger, holdings: Mapping[str, Held]) -> NodeLedger:
     """The ledger with all of these, by owner."""
     owners = {name: dict(slot.owners) for name, slot in ledger.devices.items()}
-    used, ports = ledger.used, dict(ledger.ports)
+    used, ports, tenants = ledger.used, dict(ledger.ports), ledger.tenants
     for owner, held in holdings.items():
+        tenants = add(tenants, {held.tenant: 1})
         used = add(used, sums_of(held))
         ports |= dict.fromkeys(held.ports, owner)
         for share in held.devices:
@@ -129,4 +130,4 @@ def _with(ledger: NodeLedger, holdings: Mapping[str, Held]) -> NodeLedger:
         name: msgspec.structs.replace(slot, owners=owners[name])
         for name, slot in ledger.devices.items()
     }
-    return msgspec.structs.replace(ledger, used=used, devices=devices, ports=ports)
+    return msgspec.structs.replace(ledger, used=used, devices=devices, ports=ports, tenants=tenants)

@@ -80,7 +80,7 @@ class Standing:
 
         What else the load is asked for was added by users: only a new look answers that.
         """
-        only_sums = self._end_load - self._first_load == 1
+        only_sums = all(each.is_exact for each in self.filters if each.by_load)
         return only_sums and all(scorer.is_exact for scorer, _ in self.scorers)
 
     def _begin(self, columns: Columns) -> None:

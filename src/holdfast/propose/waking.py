@@ -2,12 +2,13 @@
 
 The scheduler tells it of nodes that have more to give, of tenants that gave something back, and of
 replicas that came or went. Whoever is parked is looked at by its sort, not one by one: what a node
-means for one replica it means for all that are alike.
+or a quota means for one replica it means for all that are alike. Each sort is asked by itself how
+many of it fit now, so that no number of others that do not fit can keep one that does waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +16,14 @@ import numpy.typing as npt
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.time import Instant
+from holdfast.observe.cache import Key
 from holdfast.propose.board import Board
-from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS, room_for
+from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS, quota_room, room_for
 from holdfast.propose.fleet import Fleet
-from holdfast.propose.queue import Entry, Lane, Queue
+from holdfast.propose.queue import Entry, Queue, Sort
 from holdfast.propose.report import Hope, Report
 from holdfast.propose.view import QUOTA_NAME, Objects, View
 
-# One release of a tenant's work makes room for few; those that get nothing wait for the next. So
-# many of each lane: who waits for the budget of another priority class must not take the turns.
-WOKEN_PER_RELEASE = 4
 # Of each sort that waits for company. Those that get a place stir the others again.
 WOKEN_PER_STIR = 64
 
@@ -54,14 +53,27 @@ class Waking:
         for _, alike in self._queue.hoping(Hope.NODES):
             self._queue.wake_some(alike, self._room(view, next(iter(alike.values())), rows))
 
-    def tenant_released(self, tenant: str) -> None:
-        """A tenant gave something back: its quota, and its cohort's, has room again."""
-        woken: dict[Lane, int] = {}
-        for (other, _), alike in self._queue.hoping(Hope.ALLOWANCE):
-            lane = next(iter(alike.values())).lane
-            left = WOKEN_PER_RELEASE - woken.get(lane, 0)
-            if left and self._share_quota(other, tenant):
-                woken[lane] = woken.get(lane, 0) + self._queue.wake_some(alike, left)
+    def after_releases(
+        self, view: View, tenants: Iterable[str], doubted: Container[Sort] = ()
+    ) -> None:
+        """These tenants gave something back: their quotas, and their cohorts', have more room.
+
+        As many of each sort are woken as fit. Those that another sort was faster than are parked
+        again by the same picture of the quota, without a request to the servers. Of a sort that the
+        servers refused against this picture one is tried, and the others once it was accepted: a
+        thousand that are refused again would be a storm.
+        """
+        released = list(tenants)
+        for sort, alike in self._queue.hoping(Hope.QUOTA) if released else ():
+            if any(self._share_quota(sort[0], other) for other in released):
+                room = self._quota_room(view, alike)
+                self._queue.wake_some(alike, min(room, 1) if sort in doubted else room)
+
+    def _quota_room(self, view: View, alike: Mapping[Key, Entry]) -> int:
+        """How many of these the quota of their tenant has room for."""
+        entry = next(iter(alike.values()))
+        replica: Replica | None = self._objects.get("replicas", *entry.key)
+        return quota_room(view, view.work(replica), len(alike))[0] if replica is not None else 1
 
     def _room(self, view: View, entry: Entry, rows: npt.NDArray[np.intp]) -> int:
         """How many like this one the nodes of these rows could take at most."""

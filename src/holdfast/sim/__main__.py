@@ -6,7 +6,8 @@
     shrink SCENARIO --seed 7 --out FILE         a failing seed made small and saved
     mutants MODULE:MUTANTS --seeds 50           the table of planted bugs, --record FILE keeps it
 
-A scenario is named by where it is defined, `module:ATTRIBUTE`. The exit code is 1 when a promise
+A scenario has a short name (`holdfast sim list`), or is named by where it is defined,
+`module:ATTRIBUTE`. The exit code is 1 when a promise
 was broken (or a mutant not found), 2 when the command made no sense.
 """
 
@@ -19,12 +20,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.model.errors import InvariantBroken
+from holdfast.model.errors import Invalid, InvariantBroken
 from holdfast.sim import artifact as artifacts
 from holdfast.sim.artifact import Artifact, replay_command, replay_file_command
 from holdfast.sim.campaign import campaign
 from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Mutant, save, search, table
+from holdfast.sim.names import named
 from holdfast.sim.run import Report, Scenario, drawn_plan, find, play, run
 from holdfast.sim.shrink import RUNS_MAX, shrink
 from holdfast.sim.world import World
@@ -42,13 +44,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     one = commands.add_parser("run", help="run many seeds")
-    one.add_argument("scenario")
+    one.add_argument("scenario", type=_scenario)
     one.add_argument("--seeds", default="0-99", type=_seeds, help="a range, e.g. 0-199, or one")
     one.add_argument("--processes", default=1, type=int)
     one.set_defaults(command=_run)
 
     one = commands.add_parser("replay", help="repeat one run and tell its story")
-    one.add_argument("scenario", nargs="?")
+    one.add_argument("scenario", nargs="?", type=_scenario)
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--file", type=Path)
     one.add_argument("--mutant", default="", help="MODULE:MUTANTS:NAME, a planted bug to apply")
@@ -56,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(command=_replay)
 
     one = commands.add_parser("shrink", help="make a failing seed small")
-    one.add_argument("scenario")
+    one.add_argument("scenario", type=_scenario)
     one.add_argument("--seed", type=int, required=True)
     one.add_argument("--mutant", default="")
     one.add_argument("--out", type=Path, required=True)
@@ -70,6 +72,17 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--record", type=Path, help="write the seeds found to this file")
     one.set_defaults(command=_mutants)
     return parser
+
+
+def _scenario(name: str) -> str:
+    """Where the scenario of this name is defined."""
+    try:
+        if ":" not in name:
+            return named(name).scenario
+        find(name)
+    except (Invalid, ImportError, AttributeError, InvariantBroken) as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+    return name
 
 
 def _run(options: argparse.Namespace) -> int:

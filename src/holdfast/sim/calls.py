@@ -73,7 +73,11 @@ class Calls:
             if at_us >= call.deadline_us:
                 self.arm(call)
             return
-        arrivals = world.network.arrivals(path, path.trouble, world.now_us)
+        trouble = path.trouble
+        arrivals = list(world.network.arrivals(path, trouble, world.now_us))
+        late_us = world.network.late_copy(path, trouble, world.now_us)
+        if late_us is not None:
+            arrivals.append(late_us)
         call.copies = len(arrivals)
         for at_us in arrivals:
             world.post(at_us, self._arrive_handler, call, target)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from holdfast.model import keys
 from holdfast.model.transaction import Change, Transaction
 
 if TYPE_CHECKING:
@@ -74,6 +75,17 @@ class Checker:
 def overrides(checker: Checker, hook: str) -> bool:
     """Whether the checker has a hook of its own."""
     return getattr(type(checker), hook) is not getattr(Checker, hook)
+
+
+class Sound(Checker):
+    """No record comes into quarantine in a world where nothing damages them: that is a bug."""
+
+    invariants = (CRASHED,)
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for change in commit.changes:
+            if change.key.startswith(keys.QUARANTINE) and change.value is not None:
+                self.violated(CRASHED, change.value.decode())
 
 
 class Settles(Checker):

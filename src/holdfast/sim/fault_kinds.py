@@ -224,6 +224,7 @@ KINDS: dict[str, Kind] = {
     "cut": Kind(HOST, _cut, paired=True),
     "loss": Kind(HOST, _two_way("loss"), counted=False, paired=True),
     "duplicate": Kind(HOST, _two_way("duplicate"), counted=False, paired=True),
+    "late": Kind(HOST, _two_way("late"), counted=False, paired=True),
     "delay": Kind(HOST, _two_way("delay"), paired=True),
     "scatter": Kind(HOST, _two_way("scatter"), paired=True),
     "store_slow": Kind(STORE, _store_trouble("slow_ms")),

@@ -53,8 +53,10 @@ class Mutant(msgspec.Struct, frozen=True):
             yield
 
     def run(self, seed: int, *, tell: bool = False) -> Report:
+        # A module that is first imported while a patch is there would keep the patched names.
+        scenario = find(self.scenario)
         with self.planted():
-            return run(find(self.scenario), seed, tell=tell)
+            return run(scenario, seed, tell=tell)
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -93,11 +93,37 @@ NAMES = (
         "sc15_lost_wakeup",
         "events that would have woken waiting work are dropped",
     ),
+    Name(
+        "overload",
+        "five times the peak, and a store that stands still for 30 s",
+        _EXAMPLES + "overload:SCENARIO",
+        is_long=True,
+    ),
+    Name(
+        "overload-quarter",
+        "the same on a server of a quarter of the speed",
+        _EXAMPLES + "overload:QUARTER",
+        is_long=True,
+    ),
+    Name(
+        "overload-fourfold",
+        "the same on a server of four times the speed",
+        _EXAMPLES + "overload:FOURFOLD",
+        is_long=True,
+    ),
+    Name(
+        "overload-slow-store",
+        "the same over a store that takes long for every transaction",
+        _EXAMPLES + "overload:SLOW_STORE",
+        is_long=True,
+    ),
     _world(
         "authority", "authority.scenario:SCENARIO", "the commit alone, and all who ask it badly"
     ),
     _world("slice", "slice.scenario:SCENARIO", "one replica end to end, on twenty nodes"),
     _world("keeping", "keeping.scenario:SCENARIO", "all controllers and all types of work"),
+    _world("rot", "versions.rot:ROT", "records that are damaged below a plane that goes on"),
+    _world("mixed", "versions.mixed:MIXED", "servers of two versions over one store"),
     _world("placing", "placing.scenario:SCENARIO", "schedulers that compete, on twenty nodes"),
 )
 

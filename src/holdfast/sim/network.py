@@ -2,8 +2,9 @@
 
 A healthy way only delays, each message on its own, so that messages overtake each other. Faults
 are rules laid over all ways that they match: a cut loses everything, a loss some, others double,
-slow down or scatter. A way remembers the sum of the rules over it until a rule comes or goes, so
-that a healthy message costs one look-up.
+slow down or scatter; and a request may come later than anybody waits for its answer. A way
+remembers the sum of the rules over it until a rule comes or goes, so that a healthy message costs
+one look-up.
 
 Asks, answers, store calls and streams all pass here; nothing else connects two hosts.
 """
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 LOCAL_US = (20, 60)
 REGION_US = (200, 2_000)
 WORLD_US = (40_000, 60_000)
+# Longer than any of our components waits for an answer.
+LATE_US = (30_000_000, 120_000_000)
 _PERMILLE = 1_000
 
 
@@ -56,6 +59,7 @@ class Trouble(msgspec.Struct):
     duplicate_permille: int = 0
     delay_us: int = 0
     scatter_us: int = 0
+    late_permille: int = 0
 
     def add(self, rule: Rule) -> None:
         match rule.kind:
@@ -65,6 +69,8 @@ class Trouble(msgspec.Struct):
                 self.loss_permille = max(self.loss_permille, rule.amount)
             case "duplicate":
                 self.duplicate_permille = max(self.duplicate_permille, rule.amount)
+            case "late":
+                self.late_permille = max(self.late_permille, rule.amount)
             case "delay":
                 self.delay_us += rule.amount * 1000
             case _:
@@ -171,6 +177,18 @@ class Network:
             self._injected("duplicate")
             return (first, sent_us + self._rough_delay_us(path, trouble))
         return (first,)
+
+    def late_copy(self, path: Path, trouble: Trouble, sent_us: int) -> int | None:
+        """When a copy of a request arrives that somebody held for longer than any time-out.
+
+        A server that was paused holds it, or a proxy; its sender has heard nothing, or that all is
+        well, and has long turned to other things.
+        """
+        if not trouble.late_permille or path.random() * _PERMILLE >= trouble.late_permille:
+            return None
+        self._injected("late")
+        least_us, most_us = LATE_US
+        return sent_us + least_us + int(path.random() * (most_us - least_us))
 
     @staticmethod
     def _rough_delay_us(path: Path, trouble: Trouble) -> int:

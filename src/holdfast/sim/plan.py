@@ -70,7 +70,9 @@ class Hazard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `only` and `peers` narrow the targets to names that begin so; "*" as a peer stands for everyone
     else. `share` is the part of all seeds that see this hazard at all: seeds with few kinds of
-    faults reach states that the others, busy recovering, never do.
+    faults reach states that the others, busy recovering, never do. With `amounts` each fault has
+    one of these instead of something between the two bounds of `amount`. With `alone` no two faults
+    of this kind last at the same time.
     """
 
     kind: str
@@ -80,6 +82,28 @@ class Hazard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     only: str = ""
     peers: str = ""
     share: float = 0.6
+    amounts: tuple[int, ...] = ()
+    alone: bool = False
+
+
+# How far calendars are wrong: a time zone's worth of minutes, a day, a board without a battery.
+CALENDAR_STEPS_MS = tuple(
+    sign * step for step in (300_000, 86_400_000, 40 * 86_400_000) for sign in (1, -1)
+)
+
+
+def calendar_steps(per_hour: float, only: str = "", *, share: float = 0.6) -> Hazard:
+    """The calendar of one computer at a time is set wrong, and after a while right again."""
+    for_ms = 1_000, 60_000
+    return Hazard(
+        "clock_step",
+        per_hour,
+        for_ms,
+        only=only,
+        share=share,
+        amounts=CALENDAR_STEPS_MS,
+        alone=True,
+    )
 
 
 class Aim(msgspec.Struct, frozen=True):
@@ -102,9 +126,24 @@ def draw(
     faults: list[Fault] = []
     for hazard in hazards:
         faults.extend(_strikes(seed, hazard, aims[hazard.kind], faults_ms))
+    for kind in dict.fromkeys(hazard.kind for hazard in hazards if hazard.alone):
+        faults = _one_at_a_time(kind, sorted(faults))
     invariant(len(faults) <= _FAULTS_MAX, f"the hazards make {len(faults)} faults in one run")
     # Sorted by content, not by hazard, so that the order of a world's hazards does not matter.
     return Plan(faults_ms, settle_ms, tuple(sorted(faults)), tuple(acts))
+
+
+def _one_at_a_time(kind: str, faults: list[Fault]) -> list[Fault]:
+    """Without the faults of a kind that begin while another one of it lasts."""
+    kept: list[Fault] = []
+    free_ms = 0
+    for fault in faults:
+        if fault.kind == kind:
+            if fault.at_ms < free_ms:
+                continue
+            free_ms = fault.at_ms + fault.for_ms
+        kept.append(fault)
+    return kept
 
 
 def _strikes(seed: int, hazard: Hazard, aim: Aim, until_ms: int) -> list[Fault]:
@@ -124,11 +163,15 @@ def _strikes(seed: int, hazard: Hazard, aim: Aim, until_ms: int) -> list[Fault]:
                 peer=_peer(rng, hazard, aim, target) if aim.paired else "",
                 # A fault that outlasts its phase is healed at the end of it.
                 for_ms=min(between(rng, *hazard.for_ms), until_ms - int(at_ms)),
-                amount=between(rng, *hazard.amount),
+                amount=_amount(rng, hazard),
             )
         )
         at_ms += waiting_time(rng, HOUR_MS / hazard.per_hour)
     return faults
+
+
+def _amount(rng: Random, hazard: Hazard) -> int:
+    return pick(rng, hazard.amounts) if hazard.amounts else between(rng, *hazard.amount)
 
 
 def _peer(rng: Random, hazard: Hazard, aim: Aim, target: str) -> str:

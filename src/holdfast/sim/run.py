@@ -17,7 +17,7 @@ from random import Random
 import msgspec
 
 from holdfast.model.errors import InvariantBroken, invariant
-from holdfast.sim.check import CRASHED, Violation
+from holdfast.sim.check import CRASHED, Sound, Violation
 from holdfast.sim.plan import Act, Hazard, Plan, draw
 from holdfast.sim.randomness import stream
 from holdfast.sim.world import World
@@ -36,6 +36,8 @@ class Scenario(msgspec.Struct, frozen=True):
     settle_ms: int = 180_000
     # What users do, drawn from a stream of the seed.
     script: Callable[[Random], Sequence[Act]] | None = None
+    # Whether records are damaged on purpose; otherwise none may come into quarantine.
+    damages: bool = False
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -154,6 +156,8 @@ def attempt(scenario: Scenario, world: World, plan: Plan | None = None) -> Broke
 def play(scenario: Scenario, world: World, plan: Plan | None = None) -> None:
     """Build a world, disturb it, let it settle. Raises Violation."""
     scenario.build(world)
+    if not scenario.damages:
+        world.check(Sound())
     if plan is None:
         plan = _draw(scenario, world)
     world.follow(plan)

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.model.errors import HoldfastError, Unavailable, invariant, unreachable
 from holdfast.model.machine import FateOf, Range, Txn
-from holdfast.model.transaction import Change
+from holdfast.model.transaction import Change, Transaction
 from holdfast.sim.calls import Calls
 from holdfast.sim.cell import Call, Cell, Host
 from holdfast.sim.check import Commit
@@ -173,7 +173,8 @@ class Storage:
                 before = keyspace.revision
                 outcome = keyspace.txn(effect.transaction, token=effect.token)
                 if keyspace.revision > before:
-                    self._committed(call, store)
+                    self._committed(store, call.asker.name, effect.transaction)
+                    self._crash(store, call.asker)
                 return outcome
             if kind is Range:
                 return keyspace.range(effect.start, effect.end, limit=effect.limit, at=effect.at)
@@ -181,22 +182,30 @@ class Storage:
         except HoldfastError as error:
             return error
 
-    def _committed(self, call: Call, store: SimStore) -> None:
+    def write(self, store: SimStore, transaction: Transaction, author: str) -> None:
+        """Write at once, as somebody does who is no machine of this world: a bad disk, a person."""
+        before = store.keyspace.revision
+        store.keyspace.txn(transaction)
+        if store.keyspace.revision > before:
+            self._committed(store, author, transaction)
+
+    def _committed(self, store: SimStore, author: str, transaction: Transaction) -> None:
         keyspace, world = store.keyspace, self.world
         revision = keyspace.revision
         changes = keyspace.changes("", after=revision - 1).changes
-        author = call.asker
-        world.note(f"{store.name}@{revision} by {author.name}: {_summary(changes)}")
-        world.committed(Commit(store.name, revision, author.name, call.effect.transaction, changes))
+        world.note(f"{store.name}@{revision} by {author}: {_summary(changes)}")
+        world.committed(Commit(store.name, revision, author, transaction, changes))
         for hook in self.commit_hooks:
             hook(store, changes)
         if revision - keyspace.compacted > 2 * KEEP_REVISIONS:
             keyspace.compact(revision - KEEP_REVISIONS)
+
+    def _crash(self, store: SimStore, author: Cell) -> None:
         if store.crash_author_at:
-            down_ms = store.crash_author_at.pop(revision, None)
+            down_ms = store.crash_author_at.pop(store.keyspace.revision, None)
             if down_ms is not None:
-                world.inject("crash")
-                world.crash(author, down_ms)
+                self.world.inject("crash")
+                self.world.crash(author, down_ms)
 
     def _hits(self, permille: int) -> bool:
         return permille > 0 and self._rng.random() * 1000 < permille

@@ -109,6 +109,19 @@ class Forgotten(msgspec.Struct, frozen=True, gc=False):
 Fate = Applied | NotApplied | Forgotten
 
 
+class Space(msgspec.Struct, frozen=True, gc=False):
+    """How full a store is that has a bound of its own, in bytes.
+
+    `in_use` is what it holds, history included, `size` what its files take, `most` the size at
+    which it takes no more writes. `is_closed` says that it has come to that.
+    """
+
+    in_use: int
+    size: int
+    most: int
+    is_closed: bool = False
+
+
 class Store(Protocol):
     """A revisioned key-value store with compare-and-swap and watch."""
 

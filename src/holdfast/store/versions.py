@@ -2,9 +2,9 @@
 
 An entry is whatever a store keeps for one version of a key: the record itself in memory, a pointer
 into the log on disk. The index holds the current entries and, for each revision since the last
-compaction, the steps that made it, each with the entry before it. A read of a past revision starts
-from the current entries and undoes the steps since; recent revisions, which are the ones that
-lists page over, cost next to nothing, and keys that did not change cost nothing at all.
+compaction, the steps that made it, each with the entry before it, in order and for each key. A read
+of a past revision asks of each key on its way what it was then. So a page costs what it looks at,
+however much has changed since, and it looks at a bounded number of keys: most may be newer.
 
 No clock, no randomness, no locks, no I/O: the simulator runs on this directly, and SQLite guards
 it with a lock of its own.
@@ -12,8 +12,11 @@ it with a lock of its own.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
 from itertools import islice
+from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -21,6 +24,11 @@ import msgspec
 from holdfast.model.errors import Expired, Invalid, invariant
 from holdfast.store.contract import RANGE_LIMIT_MAX
 from holdfast.store.ordered import SortedKeys
+
+# So many keys a read of the past looks at for one page, however few of them were there then.
+LOOKED_AT_MAX = 4_000
+
+_revision = itemgetter(0)
 
 
 class Entry(Protocol):
@@ -58,13 +66,17 @@ class Found(msgspec.Struct, Generic[E], frozen=True):
 class VersionIndex(Generic[E]):
     """The current entries, and the steps of every revision after `compacted`."""
 
-    __slots__ = ("_keys", "_steps", "compacted", "current", "revision")
+    __slots__ = ("_befores", "_gone", "_keys", "_steps", "compacted", "current", "revision")
 
     def __init__(self, entries: Iterable[E] = (), *, revision: int = 0) -> None:
         """An index whose history begins at `revision`, with these entries."""
         self.current: dict[str, E] = {entry.key: entry for entry in entries}
         self._keys = SortedKeys(self.current)
         self._steps: list[Sequence[Step[E]]] = []
+        # Of each key that has changed since the compaction: at which revisions, oldest first, and
+        # what it was before each. Those among them that are not there any more stand in order.
+        self._befores: dict[str, list[tuple[int, E | None]]] = {}
+        self._gone = SortedKeys()
         self.compacted = revision
         self.revision = revision
 
@@ -75,22 +87,39 @@ class VersionIndex(Generic[E]):
         """An index as it was: the current entries, and the steps that led to them."""
         index = cls(entries, revision=compacted)
         index._steps = steps
-        index.revision += len(steps)
+        for made in steps:
+            index.revision += 1
+            index._note(made)
+        index._gone = SortedKeys(index._befores.keys() - index.current.keys())
         return index
 
     def apply(self, steps: Sequence[Step[E]]) -> None:
         """Add one revision made of these steps."""
         current = self.current
         for step in steps:
+            key = step.key
             if step.after is None:
-                del current[step.key]
-                self._keys.remove(step.key)
+                del current[key]
+                self._keys.remove(key)
+                self._gone.add(key)
             else:
-                current[step.key] = step.after
+                current[key] = step.after
                 if step.before is None:
-                    self._keys.add(step.key)
+                    self._keys.add(key)
+                    if key in self._befores:
+                        self._gone.remove(key)
         self._steps.append(steps)
         self.revision += 1
+        self._note(steps)
+
+    def _note(self, steps: Sequence[Step[E]]) -> None:
+        revision = self.revision
+        for step in steps:
+            there = self._befores.get(step.key)
+            if there is None:
+                self._befores[step.key] = [(revision, step.before)]
+            else:
+                there.append((revision, step.before))
 
     def steps_after(
         self, revision: int, *, upto: int | None = None
@@ -121,6 +150,13 @@ class VersionIndex(Generic[E]):
         forgotten = self._steps[:count]
         del self._steps[:count]
         self.compacted += count
+        for key in {step.key for steps in forgotten for step in steps}:
+            there = self._befores[key]
+            del there[: bisect_right(there, self.compacted, key=_revision)]
+            if not there:
+                del self._befores[key]
+                if key not in self.current:
+                    self._gone.remove(key)
         return forgotten
 
     def check_compactable(self, revision: int) -> None:
@@ -145,6 +181,8 @@ class VersionIndex(Generic[E]):
         twin.current = self.current.copy()
         twin._keys = self._keys.copy()
         twin._steps = self._steps.copy()
+        twin._befores = {key: there.copy() for key, there in self._befores.items()}
+        twin._gone = self._gone.copy()
         twin.compacted = self.compacted
         twin.revision = self.revision
         return twin
@@ -160,14 +198,12 @@ class VersionIndex(Generic[E]):
         return Found(self.revision, [current[key] for key in keys], more_from)
 
     def _range_then(self, start: str, end: str, limit: int, at: int) -> Found[E]:
-        undone = self._undone(start, end, at)
-        # Undoing removes at most len(undone) of the current keys, so with so many more the page is
-        # full whatever is removed, and no key that belongs on it lies beyond those taken.
-        taken = set(islice(self._keys.between(start, end), limit + 1 + len(undone)))
-        current = self.current
         entries: list[E] = []
-        for key in sorted(taken | undone.keys()):
-            entry = undone[key] if key in undone else current[key]
+        keys = merge(self._keys.between(start, end), self._gone.between(start, end))
+        for looked_at, key in enumerate(keys):
+            if looked_at == LOOKED_AT_MAX:
+                return Found(at, entries, key)
+            entry = self._then(key, at)
             if entry is None:
                 continue
             if len(entries) == limit:
@@ -175,15 +211,11 @@ class VersionIndex(Generic[E]):
             entries.append(entry)
         return Found(at, entries, None)
 
-    def _undone(self, start: str, end: str, at: int) -> dict[str, E | None]:
-        """For each key of the range that changed after `at`, its entry at that time."""
-        undone: dict[str, E | None] = {}
-        for number in range(at - self.compacted, len(self._steps)):
-            for step in self._steps[number]:
-                if start <= step.key < end and step.key not in undone:
-                    undone[step.key] = step.before
-        for entry in undone.values():
-            invariant(
-                entry is None or entry.modified <= at, "an undone step left a later entry behind"
-            )
-        return undone
+    def _then(self, key: str, at: int) -> E | None:
+        """What a key was at a revision."""
+        there = self._befores.get(key)
+        if there is None or there[-1][0] <= at:
+            return self.current.get(key)
+        entry = there[bisect_right(there, at, key=_revision)][1]
+        invariant(entry is None or entry.modified <= at, "a later entry was taken for an earlier")
+        return entry

@@ -25,6 +25,7 @@ class Furniture:
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
+        self._births: Term | None = None
 
     async def create(self, obj: Object, identity: Identity = ADMIN) -> Any:
         return accepted(await self.ask(identity, Create(obj)))
@@ -54,7 +55,14 @@ class Furniture:
         return await self.create(Workload(ObjectMeta(name=name, namespace=tenant), spec=spec))
 
     async def replica(self, workload: Any, ordinal: int = 0, incarnation: int = 0) -> Any:
-        return await self.create(replica_of(workload, ordinal, incarnation), WORKLOADS)
+        born = Create(replica_of(workload, ordinal, incarnation), term=await self.births())
+        return accepted(await self.ask(WORKLOADS, born))
+
+    async def births(self) -> Term:
+        """The lease under which replicas are made, taken when it is first needed."""
+        if self._births is None:
+            self._births = await self.term(WORKLOADS)
+        return self._births
 
     async def term(self, identity: Identity, scope: str = "") -> Term:
         scope = scope or identity.name.removeprefix("system:")

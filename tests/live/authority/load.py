@@ -48,6 +48,7 @@ class Load:
         self._nodes = await room.nodes(self._node_count, cpu=str(cores))
         self._workload = await room.workload()
         self._term: Term = await room.term(SCHEDULER)
+        self._births: Term = await room.term(WORKLOADS)
 
     async def run(self) -> None:
         await asyncio.gather(*(self._work(worker) for worker in range(self.workers)))
@@ -70,9 +71,9 @@ class Load:
 
     async def _live(self, worker: int, life: int) -> None:
         fresh = replica_of(self._workload, worker, life)
-        answer = await self._insist(
-            WORKLOADS, Create(fresh, operation=operation_id("w", fresh.name, life, "create"))
-        )
+        named = operation_id("w", fresh.name, life, "create")
+        born = Create(fresh, operation=named, term=self._births)
+        answer = await self._insist(WORKLOADS, born)
         # A repeated create is answered without the object; only its name is sure.
         made = answer.objects[0] if answer.objects else None
         if made is None:
@@ -91,7 +92,8 @@ class Load:
 
     async def _find(self, fresh: Any) -> Any:
         """Read what a create has made whose answer was lost: a second one says what is there."""
-        again = await self._retry(WORKLOADS, Create(fresh, operation="w/read"))
+        read = Create(fresh, operation="w/read", term=self._births)
+        again = await self._retry(WORKLOADS, read)
         assert isinstance(again, Refusal), again
         assert again.reason is Reason.EXISTS, again
         self.told["found"] += 1

@@ -59,9 +59,9 @@ class Race:
         self._replicas: list[Any] = []
         self._lives = [0] * RACERS
 
-    async def prepare(self, term: Term) -> None:
+    async def prepare(self, room: Furniture, term: Term) -> None:
         """One of what is claimed, and plenty of everything else."""
-        room, tenant = Furniture(self.servers.ask), f"racers-{self.claim}"
+        tenant = f"racers-{self.claim}"
         await room.tenant(tenant)
         if self.claim == "quota":
             await room.quota(tenant, cpu="1")
@@ -74,7 +74,7 @@ class Race:
         more = {"devices": gpu} if self.claim == "device" else {}
         self._workload = await room.workload("racer", tenant, **more)
         self._replicas = [await room.replica(self._workload, n) for n in range(RACERS)]
-        self._term = term
+        self._term, self._births = term, await room.births()
 
     async def run(self, rounds: int) -> Result:
         """All rounds, or as many as it takes until one has not exactly one winner."""
@@ -118,7 +118,7 @@ class Race:
             type(seen)(seen.namespace, seen.name, seen.uid, number), State.RELEASED, incarnation=1
         )
         self._lives[index] += 1
-        fresh = Create(replica_of(self._workload, index, self._lives[index]))
+        fresh = Create(replica_of(self._workload, index, self._lives[index]), term=self._births)
         # One connection keeps their order, and so does the server.
         client = self.servers.all[self.result.rounds % len(self.servers.all)].client
         answers = await asyncio.gather(
@@ -135,9 +135,10 @@ class Race:
 
 async def race(servers: Servers, claims: tuple[str, ...], rounds: int) -> dict[str, Result]:
     """So many rounds of each claim, the claims side by side."""
-    term = await Furniture(servers.ask).term(SCHEDULER)
+    room = Furniture(servers.ask)
+    term = await room.term(SCHEDULER)
     races = [Race(servers, claim) for claim in claims]
     for each in races:
-        await each.prepare(term)
+        await each.prepare(room, term)
     results = await asyncio.gather(*(each.run(rounds) for each in races))
     return dict(zip(claims, results, strict=True))

@@ -24,7 +24,7 @@ from tests.live.authority.process import Config, open_store
 from tests.live.authority.wire import Client
 
 ROOT = Path(__file__).resolve().parents[3]
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 # Somebody who retries pauses for so long between two tries.
 RETRY_PAUSE_S = 0.05
 RETRY_FOR_S = 60.0

@@ -152,7 +152,9 @@ STOPS = (
     bug(
         "kept-work-has-a-deadline",
         "work that is to be kept is started with a deadline like any other",
-        rewrite(AGENT + "tend:_launch", "None if keeps else view.deadline_ms", "view.deadline_ms"),
+        rewrite(
+            AGENT + "tend:_launch", "None if is_kept else view.deadline_ms", "view.deadline_ms"
+        ),
     ),
     bug(
         "stopped-under-a-mark",

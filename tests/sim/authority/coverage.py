@@ -8,7 +8,7 @@ from holdfast.model.refusal import Reason
 from holdfast.model.requests import RetireLease
 
 # Nobody gives these as an answer yet, or nothing in this world leads to them: it has no grants, no
-# spread or affinity, one priority class and one region that a workload may be bound to.
+# spread, affinity or isolation, one priority class and one region that a workload may be bound to.
 ELSEWHERE = frozenset(
     {
         Reason.UNAUTHENTICATED,
@@ -19,6 +19,8 @@ ELSEWHERE = frozenset(
         Reason.SELECTOR_MISMATCH,
         Reason.RESIDENCY_UNKNOWN,
         Reason.TENANCY_FORBIDDEN,
+        Reason.ISOLATION_TOO_WEAK,
+        Reason.NODE_OF_ANOTHER_TENANT,
         Reason.SPREAD_VIOLATED,
         Reason.AFFINITY_UNMET,
         Reason.ANTI_AFFINITY_VIOLATED,

@@ -45,7 +45,7 @@ OUTCOMES = (
             COMMIT + "authority:Authority._answered",
             "return self._ask_fate()",
             "self._flight = None; return self._answers("
-            "[m for m in flight.members if not isinstance(m[1], Doubt)], 1)",
+            "[m for m in flight.members if not isinstance(m[1], Doubt)], 1, now)",
         ),
     ),
     bug(
@@ -63,7 +63,7 @@ OUTCOMES = (
         rewrite(
             COMMIT + "authority:Authority._send",
             "return [Txn(call, transaction, token)]",
-            "return [Txn(call, transaction, token), *self._answers(members, 1)]",
+            "return [Txn(call, transaction, token), *self._answers(members, 1, now)]",
         ),
     ),
     bug(
@@ -131,8 +131,8 @@ IDENTITIES = (
         "an agent speaks for work of another life of its node",
         rewrite(
             COMMIT + "moves:agent_refusal",
-            "incarnation != binding.node_incarnation and not later",
-            "incarnation is None",
+            "if incarnation != binding.node_incarnation:",
+            "if incarnation is None:",
         ),
     ),
     bug(

@@ -14,6 +14,7 @@ from holdfast.commit.authority import Limits
 from holdfast.commit.context import Settings
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.authority.flow import COMPARES, IDENTITIES, OUTCOMES
+from tests.sim.authority.lateness import LATE
 from tests.sim.authority.planting import COMMIT, benign
 from tests.sim.authority.rules import CHARGES, PLACES
 
@@ -36,7 +37,7 @@ CONTROLS = (
         "what was written is read again before the next decision",
         rewrite(
             COMMIT + "draft:Group.committed",
-            "self.view.wrote(key, value, self._data.get(key), revision)",
+            "self.view.wrote(key, value, data, revision, is_known=key not in foreign)",
             "self.view.forget(key)",
         ),
     ),
@@ -66,4 +67,4 @@ CONTROLS = (
     ),
 )
 
-MUTANTS = (*COMPARES, *OUTCOMES, *IDENTITIES, *CHARGES, *PLACES, *CONTROLS)
+MUTANTS = (*COMPARES, *OUTCOMES, *IDENTITIES, *CHARGES, *PLACES, *LATE, *CONTROLS)

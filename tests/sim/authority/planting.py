@@ -9,12 +9,18 @@ from holdfast.commit.decide import HANDLERS
 from holdfast.sim.mutants import Mutant, Plant, Undo, rewrite
 
 SCENARIO = "holdfast.sim.worlds.authority.scenario:SCENARIO"
+ALONE = "holdfast.sim.worlds.authority.alone:ALONE"
 COMMIT = "holdfast.commit."
 MODEL = "holdfast.model."
 
 
 def bug(name: str, mistake: str, *plants: Plant) -> Mutant:
     return Mutant(name, mistake, SCENARIO, plants)
+
+
+def bug_of_the_lone(name: str, mistake: str, *plants: Plant) -> Mutant:
+    """A bug that shows where servers decide by themselves, by wrong calendars."""
+    return Mutant(name, mistake, ALONE, plants)
 
 
 def benign(name: str, change: str, *plants: Plant) -> Mutant:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.authority.planting import COMMIT, MODEL, bug
+from tests.sim.authority.planting import COMMIT, MODEL, bug, bug_of_the_lone
 
 CHARGES = (
     bug(
@@ -21,7 +21,7 @@ CHARGES = (
         "a release does not give the place back",
         rewrite(
             COMMIT + "charges:release_binding",
-            "return_node(draft, binding.node, held, replica.metadata.uid)",
+            "return_node(draft, binding.node, held, replica)",
             "pass",
         ),
     ),
@@ -83,9 +83,37 @@ CHARGES = (
         "work is taken away whatever is missing already",
         rewrite(MODEL + "disruption:disruption_refusal", "gone < ledger.allowed", "True"),
     ),
+    bug(
+        "readiness-not-counted",
+        "a report that work is ready, or not any more, does not reach the disruption ledger",
+        rewrite(
+            COMMIT + "reports:_updated",
+            "write_replica(draft, after)",
+            "draft.write(keys.key_of(after), after)",
+        ),
+    ),
+    bug(
+        "loss-not-counted",
+        "work that ends, is stopped or is out of contact stays healthy in the disruption ledger",
+        rewrite(
+            COMMIT + "moves:moved",
+            "write_replica(draft, after)",
+            "draft.write(keys.key_of(after), after)",
+        ),
+    ),
 )
 
 PLACES = (
+    bug(
+        "gone-incarnations-forgotten",
+        "a replica that goes leaves no word of its incarnation behind, and is born once more",
+        swap(COMMIT + "mirrors:leave_place", lambda _draft, _replica, ledger: ledger),
+    ),
+    bug(
+        "born-at-a-taken-place",
+        "a birth does not look whether the one before it has left the place",
+        rewrite(COMMIT + "replicas:_place_refusal", "if not vacates(last):", "if False:"),
+    ),
     bug(
         "cordon-not-mirrored",
         "a change of a node does not reach its gate",
@@ -123,13 +151,13 @@ PLACES = (
             "if True:",
         ),
     ),
-    bug(
+    bug_of_the_lone(
         "keep-work-fenced",
         "a fence is taken for the end of work that runs on when it is cut off",
         rewrite(
             COMMIT + "proofs:_fence_refusal",
-            "replica.spec.template.on_disconnect is OnDisconnect.KEEP",
-            "False",
+            "if keeps(replica):",
+            "if False:",
         ),
     ),
     bug(

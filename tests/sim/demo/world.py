@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from holdfast.sim.plan import Act, Hazard, Plan
+from holdfast.sim.lateness import LATENESS
+from holdfast.sim.plan import Act, Hazard, Plan, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
@@ -26,6 +27,7 @@ INTENTS = 60
 FAULTS_MS = 300_000
 
 HAZARDS = (
+    *LATENESS,
     Hazard("crash", 120, for_ms=(0, 20_000), amount=(0, 6)),
     Hazard("pause", 60, for_ms=(100, 30_000), amount=(0, 6)),
     # A keeper that stalls for longer than a lamp burns, in the middle of what it does.
@@ -33,7 +35,7 @@ HAZARDS = (
     Hazard("reboot", 10, for_ms=(1_000, 20_000)),
     Hazard("freeze", 10, for_ms=(100, 20_000)),
     Hazard("clock_rate", 20, amount=(-200, 200)),
-    Hazard("clock_step", 20, for_ms=(1_000, 120_000), amount=(-300_000, 300_000)),
+    calendar_steps(20),
     Hazard("partition", 40, for_ms=(100, 30_000)),
     Hazard("cut", 40, for_ms=(100, 30_000)),
     Hazard("loss", 40, for_ms=(1_000, 60_000), amount=(50, 600)),

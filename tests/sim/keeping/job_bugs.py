@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.keeping.planting import COMMIT, CORRECT, bug
+from tests.sim.keeping.planting import CALENDARS, COMMIT, CORRECT, bug
 
 JOBS = (
     bug(
@@ -61,7 +61,47 @@ JOBS = (
     ),
 )
 
+CLOCKS = (
+    bug(
+        "deadline-by-the-controllers-clock",
+        "a job has missed its deadline when a controller says so, whatever its calendar shows",
+        swap(COMMIT + "jobs:end_refusal", lambda *_: None),
+        world=CALENDARS,
+    ),
+    bug(
+        "removed-by-the-controllers-clock",
+        "a job is over for long enough when a controller says so, whatever its calendar shows",
+        swap(COMMIT + "jobs:life_refusal", lambda *_: None),
+        world=CALENDARS,
+    ),
+)
+
 CRONS = (
+    bug(
+        "blocked-by-a-moment-to-come",
+        "a moment that was written by a calendar ahead keeps a cron job from running until then",
+        rewrite(
+            CORRECT + "crons:_frontier",
+            "known = (last_run(status, at), status.last_skipped, status.counts_from)",
+            "known = (status.last_schedule, status.last_skipped, status.counts_from)\n"
+            "    return max((it for it in known if it is not None), default=_minute_of(at))",
+        ),
+        rewrite(
+            COMMIT + "runs:_time_refusal",
+            "last = last_run(cron.status.cron, now)",
+            "last = cron.status.cron.last_schedule",
+        ),
+        world=CALENDARS,
+    ),
+    bug(
+        "pauses-by-the-calendar",
+        "a pause ends when the calendar says so, wherever it was set meanwhile",
+        rewrite(
+            CORRECT + "waits:Waits.left_ms",
+            "return max(0, known[1] + pause_ms - now.monotonic_ms)",
+            "return max(0, wall_ms(began) + pause_ms - now.wall_ms)",
+        ),
+    ),
     bug(
         "forbid-ignored",
         "a run is started while the last one goes on",

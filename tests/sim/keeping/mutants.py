@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.keeping.job_bugs import CRONS, JOBS
+from tests.sim.keeping.job_bugs import CLOCKS, CRONS, JOBS
 from tests.sim.keeping.planting import CORRECT, benign
-from tests.sim.keeping.told_bugs import BUDGETS, COUNTS, LISTS, PLACES, ROLLOUTS
+from tests.sim.keeping.told_bugs import BUDGETS, COUNTS, LISTS, PLACES, ROLLOUTS, SILENCE
 
 RECORDED = Path(__file__).with_name("found.json")
 
@@ -44,4 +44,7 @@ CONTROLS = (
     ),
 )
 
-MUTANTS = (*JOBS, *CRONS, *PLACES, *LISTS, *COUNTS, *ROLLOUTS, *BUDGETS, *CONTROLS)
+MUTANTS = (
+    *(*JOBS, *CLOCKS, *CRONS, *PLACES, *LISTS, *COUNTS, *SILENCE, *ROLLOUTS, *BUDGETS),
+    *CONTROLS,
+)

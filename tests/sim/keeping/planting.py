@@ -6,6 +6,9 @@ from holdfast.sim.mutants import Mutant, Plant
 
 _WORLD = "holdfast.sim.worlds.keeping.scenario:"
 WHOLE, CALM = f"{_WORLD}SCENARIO", f"{_WORLD}CALM"
+CALENDARS = "holdfast.sim.worlds.keeping.calendars:CALENDARS"
+DARK = "holdfast.sim.worlds.keeping.dark:DARK"
+ROLLING = "holdfast.sim.worlds.keeping.rolling:ROLLING"
 
 COMMIT = "holdfast.commit."
 CORRECT = "holdfast.correct."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.correct.controller import Plan
+from holdfast.model import requests as ask
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.keeping.planting import CORRECT, MODEL, bug
+from tests.sim.authority.planting import handler
+from tests.sim.keeping.planting import COMMIT, CORRECT, DARK, MODEL, ROLLING, bug
 
 PLACES = (
     bug(
@@ -59,13 +60,33 @@ COUNTS = (
         "what runs is not counted",
         rewrite(
             CORRECT + "status:counted",
-            "running = [it.status.stage for it in there if it.status.state is State.RUNNING]",
-            "running = []",
+            "if it.status.state is State.RUNNING and not _is_cut_off(it, silent)",
+            "if False",
         ),
     ),
 )
 
+SILENCE = (
+    bug(
+        "silent-counts-as-ready",
+        "what was ready when its node was last heard is counted as ready",
+        swap(CORRECT + "status:_is_cut_off", lambda *_: False),
+        world=DARK,
+    ),
+)
+
 ROLLOUTS = (
+    bug(
+        "at-work-again-stopped-for-free",
+        "what was idle when a rollout looked is stopped for free, though it is at work again",
+        handler(
+            ask.Evict,
+            COMMIT + "evict:evict",
+            "if request.idle and is_available(replica):",
+            "if False:",
+        ),
+        world=ROLLING,
+    ),
     bug(
         "all-places-at-once",
         "a rollout begins all places at once, and stops whoever is there",
@@ -85,9 +106,9 @@ ROLLOUTS = (
 
 BUDGETS = (
     bug(
-        "nobody-settles",
-        "nobody says that a replica has become ready, so that its place is missing for ever",
-        swap(CORRECT + "disruption:DisruptionController.reconcile", lambda *_: Plan()),
+        "released-is-not-missed",
+        "a place of a service counts as well served as soon as its replica is released",
+        rewrite(MODEL + "disruption:is_missing", "of is WorkloadType.SERVICE", "False"),
     ),
     bug(
         "budget-not-asked",

@@ -16,6 +16,7 @@ from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 RECORDED = Path(__file__).with_name("found.json")
 WORLD = "holdfast.sim.worlds.placing.scenario:SCENARIO"
 SHARDS = "holdfast.sim.worlds.placing.scenario:SHARDS"
+PROMPT = "holdfast.sim.worlds.placing.scenario:PROMPT"
 COMMIT = "holdfast.commit."
 MODEL = "holdfast.model."
 OBSERVE = "holdfast.observe."
@@ -67,6 +68,18 @@ MUTANTS = (
         "what a tenant gave back stays used in the picture of its quota",
         rewrite(PROPOSE + "dues:Dues._put", "self._add(old, -1)", "pass"),
     ),
+    Mutant(
+        "first-in-line-takes-the-turn",
+        "quota that was given back wakes the first sort that waits for it, whether it fits or not",
+        PROMPT,
+        (
+            rewrite(
+                PROPOSE + "waking:Waking.after_releases",
+                "self._queue.hoping(Hope.QUOTA) if",
+                "self._queue.hoping(Hope.QUOTA)[:1] if",
+            ),
+        ),
+    ),
     _bug(
         "assumed-for-ever",
         "a place is assumed to be taken until somebody says otherwise",
@@ -103,6 +116,16 @@ MUTANTS = (
         swap(MODEL + "placing:residency_refusal", lambda *_: None),
     ),
     _bug(
+        "isolation-ignored",
+        "work goes to nodes that keep tenants less far apart than it asks",
+        swap(MODEL + "placing:isolation_refusal", lambda *_: None),
+    ),
+    _bug(
+        "neighbours-ignored",
+        "a node that keeps tenants apart by nothing takes work of several",
+        swap(MODEL + "placing:neighbour_refusal", lambda *_: None),
+    ),
+    _bug(
         "taints-ignored-by-the-commit",
         "a taint that the proposal has not seen is not looked at by the commit",
         swap(MODEL + "placing:taint_refusal", lambda *_: None),
@@ -127,7 +150,7 @@ MUTANTS = (
         "what is released stays taken",
         rewrite(
             COMMIT + "charges:release_binding",
-            "return_node(draft, binding.node, held, replica.metadata.uid)",
+            "return_node(draft, binding.node, held, replica)",
             "pass",
         ),
     ),

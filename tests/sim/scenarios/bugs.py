@@ -42,6 +42,12 @@ DOUBTED_NODES_TAKE_WORK = (
     rewrite(MODEL + "placing:gate_refusal", "gate.phase is not NodePhase.READY", "False"),
     swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
 )
+# In this story the node is silent for a while, and not for long enough to be marked.
+MARKED_AT_ONCE = rewrite(
+    CORRECT + "nodes:NodesController._due",
+    "if silence_ms >= mark_ms and phase is NodePhase.SUSPECT:",
+    "if phase is NodePhase.SUSPECT:",
+)
 LOST_MEANS_FAILED = rewrite(
     PROPOSE + "course:outcome_of_bind", "return Outcome.UNKNOWN\n", "return Outcome.UNDONE\n"
 )
@@ -49,7 +55,7 @@ OWNERS_IGNORED = swap(MODEL + "ledger:DeviceSlot.left", property(lambda _slot: 1
 REFUSED_AND_FORGOTTEN = swap(PROPOSE + "queue:Queue.again", lambda _queue, _entry: None)
 NOTHING_GIVEN_BACK = rewrite(
     COMMIT + "charges:release_binding",
-    "return_node(draft, binding.node, held, replica.metadata.uid)",
+    "return_node(draft, binding.node, held, replica)",
     "pass",
 )
 
@@ -91,7 +97,7 @@ BUGS = (
         SC2,
         "sc2.drain-ends",
         "what was stopped keeps its place",
-        rewrite(CORRECT + "endings:vacates", "state is State.RELEASED", "False"),
+        rewrite(MODEL + "vacancy:vacates", "state is State.RELEASED", "False"),
     ),
     bug(SC3, "sc3.read-by-operation", "a lost answer means that it failed", LOST_MEANS_FAILED),
     bug(
@@ -104,9 +110,10 @@ BUGS = (
     bug(
         SC3,
         "sc3.count-stays",
-        "a replica of which nothing is heard is replaced",
+        "a node is marked once it is suspected, and what nothing is heard of is replaced",
+        MARKED_AT_ONCE,
         rewrite(
-            CORRECT + "endings:vacates",
+            MODEL + "vacancy:vacates",
             "state is State.RELEASED",
             "state in (State.RELEASED, State.UNKNOWN)",
         ),
@@ -120,10 +127,11 @@ BUGS = (
     bug(
         SC3,
         "sc3.not-destroyed",
-        "a marked node is fenced at once",
+        "a node is marked once it is suspected, and fenced at once",
+        MARKED_AT_ONCE,
         rewrite(
             CORRECT + "nodes:NodesController._fence",
-            "wait_ms = seen_ms + timing.fence_after_ms - now_ms",
+            "wait_ms = seen_ms + fence_wait_ms(node.status.timing, timing) - now_ms",
             "wait_ms = 0",
         ),
     ),
@@ -218,7 +226,7 @@ BUGS = (
         "sc15.woken",
         "news wake nobody",
         swap(PROPOSE + "waking:Waking.after_news", lambda *_: None),
-        swap(PROPOSE + "waking:Waking.tenant_released", lambda *_: None),
+        swap(PROPOSE + "waking:Waking.after_releases", lambda *_: None),
     ),
     bug(
         SC15,

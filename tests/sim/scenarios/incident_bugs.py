@@ -23,7 +23,7 @@ SHIM = "holdfast.sim.worlds.slice.processes:Processes."
 
 SC4, SC6, SC13 = "sc4-stuck-replica", "sc6-node-loss", "sc13-repair-in-an-incident"
 
-NO_DEADLINE = rewrite(AGENT + "tend:_launch", "None if keeps else view.deadline_ms", "None")
+NO_DEADLINE = rewrite(AGENT + "tend:_launch", "None if is_kept else view.deadline_ms", "None")
 
 
 STUCK = (
@@ -51,7 +51,7 @@ STUCK = (
         "the fence is promised for when work has to stop",
         rewrite(
             EXPLAIN + "contact:_marked",
-            "after(max(begun), facts.timing.fence_after_ms)",
+            "after(max(begun), wait_ms)",
             "after(max(begun), facts.timing.self_stop_after_ms)",
         ),
     ),
@@ -120,7 +120,9 @@ LOST = (
         SC6,
         "sc6.keep",
         "work that is to be kept is started with a deadline like any other",
-        rewrite(AGENT + "tend:_launch", "None if keeps else view.deadline_ms", "view.deadline_ms"),
+        rewrite(
+            AGENT + "tend:_launch", "None if is_kept else view.deadline_ms", "view.deadline_ms"
+        ),
     ),
     bug(
         SC6,
@@ -147,7 +149,7 @@ LEAKING = (
         "what is held is held for ever",
         rewrite(
             CORRECT + "garbage:_over_in_ms",
-            "return max(0, wall_ms(obj.spec.deadline) + LATE_MS - now.wall_ms)",
+            "return held_left_ms(obj, waits, LATE_MS, now)",
             "return None",
         ),
     ),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.commit.classes import Flow, RequestClass
+from holdfast.commit.limits import FEW_SCALE, MEASURED_MAX_MS
+from holdfast.correct.evidence import Evidence
 from holdfast.model.identity import Identity
 from holdfast.model.requests import NodeWord
 from holdfast.sim.mutants import Plant, rewrite, swap
@@ -21,6 +23,11 @@ def _all_alike(identity: Identity, errand: Any) -> Flow:
     return Flow(RequestClass.TENANT, tenant, identity.name)
 
 
+def _unheard_ms(evidence: Evidence, node: str, since_ms: int, now_ms: int) -> int:
+    """All the time in which we heard nothing of it, though we may have been deaf ourselves."""
+    return now_ms - max(evidence.heard_ms(node) or 0, since_ms)
+
+
 LEASES_NOT_FIRST = swap(COMMIT + "classes:classify", _all_alike)
 NO_RETRY_BUDGET: tuple[Plant, ...] = (
     swap(AGENT + "renewing:Renewing._may_repeat", lambda _renewing: True),
@@ -31,7 +38,18 @@ NO_JITTER: tuple[Plant, ...] = (
     rewrite(OBSERVE + "cache:Cache._again", "(0.5 + self._rng.random() / 2)", "1"),
     rewrite(OBSERVE + "retry:RetryPolicy.pause", "int(rng.random() * full / 2)", "0"),
     rewrite(AGENT + "renewing:Renewing._sooner", "(0.5 + self._rng.random() / 2)", "1"),
-    rewrite(COMMIT + "gate:Gate._retry_after_s", "int(self._rng.random() * spread_s)", "0"),
+    rewrite(COMMIT + "gate:Gate._retry_after_s", "self._rng.random() *", "0 *"),
+)
+
+# Each server finds the queue of the others, and lets more in for it.
+QUEUE_TAKEN_FOR_SLOWNESS: tuple[Plant, ...] = (
+    swap(COMMIT + "limits:ALONE_MAX_MS", MEASURED_MAX_MS),
+    swap(COMMIT + "limits:SCALE_MIN", FEW_SCALE),
+    rewrite(
+        COMMIT + "limits:ConcurrencyLimit.ended",
+        "min(self.scale, self._most / self._seats)",
+        "self.scale",
+    ),
 )
 
 # These three are what the storm is about; the default run plays them.
@@ -41,6 +59,22 @@ FIRST = (
     bug(SMALL, "sc14.spread", "pauses are not left to chance", *NO_JITTER),
 )
 OTHERS: tuple[Bug, ...] = (
+    bug(
+        SMALL,
+        "sc14.leases",
+        "a limit takes the queue of all servers for a slow store, and never goes below a few seats",
+        *QUEUE_TAKEN_FOR_SLOWNESS,
+    ),
+    bug(
+        SMALL,
+        "sc14.retries",
+        "one resync in two comes a few seconds after the last one",
+        rewrite(
+            OBSERVE + "cache:Cache._next_audit_ms",
+            "self._resync_ms * (0.5 + self._rng.random() / 2)",
+            "8_000 if now.monotonic_ms % 2 == 0 else self._resync_ms",
+        ),
+    ),
     bug(
         SMALL,
         "sc14.recovered",
@@ -64,10 +98,11 @@ OTHERS: tuple[Bug, ...] = (
     bug(
         SMALL,
         "sc14.unfenced",
-        "nodes that are late are given up at once, however many are",
+        "who does not listen takes all nodes for silent and gives them up, however many there are",
+        swap(CORRECT + "evidence:Evidence.silence_ms", _unheard_ms),
+        swap(CORRECT + "evidence:Evidence.is_listening", lambda *_: True),
         swap(CORRECT + "brakes:Brakes.weigh", lambda *_: ""),
         swap(CORRECT + "brakes:Brakes.admits", lambda *_: True),
-        swap(CORRECT + "nodes:MARK_AFTER_HALF_PERIODS", 1),
         swap(CORRECT + "nodes:NodesController._fence", lambda *_: (NodeWord.FENCE, 0)),
     ),
     bug(

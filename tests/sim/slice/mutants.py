@@ -11,10 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.sim.mutants import rewrite, swap
+from tests.sim.slice.hung_bugs import HANGING
+from tests.sim.slice.installation_bugs import INSTALLATIONS
 from tests.sim.slice.node_bugs import DEADLINES, LIVES
 from tests.sim.slice.plane_bugs import NODES, PICTURES, WORK
 from tests.sim.slice.planting import AGENT, CORRECT, MARKED_EARLY, OBSERVE, benign
 from tests.sim.slice.tight_bugs import COUNTING, LATER_LIVES, OBSERVERS, SENDERS, WAITING
+from tests.sim.slice.timing_bugs import TIMINGS
 
 RECORDED = Path(__file__).with_name("found.json")
 
@@ -36,6 +39,12 @@ CONTROLS = (
         ),
     ),
     benign(
+        "old-life-left-to-its-deadline",
+        "an agent does not stop work of an earlier life of its node: nothing renews its deadline, "
+        "and the next life waits for its end",
+        rewrite(AGENT + "tend:_of_another_life", "if not work.is_kept:", "if False:"),
+    ),
+    benign(
         "marked-early",
         "nodes are marked after one and a half renewals were missed: nothing rests on late marks",
         MARKED_EARLY,
@@ -46,9 +55,9 @@ CONTROLS = (
         swap(OBSERVE + "cache:RETRY_MAX_MS", 2_500),
     ),
     benign(
-        "looks-as-often-as-renews",
-        "whoever waits for a lease looks three times in its life",
-        swap(OBSERVE + "tenure:LOOKS_PER_LEASE", 3),
+        "looks-less-often-than-it-renews",
+        "a standby looks at a lease twice in its life",
+        swap(OBSERVE + "tenure:LOOKS_PER_LEASE", 2),
     ),
     benign(
         "fewer-starts-at-once",
@@ -68,5 +77,8 @@ MUTANTS = (
     *LATER_LIVES,
     *WAITING,
     *SENDERS,
+    *HANGING,
+    *INSTALLATIONS,
+    *TIMINGS,
     *CONTROLS,
 )

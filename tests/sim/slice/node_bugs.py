@@ -22,7 +22,7 @@ DEADLINES = (
     bug(
         "no-deadline",
         "work is started without a deadline; the agent is trusted to stop it",
-        rewrite(AGENT + "tend:_launch", "None if keeps else view.deadline_ms", "None"),
+        rewrite(AGENT + "tend:_launch", "None if is_kept else view.deadline_ms", "None"),
     ),
     bug(
         "grace-of-the-template",
@@ -30,7 +30,7 @@ DEADLINES = (
         MARKED_EARLY,
         rewrite(
             AGENT + "tend:_launch",
-            "grace_ms if keeps else min(grace_ms, view.grace_max_ms)",
+            "grace_ms if is_kept else min(grace_ms, view.grace_max_ms)",
             "grace_ms",
         ),
     ),
@@ -104,15 +104,6 @@ LIVES = (
             "    for cell in host.cells:\n"
             "        self._tell(host, cell, Exited(held.launch.attempt, why))\n"
             "    stubborn = self._is",
-        ),
-    ),
-    bug(
-        "old-life-left-running",
-        "work of an earlier life of the node is not stopped",
-        rewrite(
-            AGENT + "tend:_of_another_life",
-            "if work.is_kept:",
-            "if True:",
         ),
     ),
 )

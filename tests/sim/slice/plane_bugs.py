@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.correct.controller import Plan
 from holdfast.model.kinds.node import NodePhase
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.slice.planting import COMMIT, CORRECT, OBSERVE, bug
+from tests.sim.slice.planting import COMMIT, CORRECT, MODEL, OBSERVE, bug
 
 NODES = (
     bug(
@@ -13,7 +13,7 @@ NODES = (
         "a fence does not wait for deadlines to pass: silence was long enough",
         rewrite(
             CORRECT + "nodes:NodesController._fence",
-            "wait_ms = seen_ms + timing.fence_after_ms - now_ms",
+            "wait_ms = seen_ms + fence_wait_ms(node.status.timing, timing) - now_ms",
             "wait_ms = 0",
         ),
     ),
@@ -50,7 +50,7 @@ WORK = (
         "replaced-when-unknown",
         "a replica that nobody hears of is replaced at once",
         rewrite(
-            CORRECT + "endings:vacates",
+            MODEL + "vacancy:vacates",
             "return state is State.RELEASED",
             "return state in (State.RELEASED, State.UNKNOWN)",
         ),
@@ -59,7 +59,7 @@ WORK = (
         "replaced-when-stopping",
         "a replica is replaced as soon as it was told to stop",
         rewrite(
-            CORRECT + "endings:vacates",
+            MODEL + "vacancy:vacates",
             "return state is State.RELEASED",
             "return state in (State.RELEASED, State.STOPPING, State.FAILED)",
         ),
@@ -105,6 +105,15 @@ PICTURES = (
             OBSERVE + "cache:Cache._again",
             "channel.retry_at_ms = now.monotonic_ms",
             "channel.retry_at_ms = 10**12 + now.monotonic_ms",
+        ),
+    ),
+    bug(
+        "history-skipped",
+        "a server that starts lists the objects of a while ago and follows the store from now on",
+        rewrite(
+            OBSERVE + "hub:Hub._loaded",
+            "self._cabinet, self._revision = cabinet, page.revision",
+            "self._cabinet, self._revision = cabinet, max(page.revision, self._ready_from)",
         ),
     ),
 )

@@ -74,10 +74,13 @@ class Held:
 class Rig:
     """See the module's docstring."""
 
-    def __init__(self, rng: Rng | None = None, timing: FenceTiming | None = None) -> None:
+    def __init__(
+        self, rng: Rng | None = None, timing: FenceTiming | None = None, installation: str = ""
+    ) -> None:
         self.it = Furnished()
         self.plane = self.it.plane
         self.rng = rng if rng is not None else Half()
+        self.facts = msgspec.structs.replace(FACTS, installation=installation)
         self.timing = timing if timing is not None else FenceTiming()
         self.names: dict[str, str] = {}
         self.table: dict[Attempt, Held] = {}
@@ -163,7 +166,7 @@ class Rig:
     def start(self) -> None:
         """A new process of the agent; nothing is left of the one before."""
         self._off()
-        self.agent = Agent(NODE, FACTS, self.rng)
+        self.agent = Agent(NODE, self.facts, self.rng)
         self.feed(Started({}, self.boot))
 
     def stop(self) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from holdfast.agent.words import Attempt, Extend, Halt, Inventory, Item, Launch
-from holdfast.model.kinds.node import NodePhase
+from holdfast.model import identity as who
+from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Pushed
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.requests import Move, RegisterNode
 from holdfast.observe.news import Get, Present
-from tests.plane import REPAIR
+from tests.plane import ADMIN, REPAIR, target
 from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import made, running, started, without
 
@@ -39,11 +42,17 @@ def test_a_fence_between_look_and_registration_stops_the_old_work_before_any_ext
     rig.it.unknown(rig.it.get(replica))
     rig.it.fenced()
     rig.story.clear()
+    # The registration rests on the node as it was, so it is refused, and the node is looked at.
+    rig.settle()
+    rig.wait(1_000)
     rig.settle()
     order = [it for it in rig.story if isinstance(it, Halt | Extend)]
     assert isinstance(order[0], Halt)
-    assert isinstance(order[1], Extend)
     assert rig.agent is not None
+    assert rig.agent.life is None
+    rig.exited(replica.name, code=0)
+    rig.wait(1_000)
+    rig.settle()
     assert rig.agent.life is not None
     assert rig.agent.life.incarnation == 2
 
@@ -161,3 +170,93 @@ def test_failing_starts_of_work_that_once_ran_here_do_not_give_it_up() -> None:
     rig.settle()
     status = rig.state(replica)
     assert (status.state, status.stage) == (State.RUNNING, Stage.READY)
+
+
+def taken_over(rig: Rig, installation: str) -> None:
+    """Another installation registers under the node's name after a fence."""
+    rig.it.fenced()
+    node = rig.it.get(rig.it.node)
+    status = NodeStatus(installation=installation)
+    given = Node(ObjectMeta(name=node.name), spec=node.spec, status=status)
+    rig.it.yes(who.agent(node.name), RegisterNode(given, (), f"register-{installation}"))
+
+
+def test_an_agent_that_lost_its_name_stops_what_was_given_up_and_keeps_the_rest() -> None:
+    """It proves the stop without the name, and never takes the other's life for its own.
+    [C6.4, C7.6, I3]"""
+    rig = Rig(installation="first")
+    rig.up()
+    kept = running(rig, on_disconnect=OnDisconnect.KEEP)
+    given_up = running(rig)
+    for replica in (kept, given_up):
+        rig.it.unknown(rig.it.get(replica))
+    taken_over(rig, "second")
+    rig.it.yes(ADMIN, Move(target(rig.it.get(given_up)), State.FAILED, word="replace it"))
+    rig.wait(60_000)
+    rig.settle()
+    assert rig.agent is not None
+    assert rig.agent.life is None
+    assert rig.held(given_up.name, "stopping")
+    assert rig.held(kept.name, "running")
+    rig.exited(given_up.name, signal=15, reason="Stopped")
+    rig.settle()
+    assert rig.state(given_up).state is State.RELEASED
+    assert rig.state(kept).state is State.UNKNOWN
+    # What ends there cannot be started again there.
+    rig.exited(kept.name)
+    rig.wait(10_000)
+    rig.settle()
+    assert rig.state(kept).state is State.RELEASED
+    assert [it for it in rig.plane.get(kept).status.transitions if it.reason == "NameLost"]
+
+
+def test_a_registration_that_was_accepted_once_is_no_claim_to_anothers_life() -> None:
+    """Its answer was lost, and the name has passed on since. [C6.4, A9]"""
+    rig = Rig(installation="first")
+    rig.start()
+    rig.look()
+    rig.news()
+    rig.answer("Get")
+    rig.lose("RegisterNode")
+    taken_over(rig, "second")
+    rig.wait(60_000)
+    rig.settle()
+    assert rig.agent is not None
+    assert rig.agent.life is None
+
+
+def test_kept_work_is_taken_into_the_next_life_of_its_node() -> None:
+    """The same process, neither stopped nor started again; what ended meanwhile is told. [H8]"""
+    rig = Rig(installation="first")
+    rig.up()
+    kept, ended = (running(rig, on_disconnect=OnDisconnect.KEEP) for _ in range(2))
+    for replica in (kept, ended):
+        rig.it.unknown(rig.it.get(replica))
+    rig.it.fenced()
+    rig.exited(ended.name, code=3)
+    rig.story.clear()
+    for _ in range(12):
+        rig.wait(10_000)
+        rig.settle()
+    status = rig.state(kept)
+    assert (status.state, status.binding.node_incarnation) == (State.RUNNING, 2)
+    assert status.process.id == rig.held(kept.name, "running").process.id
+    assert not made(rig, Halt)
+    # It ended in the life before: that is said, and then it is started again in this one.
+    assert [it.attempt.number for it in made(rig, Launch)] == [1]
+    assert rig.state(ended).process.restarts == 1
+
+
+def test_kept_work_that_was_never_started_is_not_started_under_an_old_life() -> None:
+    """What is known of it may be old, and another one in its place. [INV2, C6.4]"""
+    rig = Rig(installation="first")
+    rig.up()
+    replica = rig.bound(on_disconnect=OnDisconnect.KEEP)
+    rig.it.unknown(replica)
+    rig.it.fenced()
+    rig.wait(60_000)
+    rig.settle()
+    rig.wait(10_000)
+    rig.settle()
+    assert not made(rig, Launch)
+    assert rig.state(replica).state is State.RELEASED

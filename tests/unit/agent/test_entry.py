@@ -91,6 +91,30 @@ def test_what_was_accepted_before_is_read() -> None:
     assert it.is_after_fence
 
 
+def test_a_node_that_was_deleted_is_registered_under_another_id() -> None:
+    """The servers remember the first registration for longer than the node was there: under its id
+    they would answer that it was accepted before, again and again. [F6]"""
+    it = entry()
+    first = registration(it, None)
+    it.answered(Accepted(8, (node(),)), 0)
+    it.again(0)
+    again = registration(it, None)
+    if again.operation == first.operation:
+        it.answered(Accepted(8, replayed=True), 0)
+        again = registration(it, None)
+    assert again.operation != first.operation
+
+
+def test_a_node_that_was_deleted_before_its_answer_came_is_registered_under_another_id() -> None:
+    """[F6]"""
+    it = entry()
+    first = registration(it, None)
+    it.answered(OutcomeUnknown("x"), 0)
+    assert registration(it, None, it.next_ms) == first, "it may not have happened"
+    it.answered(Accepted(8, replayed=True), it.next_ms)
+    assert registration(it, None, it.next_ms).operation != first.operation
+
+
 def test_pauses_grow_up_to_a_bound() -> None:
     """All agents lose the servers at once. [E5, C7.5]"""
     it = entry()
@@ -107,7 +131,7 @@ def test_pauses_grow_up_to_a_bound() -> None:
 def test_the_longest_name_leaves_room_for_what_matters() -> None:
     """The authority takes no longer id. [C2]"""
     request = registration(entry("n" * 253), node())
-    assert request.operation.startswith("u1/1/register-")
+    assert request.operation.startswith("u1/1./register-")
 
 
 def test_why_it_is_not_let_in_is_known_until_it_is() -> None:

@@ -26,7 +26,7 @@ from holdfast.host import clock
 from holdfast.model.kinds.template import Port, TcpAction, Template
 
 ATTEMPT = Attempt("u1", 0)
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 class Told:

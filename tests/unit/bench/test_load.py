@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 from bench.load_fairness import fair_share
 from bench.load_generator import Piece, Source, Stream
 from bench.load_intents import Intents
-from bench.load_plane import TENANTS, intents, mix
+from bench.load_plane import TENANTS, intents, mix, numbered, renewal
 from bench.load_plot import Curve, Panel, Span, draw
 from bench.load_results import Results
 from bench.load_stall import normal, recovery_s
+from bench.load_trace import Slice, Trace, causes
+from holdfast.model.requests import RenewLease, Term
 
 
 @pytest.mark.parametrize(
@@ -35,7 +38,12 @@ def test_a_fair_share_is_what_is_left_when_nobody_with_less_wants_more(
     assert fair_share(total, demands, "a") == pytest.approx(share)
 
 
-@pytest.mark.parametrize("pieces", [mix("acme"), intents("acme", "run")])
+_RENEWAL = renewal(Term("scheduler:s0", 1))
+
+
+@pytest.mark.parametrize(
+    "pieces", [mix("acme"), intents("acme", "run"), (numbered(_RENEWAL, 1), numbered(_RENEWAL, 99))]
+)
 def test_a_request_says_its_true_length_whatever_its_number(pieces: tuple[Piece, ...]) -> None:
     """A number that changed the length would leave the rest of one request to the next."""
     for piece in pieces:
@@ -46,6 +54,15 @@ def test_a_request_says_its_true_length_whatever_its_number(pieces: tuple[Piece,
             assert len(body) == int(said or 0)
             assert b"#" not in text
             assert b"@" not in text
+
+
+def test_a_lease_is_renewed_with_growing_numbers_in_all_runs() -> None:
+    """A renewal that is not above the last one is refused, and the load would be refusals."""
+    texts = [numbered(_RENEWAL, run).filled(count) for run in (1, 2, 50) for count in (0, 1, 999)]
+    bodies = [text.partition(b"\r\n\r\n")[2] for text in texts]
+    numbers = [msgspec.json.decode(body, type=RenewLease).number for body in bodies]
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] > 0
 
 
 def source(*rates: tuple[float, float]) -> Source:
@@ -94,7 +111,14 @@ def test_a_lost_answer_is_looked_for_before_anything_is_sent_again() -> None:
 def test_latencies_count_from_when_a_request_was_due(tmp_path: Path) -> None:
     """Also of what waited in the generator, since the server was slow with those before."""
     path = tmp_path / "seen.npz"
-    told = {"began": 10.0, "cpu_s": 1.0, "took_s": 2.0, "intents": [], "kinds": ["read"]}
+    told = {
+        "began": 10.0,
+        "cpu_s": 1.0,
+        "took_s": 2.0,
+        "pauses": [],
+        "intents": [],
+        "kinds": ["read"],
+    }
     np.savez(
         path,
         due=np.array([10.0, 10.5]),
@@ -125,7 +149,14 @@ def test_a_plane_that_is_never_normal_again_has_no_time_of_recovery(tmp_path: Pa
     """Otherwise the end of the looking would pass for the end of the trouble."""
     path = tmp_path / "seen.npz"
     due = np.arange(0.0, 60.0, 0.05)
-    told = {"began": 0.0, "cpu_s": 1.0, "took_s": 60.0, "intents": [], "kinds": ["read"]}
+    told = {
+        "began": 0.0,
+        "cpu_s": 1.0,
+        "took_s": 60.0,
+        "pauses": [],
+        "intents": [],
+        "kinds": ["read"],
+    }
 
     def seen(well_from_s: float) -> Results:
         np.savez(
@@ -146,3 +177,31 @@ def test_a_plane_that_is_never_normal_again_has_no_time_of_recovery(tmp_path: Pa
     found = recovery_s(normal(seen(30.0), 20.0, 20.0, 60.0))
     assert found is not None
     assert 9 <= found <= 11
+
+
+def test_a_slow_request_is_put_down_to_who_stood_still(tmp_path: Path) -> None:
+    """The generator, somebody else on the processor, a long computation, or the store."""
+    began = 10.0
+    due = began + np.arange(4.0)
+    told = {"began": began, "cpu_s": 1.0, "took_s": 4.0, "intents": [], "kinds": ["read"]}
+    told["pauses"] = [(0.0, 0.1)]
+    path = tmp_path / "run.npz"
+    np.savez(
+        path,
+        due=due,
+        sent=due,
+        done=due + 0.1,
+        code=np.full(4, 200),
+        kind=np.zeros(4, int),
+        stream=np.zeros(4, int),
+        told=msgspec.json.encode(told),
+    )
+    seen, trace = Results(path, ["a"]), Trace(os.getpid())
+    trace.slices = [
+        Slice(began + at, began + at + 0.1, ran, delayed)
+        for at, ran, delayed in ((0, 0.1, 0.0), (1, 0.0, 0.1), (2, 0.1, 0.0), (3, 0.0, 0.0))
+    ]
+    found = causes(seen, seen.good, trace, 50.0)
+    names = ("generator", "processor", "computing", "elsewhere")
+    assert [found[it] for it in names] == [1, 1, 1, 1]
+    assert not any(causes(seen, seen.good, trace, 200.0)[it] for it in names)

@@ -56,6 +56,12 @@ def test_every_part_understands_what_it_is_started_with(tmp_path: Path) -> None:
     assert [it.node for it in agents] == ["node-1", "node-2"]
     assert len({it.data for it in agents}) == 2
     assert len({it.facts.zone for it in agents}) == 2
+    # One network, and each of its fixed ports belongs to one of them.
+    shares = [it.facts.port_share for it in agents]
+    assert [[it.has(port) for it in shares if it is not None] for port in (80, 8081)] == [
+        [True, False],
+        [False, True],
+    ]
 
 
 def test_a_directory_that_is_held_is_refused_with_whom_to_look_for(tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ from holdfast.cli.status import _checks
 from holdfast.host.audit.standing import Standing
 from holdfast.model.audit import Head
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard
+from holdfast.model.heartbeat import Heard, Roster, ServerLease
+from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
 from holdfast.model.kinds.node import Node, NodePhase
-from holdfast.model.kinds.workload import Progress, Workload
+from holdfast.model.kinds.workload import Progress, Workload, WorkloadStatus
+from holdfast.model.meta import ObjectMeta
 from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
+from holdfast.model.timings import greatest, recorded
 from tests.unit.correct.pictures import node, replaced, workload
 
 GOOD = {"ping": True, "store": True, "hub": True, "shutdown": True}
@@ -110,6 +113,68 @@ def test_a_server_that_has_just_begun_to_listen_misses_nobody() -> None:
     assert missed == [("scheduler", "-"), ("controller", "-")]
 
 
+TIMING = FenceTiming()
+
+
+def heard_by(name: str, *servers: ServerLease, **idle_ms: int) -> Heard:
+    return Heard(name, 60_000, {}, TIMING, roster=Roster(500, servers, idle_ms))
+
+
+def lease_of(server: str, life: str = "a", address: str = "") -> ServerLease:
+    return ServerLease(server, life, 1, 9, 15_000, address or f"https://{server}:6443")
+
+
+def test_a_server_that_is_gone_is_named_though_the_kubeconfig_does_not_name_it() -> None:
+    """Two of three are gone for good: one that answers does not make a plane. [H3, H4, SC13]"""
+    all_three = [lease_of(name) for name in ("one", "two", "three")]
+    gone = plane(heard=(heard_by("one", *all_three, one=0, two=15_000, three=3_600_000),))
+    assert wrong(gone) == [("server", "two"), ("server", "three")]
+    two = next(it for it in judged(gone) if it.name == "two")
+    assert "15 s" in two.wrong
+    assert "start it again" in two.wrong
+    assert verdict(judged(gone)) == ""
+    alive = plane(heard=(heard_by("one", *all_three, one=0, two=14_999, three=1),))
+    assert wrong(alive) == []
+    assert [it.state for it in of(alive, "server")] == ["ready", "alive", "alive"]
+
+
+def test_a_server_that_stopped_in_order_is_shown_and_one_that_was_asked_is_shown_once() -> None:
+    """[H3]"""
+    left = (lease_of("one"), lease_of("two", life=""), lease_of("three", address=f"{URL}9/"))
+    silent = (Server(URL, 3, GOOD), Server(f"{URL}9", error="no answer"))
+    facts = plane(heard=(heard_by("one", *left, two=60_000, three=60_000),), servers=silent)
+    assert wrong(facts) == [("server", f"{URL}9")]
+    assert [it.state for it in of(facts, "server")] == ["ready", "silent", "stopped"]
+
+
+def component(scope: str, holder: str = "system:x") -> Lease:
+    spec = LeaseSpec(scope=scope, holder=holder, instance="main" if holder else "")
+    return Lease(ObjectMeta(name=lease_name(scope)), spec=spec)
+
+
+def test_a_component_that_held_a_lease_and_is_not_heard_is_named() -> None:
+    """Also after the servers were started again and never heard of it. [H3, H4]"""
+    held = (
+        component("controller:nodes"),
+        component("controller:drain"),
+        component("scheduler:gpu"),
+        component("scheduler:old", holder=""),
+        component("authority"),
+    )
+    facts = plane(leases=held)
+    assert wrong(facts) == [("controller", "drain"), ("scheduler", "gpu")]
+    drain = next(it for it in judged(facts) if it.name == "drain")
+    assert drain.wrong == "no process acts for it; main did last: start it again"
+    assert wrong(plane(leases=held, listening_ms=3_000)) == []
+
+
+def test_every_node_that_is_not_there_is_named() -> None:
+    """However many a zone has. [H3, H4]"""
+    dark = tuple(node(f"n{number}", NodePhase.SUSPECT) for number in range(20))
+    (line,) = [it for it in judged(plane(nodes=(node("well"), *dark))) if it.wrong]
+    assert all(it.name in line.wrong for it in dark)
+
+
 def test_nodes_are_counted_by_phase_with_the_most_silent() -> None:
     """All but Ready is wrong, and so is a plane without nodes. [H3, H4]"""
     timing = FenceTiming()
@@ -126,6 +191,19 @@ def test_nodes_are_counted_by_phase_with_the_most_silent() -> None:
     assert wrong(plane(nodes=())) == [("nodes", "0 nodes")]
 
 
+def test_a_lowered_timing_is_pending_on_nodes_whose_work_holds_more() -> None:
+    """Also on one that is cut off and says nothing; it is no fault. [H5, A11]"""
+    short = FenceTiming(grace_ms=1_000)
+    held = recorded(greatest(FenceTiming(grace_ms=20_000)), 1)
+    nodes = (node("a"), replaced(node("b"), status=replaced(node("b").status, timing=held)))
+    heard = (Heard("one", 60_000, {}, short),)
+    (line,) = of(plane(nodes=nodes, heard=heard), "timing")
+    assert (line.name, line.state, line.wrong) == ("1 node", "pending", "")
+    assert line.more.startswith("b: ")
+    long = (Heard("one", 60_000, {}, FenceTiming(grace_ms=20_000)),)
+    assert of(plane(nodes=nodes, heard=long), "timing") == []
+
+
 def test_work_that_waits_is_shown_and_is_no_fault_of_the_plane() -> None:
     """[A11, M3]"""
     progress = Progress(desired=3, ready=1, queued=2, pending_reasons={"NodeFull": 2})
@@ -137,6 +215,13 @@ def test_work_that_waits_is_shown_and_is_no_fault_of_the_plane() -> None:
     (queue,), (work,) = of(facts, "queue"), of(facts, "work")
     assert (queue.name, queue.more) == ("2 waiting", "NodeFull 2")
     assert (work.state, work.more) == ("short", "acme/web 1 of 3 ready")
+    dark = replaced(short, status=_counting(Progress(desired=3, ready=1, unknown=2)))
+    (work,) = of(plane(workloads=(dark,)), "work")
+    assert (work.state, work.more) == ("short", "acme/web 1 of 3 ready and 2 unknown")
+
+
+def _counting(progress: Progress) -> WorkloadStatus:
+    return msgspec.structs.replace(workload().status, progress=progress)
 
 
 def test_what_may_not_be_asked_is_said_and_is_not_wrong() -> None:

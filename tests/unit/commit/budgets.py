@@ -6,8 +6,7 @@ from typing import Any
 
 from holdfast.model import keys
 from holdfast.model.kinds.workload import Disruption
-from holdfast.model.requests import SettleDisruption
-from tests.furnished import DISRUPTIONS, Furnished
+from tests.furnished import Furnished
 
 
 def ledger(it: Furnished, workload: str = "web") -> Any:
@@ -17,9 +16,3 @@ def ledger(it: Furnished, workload: str = "web") -> Any:
 def tight(it: Furnished, replicas: int, allowed: int = 1) -> Any:
     budget = Disruption(max_unavailable=allowed)
     return it.plane.workload("tight", replicas=replicas, disruption=budget)
-
-
-def settled(it: Furnished, *replicas: Any) -> None:
-    """The ledger after the authority looked at these."""
-    names = tuple(it.name for it in replicas)
-    it.yes(DISRUPTIONS, SettleDisruption("acme", "tight", names, it.term(DISRUPTIONS)))

@@ -42,6 +42,7 @@ def test_the_order_is_part_of_the_promise() -> None:
         "default",
         "validate",
         "tenant",
+        "set aside",
         "policy",
         "quota",
         "record",

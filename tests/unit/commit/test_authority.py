@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.commit.authority import FATE_TRIES_MAX, Limits
+from holdfast.model import keys
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.tenant import Tenant
@@ -15,8 +16,16 @@ from holdfast.model.machine import Answered, Asked, FateOf, Txn, Withdrawn
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Create, Update
-from holdfast.model.transaction import ABSENT, Compare, Put, Transaction
+from holdfast.model.transaction import ABSENT, Compare, Put, Refused, Transaction
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, refused
+
+
+def warm() -> Plane:
+    """A plane whose authority has read the format, as it does once in its life."""
+    plane = Plane()
+    plane.tenant("warm")
+    plane.transactions.clear()
+    return plane
 
 
 def tenants(count: int) -> list[tuple[Identity, Any]]:
@@ -25,7 +34,7 @@ def tenants(count: int) -> list[tuple[Identity, Any]]:
 
 def test_requests_that_arrive_together_are_committed_as_one_group() -> None:
     """All but the first, which does not wait for anybody. [C2]"""
-    plane = Plane()
+    plane = warm()
     answers = plane.ask_all(*tenants(40))
     assert all(isinstance(answer, Accepted) for answer in answers)
     first, *others = (answer.revision for answer in answers)
@@ -34,7 +43,7 @@ def test_requests_that_arrive_together_are_committed_as_one_group() -> None:
 
 def test_a_new_object_costs_one_transaction_and_no_reading() -> None:
     """That its name is free is supposed, and compared. [C2, C4]"""
-    plane = Plane()
+    plane = warm()
     accepted(plane.ask(ADMIN, Create(Tenant(ObjectMeta(name="a")), operation="once")))
     (transaction,) = plane.transactions
     assert Compare("objects/tenants/a", ABSENT) in transaction.compares
@@ -176,7 +185,7 @@ def labelled(obj: Any) -> Update:
 
 def test_what_nobody_waits_for_any_more_is_not_decided() -> None:
     """After a stall nobody works off what was given up long ago; what was sent is settled. [E6]"""
-    plane = Plane()
+    plane = warm()
     authority, now = plane.authority, plane.now
     calls = [Asked(n, *pair) for n, pair in enumerate(tenants(4), start=100)]
     effects = [effect for asked in calls for effect in authority.step(asked, now)]
@@ -189,4 +198,30 @@ def test_what_nobody_waits_for_any_more_is_not_decided() -> None:
         plane._perform(authority.step(work.pop(0), now), work, answers)
     assert sorted(answers) == [100, 101]
     assert all(isinstance(answer, Accepted) for answer in answers.values())
+    assert authority.idle
+
+
+@pytest.mark.parametrize("came_of_it", ["conflict", "lost and not applied"])
+def test_what_is_withdrawn_on_its_way_is_not_sent_again(came_of_it: str) -> None:
+    """It was given up, so that a conflict or a lost answer is the end of it. [E6, INV3]"""
+    plane = warm()
+    authority, now = plane.authority, plane.now
+    calls = [Asked(n, *pair) for n, pair in enumerate(tenants(2), start=100)]
+    effects = [effect for asked in calls for effect in authority.step(asked, now)]
+    (first,) = [effect for effect in effects if isinstance(effect, Txn)]
+    if came_of_it == "conflict":
+        there = [plane.store.get(it.key) for it in first.transaction.compares]
+        body: Any = Refused(plane.store.revision, tuple(there))
+    else:
+        body = OutcomeUnknown("silence")
+    work: list[Any] = [Withdrawn((100,)), Answered(first.call, body)]
+    answers: dict[int, Any] = {}
+    while work:
+        plane._perform(authority.step(work.pop(0), now), work, answers)
+    assert sorted(answers) == [101]
+    made = [put.key for put in plane.transactions[-1].writes if isinstance(put, Put)]
+    withdrawn, kept = (keys.key_of(asked.body.object) for asked in calls)
+    assert withdrawn not in made
+    assert kept in made
+    assert plane.store.get(withdrawn) is None
     assert authority.idle

@@ -37,7 +37,7 @@ def test_every_request_of_the_authority_is_handled() -> None:
         and "operation" in value.__struct_fields__
     ]
     assert set(made) <= set(HANDLERS)
-    assert len(made) >= 22
+    assert len(made) >= 21
 
 
 def test_what_is_no_request_is_refused() -> None:

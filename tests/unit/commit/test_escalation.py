@@ -11,10 +11,11 @@ from holdfast.model.identity import OPERATORS, Identity
 from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.refusal import Reason
+from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
 from holdfast.model.rights import BUILT_IN_LABEL
+from holdfast.model.validation import access
 from tests.plane import ADMIN, Plane, accepted, refused
 
 MAYA = Identity(name="maya")
@@ -215,6 +216,26 @@ def test_a_tenants_own_tokens_speak_for_its_own_names(it: Plane) -> None:
     refused(
         it.ask(OPERATOR, Create(token("acme", "v", user="tenant:acme:bot"))), Reason.NOT_ALLOWED
     )
+
+
+@pytest.mark.parametrize("at", [0, 63, 64, 255, 256, 5_000])
+@pytest.mark.parametrize("group", ["system:masters", "tenant:globex", "tenant:*", "devs"])
+def test_no_place_in_a_list_of_groups_hides_a_foreign_one(it: Plane, at: int, group: str) -> None:
+    """[B5, C6.8]"""
+    own = tuple(f"tenant:acme:g{n}" for n in range(at))
+    hidden = token("acme", user="tenant:acme:bot", groups=(*own, group, "tenant:acme:last"))
+    answer = it.ask(MAYA, Create(hidden))
+    assert isinstance(answer, Refusal)
+    assert answer.reason in (Reason.INVALID, Reason.NOT_ALLOWED)
+
+
+def test_a_foreign_group_needs_the_right_to_speak_for_it(
+    it: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule of the commit stands by itself: here validation lets the group pass. [B5]"""
+    monkeypatch.setattr(access, "_own_identities", lambda at, obj: None)
+    hidden = token("acme", user="tenant:acme:bot", groups=("system:masters",))
+    refused(it.ask(MAYA, Create(hidden)), Reason.NOT_ALLOWED)
 
 
 # What is built in ---------------------------------------------------------------------------------

@@ -1,19 +1,16 @@
-"""Disruption budgets: one for all causes, and a ledger of who is missing."""
+"""Disruption budgets: one for all causes, and a ledger of how many are healthy."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
-from holdfast.commit.evict import SETTLED_MAX
 from holdfast.model.kinds.workload import Disruption, WorkloadType
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Remove, SettleDisruption
-from tests.furnished import DISRUPTIONS, DRAINS, ROLLOUTS, Furnished
-from tests.plane import ADMIN, SCHEDULER, WORKLOADS, accepted, refused, template
-from tests.unit.commit.budgets import ledger, settled, tight
+from holdfast.model.requests import Remove
+from tests.furnished import DRAINS, ROLLOUTS, Furnished
+from tests.plane import SCHEDULER, WORKLOADS, accepted, refused, template
+from tests.unit.commit.budgets import ledger, tight
 
 
 def gone(it: Furnished, replica: Any) -> None:
@@ -33,7 +30,6 @@ def test_drains_rollouts_and_preemptions_share_one_budget() -> None:
     high = it.of_class("high", cpu="8")
     other = it.plane.node("node-b")
     replicas = [it.ready(low, other), *(it.ready(low) for _ in range(3))]
-    settled(it, *replicas)
     it.draining(other)
     it.stopping(replicas[0], Cause.DRAIN)
     it.stopping(replicas[1], Cause.ROLLOUT)
@@ -48,7 +44,7 @@ def test_drains_rollouts_and_preemptions_share_one_budget() -> None:
     # What its own owner wants, and what has failed anyway, is counted and never refused.
     it.stopping(replicas[2], Cause.SCALE_DOWN)
     it.stopping(replicas[3], Cause.REPAIR)
-    assert len(ledger(it, "tight").out) == 4
+    assert (ledger(it, "tight").replicas, ledger(it, "tight").healthy) == (4, 0)
 
 
 def test_two_evictions_at_the_same_moment_cannot_both_take_the_last_of_a_budget() -> None:
@@ -56,7 +52,6 @@ def test_two_evictions_at_the_same_moment_cannot_both_take_the_last_of_a_budget(
     it = Furnished()
     web = tight(it, 2)
     one, two = it.ready(web), it.ready(web)
-    settled(it, one, two)
     it.draining()
     it.term(DRAINS), it.term(ROLLOUTS)
     first, second = it.plane.ask_all(
@@ -67,44 +62,30 @@ def test_two_evictions_at_the_same_moment_cannot_both_take_the_last_of_a_budget(
 
 
 def test_who_is_not_ready_counts_and_costs_nothing_to_take() -> None:
-    """From its birth on, whoever is slow to say so. [G4]"""
+    """From its birth on. [G4]"""
     it = Furnished()
     web = tight(it, 2)
     one, two = it.ready(web), it.running(web)
-    assert ledger(it, "tight").missing == (one.metadata.uid, two.metadata.uid)
-    settled(it, one, two)
-    assert ledger(it, "tight").missing == (two.metadata.uid,)
+    assert (ledger(it, "tight").replicas, ledger(it, "tight").healthy) == (2, 1)
     refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
     it.stopping(two, Cause.ROLLOUT)
     refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
 
 
-def test_one_that_is_ready_costs_also_before_the_ledger_has_heard_of_it() -> None:
-    """Otherwise the only one that works could be taken as one that does not. [G4]"""
-    it = Furnished()
-    web = tight(it, 2)
-    one, _ = it.ready(web), it.running(web)
-    refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
-
-
-def test_who_is_not_ready_any_more_counts_once_that_was_seen() -> None:
-    """Also one that is out of contact, or has failed. [G4, H2]"""
+def test_who_is_not_ready_any_more_counts_at_once() -> None:
+    """In the transaction that says so, also of one that has failed. [G4, H2]"""
     it = Furnished()
     web = tight(it, 3)
     other = it.plane.node("node-b")
-    one, two, three = it.ready(web, other), it.ready(web), it.ready(web)
-    settled(it, one, two, three)
+    _, two, three = it.ready(web, other), it.ready(web), it.ready(web)
     failed = it.moved(two, State.FAILED)
-    settled(it, failed)
     refused(it.ask(ROLLOUTS, it.evict(three, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
     gone(it, failed)
     refused(it.ask(ROLLOUTS, it.evict(three, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
     four = it.ready(web)
-    settled(it, four)
     unready = it.at_stage(four, Stage.STARTING)
-    settled(it, unready)
     refused(it.ask(ROLLOUTS, it.evict(three, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
-    settled(it, it.at_stage(unready, Stage.READY))
+    it.at_stage(unready, Stage.READY)
     it.yes(ROLLOUTS, it.evict(three, Cause.ROLLOUT))
 
 
@@ -114,10 +95,8 @@ def test_a_loss_counts_until_its_successor_works() -> None:
     it = Furnished()
     web = tight(it, 2)
     one, two = it.ready(web), it.ready(web)
-    settled(it, one, two)
 
     def refuses() -> None:
-        settled(it, *(r for r in (one, two, *born) if it.get(r) is not None))
         refused(it.ask(ROLLOUTS, it.evict(two, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
 
     born: list[Any] = []
@@ -128,7 +107,6 @@ def test_a_loss_counts_until_its_successor_works() -> None:
     born.append(it.running(web))
     refuses()
     it.at_stage(born[0], Stage.READY)
-    settled(it, born[0])
     it.yes(ROLLOUTS, it.evict(two, Cause.ROLLOUT))
 
 
@@ -137,7 +115,6 @@ def test_what_is_too_many_makes_up_for_what_is_missing() -> None:
     it = Furnished()
     web = tight(it, 2, allowed=0)
     replicas = [it.ready(web) for _ in range(3)]
-    settled(it, *replicas)
     refused(it.ask(ROLLOUTS, it.evict(replicas[0], Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
     it.updated(web, disruption=Disruption(max_unavailable=1))
     it.yes(ROLLOUTS, it.evict(replicas[0], Cause.ROLLOUT))
@@ -151,14 +128,13 @@ def test_a_job_counts_only_what_was_taken_from_it() -> None:
     made = it.plane.workload(
         "tight", type=WorkloadType.JOB, replicas=8, disruption=Disruption(max_unavailable=1)
     )
-    one, two, waiting = it.ready(made), it.ready(made), it.pending(made)
-    settled(it, one, two, waiting)
-    assert ledger(it, "tight").missing == ()
+    one, two, _ = it.ready(made), it.ready(made), it.pending(made)
+    assert (ledger(it, "tight").replicas, ledger(it, "tight").healthy) == (3, 3)
     it.draining()
     stopped = it.stopping(one, Cause.DRAIN)
     refused(it.ask(DRAINS, it.evict(two, Cause.DRAIN)), Reason.DISRUPTION_BUDGET)
     # Released ones of a job stay for a while, to be looked at.
-    settled(it, it.moved(stopped, State.RELEASED))
+    it.moved(stopped, State.RELEASED)
     it.yes(DRAINS, it.evict(two, Cause.DRAIN))
 
 
@@ -169,29 +145,52 @@ def test_one_per_node_is_not_missed_on_a_node_that_was_emptied() -> None:
         "tight", type=WorkloadType.PER_NODE, disruption=Disruption(max_unavailable=1)
     )
     one, two = it.ready(made), it.ready(made, it.plane.node("node-b"))
-    refused(it.ask(ROLLOUTS, it.evict(two, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
-    settled(it, one, two)
     stopped = it.stopping(one, Cause.ROLLOUT)
     refused(it.ask(ROLLOUTS, it.evict(two, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
-    settled(it, it.moved(stopped, State.RELEASED))
+    it.moved(stopped, State.RELEASED)
     it.yes(ROLLOUTS, it.evict(two, Cause.ROLLOUT))
 
 
-def test_who_is_missing_is_forgotten_with_the_budget_and_found_again_with_the_next() -> None:
-    """A ledger that nobody settles would grow with every replica there ever was. [A2]"""
+def test_a_budget_that_is_stated_later_finds_everybody_counted() -> None:
+    """What is healthy is counted with and without a budget. [G4]"""
     it = Furnished()
     web = tight(it, 2)
-    one = it.running(web)
+    one = it.ready(web)
     it.updated(web, disruption=None)
-    assert ledger(it, "tight").missing == ()
     two = it.running(web)
     it.updated(web, disruption=Disruption(max_unavailable=1))
-    assert ledger(it, "tight").missing == ()
-    settled(it, one, two)
-    assert len(ledger(it, "tight").missing) == 2
-    gone(it, it.stopping(one))
-    assert ledger(it, "tight").missing == (two.metadata.uid,)
-    assert ledger(it, "tight").out == {}
+    assert (ledger(it, "tight").replicas, ledger(it, "tight").healthy) == (2, 1)
+    refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+    gone(it, it.stopping(two))
+    assert (ledger(it, "tight").replicas, ledger(it, "tight").healthy) == (1, 1)
+
+
+def test_one_that_is_out_of_contact_counts_until_it_is_ready_again() -> None:
+    """[G4, H2]"""
+    it = Furnished()
+    web = tight(it, 2)
+    one, two = it.ready(web, it.plane.node("node-b")), it.ready(web)
+    lost = it.unknown(two)
+    refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+    it.cleared()
+    back = it.moved(lost, State.RUNNING)
+    refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
+    it.at_stage(back, Stage.READY)
+    it.yes(ROLLOUTS, it.evict(one, Cause.ROLLOUT))
+
+
+def test_victims_of_one_preemption_share_the_budget() -> None:
+    """The second of them sees what the first has cost. [G4]"""
+    it = Furnished()
+    made = template(priority_class="low")
+    low = it.plane.workload(
+        "tight", template=made, replicas=2, disruption=Disruption(max_unavailable=1)
+    )
+    both = it.ready(low), it.ready(low)
+    high = it.pending(it.of_class("high", cpu="8"))
+    refused(it.ask(SCHEDULER, it.preempt(high, *both)), Reason.DISRUPTION_BUDGET)
+    it.updated(low, disruption=Disruption(max_unavailable=2))
+    it.yes(SCHEDULER, it.preempt(high, *both))
 
 
 def test_a_drain_is_held_up_by_budgets_only_until_the_operators_deadline() -> None:
@@ -205,33 +204,3 @@ def test_a_drain_is_held_up_by_budgets_only_until_the_operators_deadline() -> No
     it.plane.elapsed_ms += 1
     refused(it.ask(ROLLOUTS, it.evict(running, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
     it.yes(DRAINS, it.evict(running, Cause.DRAIN))
-
-
-def test_a_settlement_says_what_is_so_however_late_it_comes() -> None:
-    """And of nobody else's replicas, nor of one that is gone. [C2, C6.7]"""
-    it = Furnished()
-    web = tight(it, 2)
-    one, strange = it.ready(web), it.running()
-    late = SettleDisruption("acme", "tight", (one.name, strange.name, "none"), it.term(DISRUPTIONS))
-    it.at_stage(one, Stage.STARTING)
-    it.yes(DISRUPTIONS, late)
-    assert ledger(it, "tight").missing == (one.metadata.uid,)
-    it.at_stage(it.get(one), Stage.READY)
-    it.yes(DISRUPTIONS, late)
-    assert ledger(it, "tight").missing == ()
-    before = it.plane.store.revision
-    it.yes(DISRUPTIONS, late)
-    assert it.plane.store.revision == before
-
-
-def test_only_its_controller_settles_and_only_what_is_there() -> None:
-    """[C6.7]"""
-    it = Furnished()
-    it.pending()
-    term = it.term(DISRUPTIONS)
-    request = SettleDisruption("acme", "web", (), term)
-    refused(it.ask(ADMIN, request), Reason.NOT_OWNER)
-    missing = msgspec.structs.replace(request, workload="none")
-    refused(it.ask(DISRUPTIONS, missing), Reason.MISSING)
-    many = msgspec.structs.replace(request, replicas=("web-0-0",) * (SETTLED_MAX + 1))
-    refused(it.ask(DISRUPTIONS, many), Reason.NOT_ALLOWED)

@@ -80,5 +80,5 @@ def test_every_request_that_can_be_refused_so_names_its_tenant() -> None:
 def test_all_reasons_of_quotas_and_grants_are_budgets() -> None:
     """[M6]"""
     named = [it for it in Reason if it.value.startswith(("Quota", "Cohort", "Grant", "Priority"))]
-    unknown = [Reason.QUOTA_UNKNOWN]
+    unknown = [Reason.QUOTA_UNKNOWN, Reason.QUOTA_QUARANTINED]
     assert [it for it in named if it not in BUDGETS] == unknown

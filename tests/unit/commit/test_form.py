@@ -62,7 +62,6 @@ def requests_with(it: Furnished, bad: str) -> list[tuple[Identity, Any]]:
         (SCHEDULER, ask.CommitGang("acme", bad, "u", term)),
         (SCHEDULER, ask.DropReservation(bad, "r", "u", "why", term)),
         (SCHEDULER, replace(preempt, victims=(with_target(bind, name=bad).target,))),
-        (who.controller("disruption"), ask.SettleDisruption("acme", bad, (), (), term)),
         (who.agent("node-a"), ask.RegisterNode(Node(ObjectMeta(name=bad)))),
         (NODES, ask.JudgeNode(bad, "u", NodeWord.MARK, term)),
         (ADMIN, ask.Create(Tenant(ObjectMeta(name=bad)))),
@@ -149,7 +148,7 @@ def test_each_rule_is_about_a_field_that_some_request_has() -> None:
 def test_every_number_and_moment_of_a_request_is_looked_at() -> None:
     """Those that are only compared with what is stored are written nowhere."""
     compared = {"number", "epoch", "mark", "seen_epoch", "seen_renewals", "incarnation"}
-    compared |= {"ledger_revision"}
+    compared |= {"ledger_revision", "seen", "to"}
     for kind in HANDLERS:
         for field in msgspec.structs.fields(kind):
             kinds = str(field.type)

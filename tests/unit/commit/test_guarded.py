@@ -9,7 +9,7 @@ from holdfast.commit.classes import RequestClass
 from holdfast.commit.fair_queues import QueueBounds
 from holdfast.commit.gate import Seats
 from holdfast.commit.gates import DEFAULT_GATES, Gates, GateSettings
-from holdfast.commit.guarded import WAKE, Guarded
+from holdfast.commit.guarded import TURN, WAKE, Guarded
 from holdfast.commit.overload import Overloaded
 from holdfast.model import identity as who
 from holdfast.model.heartbeat import Renew
@@ -25,6 +25,7 @@ BOUNDS = QueueBounds(all_max=4, tenant_max=4, user_max=4)
 TIGHT = GateSettings(
     writes=dict.fromkeys(RequestClass, Seats(1, 2, 2, BOUNDS, 50)),
     reads=dict.fromkeys(RequestClass, Seats(1, 2, 2, BOUNDS, 50)),
+    is_measured=False,
 )
 
 
@@ -53,15 +54,40 @@ def create(call: int, sender: Identity = ANN) -> Asked:
 
 
 def test_what_finds_a_seat_reaches_the_machine_and_what_does_not_waits_for_an_answer() -> None:
-    """A seat is held until the answer. [E6]"""
+    """A seat is held until the turn after the answer, as on a real event loop. [E6]"""
     slow = Slow()
     guarded = Guarded(slow, Gates(random.Random(1), TIGHT))
     for call in (1, 2, 3):
         guarded.step(create(call), at(0))
     assert slow.taken == [1, 2]
     effects = guarded.step(Woken("1"), at(10))
-    assert Answer(1, "done") in effects
+    assert effects == [Answer(1, "done"), Wake(TURN, 10)]
+    assert slow.taken == [1, 2]
+    guarded.step(Woken(TURN), at(12))
     assert slow.taken == [1, 2, 3]
+
+
+def test_a_turn_is_asked_for_once_and_its_length_is_told_to_both_gates() -> None:
+    """What leases wait for is measured, and seats follow it. [E6]"""
+    slow = Slow()
+    gates = Gates(random.Random(1))
+    guarded = Guarded(slow, gates)
+    for call in range(1_000):
+        guarded.step(create(call), at(0))
+    before = [gate.limit.scale for gate in gates.all if gate.limit is not None]
+    for turn in range(9):
+        # Several answers ask for one turn.
+        first, second = slow.taken[2 * turn : 2 * turn + 2]
+        asked = [
+            *guarded.step(Woken(str(first)), at(25 * turn)),
+            *guarded.step(Woken(str(second)), at(25 * turn)),
+        ]
+        assert asked.count(Wake(TURN, 25 * turn)) == 1
+        guarded.step(Woken(TURN), at(25 * turn + 20))
+    after = [gate.limit.scale for gate in gates.all if gate.limit is not None]
+    assert len(before) == len(after) == 2
+    assert after[0] < 1
+    assert before[1] >= after[1]
 
 
 def test_who_waits_too_long_is_answered_that_it_did_not_happen() -> None:

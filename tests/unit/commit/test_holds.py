@@ -8,20 +8,24 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.commit.ages import Ages
 from holdfast.commit.context import Context, Luck
 from holdfast.commit.draft import Draft, Group, View
 from holdfast.commit.holds import (
     ACTIVE,
     claim_for,
     consumed,
+    distant_refusal,
     drop_claims,
     held_for,
+    is_over,
     is_promise,
     overdue_refusal,
     past,
     reservation_name,
 )
 from holdfast.model import keys
+from holdfast.model.identity import controller
 from holdfast.model.kinds.reservation import (
     Claim,
     Intent,
@@ -33,9 +37,14 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason
 from holdfast.model.requests import DropReservation, HoldCapacity, Unreserve
+from holdfast.model.time import Instant
 from tests.furnished import Furnished, counted
-from tests.plane import REPAIR, SCHEDULER, Plane, target
+from tests.plane import REPAIR, SCHEDULER, Plane, accepted, refused, target
+from tests.unit.commit.holding import hold
+
+RESERVES = controller("reserves")
 
 
 def context(plane: Plane) -> Context:
@@ -157,3 +166,37 @@ def test_every_way_out_of_a_reservation_gives_everything_back() -> None:
     it.yes(REPAIR, Unreserve(target(late), "Expired", it.term(REPAIR)))
     it.moved(it.moved(bound, State.FAILED), State.RELEASED)
     assert counted(it.plane) == {}
+
+
+def test_a_deadline_by_a_calendar_that_is_ahead_is_refused() -> None:
+    """What is held would be held until that day. [C6.5, INV12]"""
+    it = Furnished()
+    plane = it.plane
+    assert distant_refusal(context(plane), plane.at(86_400)) is None
+    refusal = distant_refusal(context(plane), plane.at(86_401))
+    assert refusal is not None
+    assert "spec.deadline" in refusal.message
+    refused(it.ask(SCHEDULER, hold(it, after_s=40 * 86_400)), Reason.INVALID)
+    held = accepted(it.ask(RESERVES, hold(it, identity=RESERVES)))
+    again = hold(it, after_s=40 * 86_400, identity=RESERVES)
+    refused(it.ask(RESERVES, again), Reason.INVALID)
+    assert plane.get(held).spec.deadline == plane.at(60)
+
+
+def test_a_reservation_is_over_when_its_time_is_wherever_the_calendar_was_set() -> None:
+    """Made for a minute by a calendar that was a day ahead, it does not last for a day. [INV12]"""
+    plane = Plane()
+    ages = Ages()
+    ages.begin(plane.now)
+    plane.elapsed_ms += 86_400_000
+    made = msgspec.structs.replace(
+        reservation(plane),
+        metadata=ObjectMeta(name="r", namespace="acme", uid="r", creation_timestamp=plane.at()),
+    )
+    ahead = Instant(0, plane.now.wall_ms)
+    ages.observe(ahead)
+    for passed_ms, expected in ((61_999, False), (62_000, True)):
+        back = Instant(passed_ms, ahead.wall_ms - 86_400_000 + passed_ms)
+        asked = Context(REPAIR, back, Luck(random.Random(1)), plane.settings, ages)
+        assert not past(asked, made.spec.deadline)
+        assert is_over(asked, made) is expected

@@ -30,11 +30,10 @@ from holdfast.model.requests import (
     ReleaseLease,
     RenewLease,
     RetireLease,
-    SettleDisruption,
     Term,
     Unreserve,
 )
-from tests.furnished import ANN, DISRUPTIONS, GARBAGE, Furnished
+from tests.furnished import ANN, GARBAGE, Furnished
 from tests.plane import (
     ADMIN,
     NODES,
@@ -254,10 +253,6 @@ PRIVILEGED: dict[str, tuple[Identity, Privileged]] = {
     "evict": (
         REPAIR,
         lambda it, term: Evict(target(it.running()), Cause.REPAIR, "stuck", term),
-    ),
-    "settle": (
-        DISRUPTIONS,
-        lambda it, term: SettleDisruption("acme", "web", (it.running().name,), term),
     ),
     "judge": (
         NODES,

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.mutations import FIELDS_MAX, REASON_MAX, changed_fields
+from holdfast.commit.mutations import (
+    FIELDS_MAX,
+    LIST_CHARS_MAX,
+    REASON_MAX,
+    _bounded,
+    changed_fields,
+    named_groups,
+)
 from holdfast.commit.records import decode
 from holdfast.model import identity as who
 from holdfast.model import keys
@@ -185,3 +192,12 @@ def test_the_names_of_fields_are_bounded_and_never_a_users() -> None:
     )
     assert changed_fields(old, None) == ()
     assert changed_fields(old, old) == ()
+
+
+def test_no_list_of_names_makes_a_record_large() -> None:
+    """Groups of one's own making are as long as one likes; those of the system stand first."""
+    own = tuple(f"tenant:risk:{number}" + "x" * 230 for number in range(64))
+    told = named_groups(Identity(name="ann", groups=(*own, "system:auditors")))
+    assert told[0] == "system:auditors"
+    assert sum(map(len, told)) <= LIST_CHARS_MAX
+    assert len(_bounded([f"replicas/{'n' * 63}/{'w' * 253}"] * 1_000, 32)) * 317 <= LIST_CHARS_MAX

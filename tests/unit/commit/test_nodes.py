@@ -15,10 +15,11 @@ from holdfast.model.kinds.node import (
     NodePhase,
     NodeSpec,
     NodeStatus,
+    PortShare,
     Protection,
 )
 from holdfast.model.kinds.placement import Taint, TaintEffect
-from holdfast.model.kinds.template import DeviceRequest
+from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from holdfast.model.refusal import Reason
@@ -50,7 +51,7 @@ def test_a_first_registration_says_where_the_machine_is_and_nothing_of_its_use()
     it = Furnished()
     given = registration(
         "node-b",
-        {"labels": {"rack": "7"}, "annotations": {"a": "b"}, "uid": "forged", "finalizers": ("x",)},
+        {"labels": {"rack": "7"}, "annotations": {"a": "b"}, "finalizers": ("x",)},
         zone="eu-west-b",
         pool="gpu",
         cordoned=True,
@@ -305,6 +306,17 @@ def test_a_registration_before_the_fence_keeps_the_life_and_the_mark() -> None:
     after = it.registered(capacity={"cpu": "4", "memory": "16Gi"})
     assert (after.status.phase, after.status.incarnation) == (NodePhase.UNKNOWN, 1)
     assert after.status.mark is not None
+
+
+def test_an_agent_says_which_fixed_ports_are_its_node_s() -> None:
+    """Also later: a bind that was decided on the old word is refused. [C6.1, F2]"""
+    it = Furnished()
+    fixed = template(ports=(Port(name="http", port=81),))
+    work = it.pending(it.plane.workload("fixed", template=fixed))
+    it.registered(port_share=PortShare(index=0, of=2))
+    refused(it.ask(SCHEDULER, it.bind(work)), Reason.PORT_NOT_OFFERED)
+    it.registered(port_share=PortShare(index=1, of=2))
+    it.yes(SCHEDULER, it.bind(work))
 
 
 def test_repair_frees_nothing_before_the_fence() -> None:

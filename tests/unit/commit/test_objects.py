@@ -48,7 +48,6 @@ def test_what_only_the_server_sets_is_not_taken_from_the_client() -> None:
     given = workload(
         uid="mine",
         generation=7,
-        resource_version="99",
         creation_timestamp=long_ago,
         deletion_timestamp=long_ago,
         deletion_grace_period_seconds=1,
@@ -142,6 +141,7 @@ def test_an_unchanged_write_writes_nothing() -> None:
     """[A2]"""
     it = Furnished()
     made = it.yes(ANN, Create(workload()))
+    it.term(STATUS)
     before = it.plane.store.revision
     for identity, request in (
         (ANN, Update(made)),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast.commit.ages import Ages
 from holdfast.commit.context import Settings
-from holdfast.commit.operations import Replayed, digest, operation_id, recall, remembered
+from holdfast.commit.operations import Replayed, _dated, digest, operation_id, recall
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
@@ -25,17 +28,27 @@ from holdfast.model.requests import (
 from tests.furnished import ANN, GARBAGE, Furnished, every
 from tests.plane import ADMIN, REPAIR, WORKLOADS, accepted, refused
 
-NOON = datetime(2027, 1, 15, 12, tzinfo=UTC)
 SETTINGS = Settings()
+CALENDARS = (-40 * 86_400_000, -300_000, 300_000, 86_400_000)
 
 
-def kept(count: int, every_s: float, settings: Settings = SETTINGS) -> ObjectMeta:
+def kept(count: int, every_s: float) -> ObjectMeta:
     """The metadata after so many operations, one after another."""
-    metadata = ObjectMeta(name="x")
+    it = Furnished()
+    made = it.yes(ANN, Create(secret()))
     for number in range(count):
-        at = NOON + timedelta(seconds=number * every_s)
-        metadata = remembered(metadata, f"op-{number}", "mark", at, settings)
+        it.yes(ANN, Update(holding(number), operation=f"op-{number}"))
+        it.plane.elapsed_ms += int(every_s * 1000)
+    metadata: ObjectMeta = it.get(made).metadata
     return metadata
+
+
+def secret(name: str = "s", **more: Any) -> Secret:
+    return Secret(ObjectMeta(name=name, namespace="acme", **more))
+
+
+def holding(number: int) -> Secret:
+    return msgspec.structs.replace(secret(), data={"k": base64.b64encode(b"%d" % number).decode()})
 
 
 def test_at_least_eight_are_kept_however_old_they_are() -> None:
@@ -53,25 +66,112 @@ def test_within_ten_minutes_all_are_kept() -> None:
 
 def test_a_chatty_client_does_not_make_an_object_grow() -> None:
     """[A2]"""
-    assert len(kept(500, 0.1).operations) == SETTINGS.operations_max
+    assert len(kept(100, 0.1).operations) == SETTINGS.operations_max
 
 
 def test_an_operation_without_an_id_is_not_kept() -> None:
-    metadata = kept(3, 1)
-    assert remembered(metadata, "", "mark", NOON, SETTINGS) is metadata
-    assert recall(metadata, "", "mark") is None
+    it = Furnished()
+    made = it.yes(ANN, Create(secret(), operation="make"))
+    it.yes(ANN, Update(holding(1)))
+    metadata = it.get(made).metadata
+    assert [past.id for past in metadata.operations] == ["make"]
+    assert recall(metadata, "", "2:mark") is None
+
+
+def test_an_operation_gets_a_revision_by_which_it_was_accepted_with_the_next_write() -> None:
+    """Also one of another store, as after a move to it. [C2]"""
+    it = Furnished()
+    made = it.yes(ANN, Create(secret(), operation="make"))
+    for number in range(3):
+        it.yes(ANN, Update(holding(number), operation=f"op-{number}"))
+    revisions = [past.revision for past in it.get(made).metadata.operations]
+    assert revisions == [*sorted(revisions[:-1]), 0]
+    assert 0 < revisions[0] < revisions[1] < revisions[2] < it.plane.store.revision
+    foreign = msgspec.structs.replace(it.get(made).metadata.operations[0], revision=10**9)
+    dated = _dated((foreign,), 70)
+    assert [past.revision for past in dated] == [70]
+
+
+@contextmanager
+def decided_elsewhere(it: Furnished, ahead_ms: int) -> Iterator[None]:
+    """What is asked meanwhile, another server decides by itself, whose calendar is wrong."""
+    plane, usual = it.plane, it.plane.authority
+    plane.authority, plane.ahead_ms = plane.new_authority(), ahead_ms
+    yield
+    plane.authority, plane.ahead_ms = usual, 0
+
+
+@pytest.fixture
+def long_held() -> Furnished:
+    """A plane whose usual authority has held the lease for an hour."""
+    it = Furnished()
+    ages = it.plane.authority.ages = Ages()
+    ages.begin(it.plane.now)
+    it.plane.elapsed_ms += 3_600_000
+    ages.observe(it.plane.now)
+    return it
+
+
+@pytest.mark.parametrize("ahead_ms", CALENDARS)
+def test_a_server_with_a_wrong_calendar_lets_no_object_forget_early(
+    long_held: Furnished, ahead_ms: int
+) -> None:
+    """It could not reach the holder of the lease, and decided by itself. [C2, INV3]"""
+    it = long_held
+    made = it.yes(ANN, Create(secret()))
+    first = Update(holding(0), operation="op-0")
+    with decided_elsewhere(it, ahead_ms):
+        it.yes(ANN, first)
+    for number in range(1, SETTINGS.operations_kept + 2):
+        it.yes(ANN, Update(holding(number), operation=f"op-{number}"))
+    there = it.get(made)
+    assert it.ask(ANN, first).replayed
+    assert it.get(made) == there
+
+
+@pytest.mark.parametrize("ahead_ms", CALENDARS)
+def test_a_server_with_a_wrong_calendar_lets_no_operation_be_forgotten_early(
+    long_held: Furnished, ahead_ms: int
+) -> None:
+    """[C2, INV3, A2]"""
+    it = long_held
+    gone = Remove("secrets", "acme", "s", operation="gone")
+    it.yes(ANN, Create(secret()))
+    with decided_elsewhere(it, ahead_ms):
+        it.yes(ANN, gone)
+    again = it.yes(ANN, Create(secret()))
+    request = ForgetOperations(("ann/gone",), it.term(GARBAGE))
+    it.yes(GARBAGE, request)
+    assert it.ask(ANN, gone).replayed
+    assert it.get(again) is not None, "a copy that comes late takes no effect once more"
+    it.plane.elapsed_ms += SETTINGS.operations_kept_ms + SETTINGS.skew_ms
+    it.yes(GARBAGE, request)
+    assert "ann/gone" not in operations(it)
+
+
+def test_a_server_that_starts_forgets_nothing_before_it_has_waited_itself() -> None:
+    """It has seen no revision yet, and knows of none how old it is. [C2, INV3]"""
+    it = Furnished()
+    it.yes(ANN, Create(secret()))
+    it.yes(ANN, Remove("secrets", "acme", "s", operation="gone"))
+    it.plane.elapsed_ms += 3_600_000
+    it.plane.authority = it.plane.new_authority()
+    request = ForgetOperations(("ann/gone",), it.term(GARBAGE))
+    it.yes(GARBAGE, request)
+    assert operations(it) == ["ann/gone"]
 
 
 def test_the_same_id_is_the_same_request_or_a_mistake() -> None:
     """[A2]"""
     metadata = kept(3, 1)
-    found = recall(metadata, "op-1", "mark")
+    mark = metadata.operations[1].digest
+    found = recall(metadata, "op-1", mark)
     assert isinstance(found, Replayed)
     assert found.operation.id == "op-1"
-    other = recall(metadata, "op-1", "another")
+    other = recall(metadata, "op-1", "2:another")
     assert isinstance(other, Refusal)
     assert other.reason is Reason.OPERATION_REUSED
-    assert recall(metadata, "op-9", "mark") is None
+    assert recall(metadata, "op-9", mark) is None
 
 
 def test_a_digest_tells_requests_apart() -> None:
@@ -80,10 +180,6 @@ def test_a_digest_tells_requests_apart() -> None:
     assert digest(one) == digest(Create(Secret(ObjectMeta(name="a", namespace="acme"))))
     assert digest(one) != digest(two)
     assert operation_id("me", "u", 3, "bind") == "me/u/3/bind"
-
-
-def secret(name: str = "s", **more: Any) -> Secret:
-    return Secret(ObjectMeta(name=name, namespace="acme", **more))
 
 
 def test_a_repeated_create_update_patch_and_delete_take_effect_once() -> None:

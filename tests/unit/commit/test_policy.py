@@ -85,7 +85,7 @@ def test_a_priority_class_is_for_those_whom_it_names() -> None:
         "field": "spec.template.priorityClass",
         "value": "critical",
         "scope": "PriorityClass critical",
-        "policy": "priority-class/1",
+        "policy": "priority-class/2",
     }
     assert refusal.message.endswith("(policy priority-class of PriorityClass critical)")
     refused(it.ask(ANN, Create(workload(recovery=Recovery(regions=())))), Reason.NOT_ALLOWED)
@@ -121,6 +121,7 @@ def test_every_policy_says_whether_it_fails_closed_or_open() -> None:
         "protected-pool",
         "protected-node",
         "device-shape",
+        "minimum-resources",
         "tenant-regions",
     }
     assert {it.name for it in POLICIES} - closed == {"known-regions", "stop-grace"}
@@ -153,7 +154,7 @@ def test_a_protected_node_cannot_be_named_by_others(placement: Placement) -> Non
     made = template(placement=placement)
     refusal = refused(it.ask(ANN, Create(workload(template=made))), Reason.PROTECTED_CAPACITY)
     assert refusal.details["field"].startswith("spec.template.placement.node")
-    assert refusal.details["policy"] == "protected-node/1"
+    assert refusal.details["policy"] == "protected-node/2"
     it.yes(BOB, Create(workload(namespace="globex", template=made)))
     either = Expression(NODE_LABEL, Operator.IN, ("node-v", "node-a"))
     both = template(placement=Placement(node_expressions=(either,)))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast.host.api import status
+from holdfast.model.kinds.event import Event, ObjectReference
+from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Patch, PatchType, Remove, Update
+from holdfast.model.registry import kind_of
+from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
 from holdfast.model.versions import complete_version, object_revision
-from tests.furnished import ANN, Furnished
+from tests.furnished import ANN, GARBAGE, Furnished
 from tests.plane import ADMIN, accepted, refused
 
 WAYS = ("update", "merge", "json", "apply", "delete")
@@ -131,3 +136,55 @@ def test_an_apply_states_texts(field: str) -> None:
     apply = wish(it, "apply", "")
     apply.body["metadata"][field] = 7
     assert field in refused(it.ask(ANN, apply), Reason.INVALID).message
+
+
+@pytest.mark.parametrize("version, is_refused", [("", False), ("0", False), ("7", True)])
+def test_what_is_made_has_no_version_yet(version: str, is_refused: bool) -> None:
+    """As in Kubernetes: whoever read an object and sends it means that one. [A2]"""
+    it = Furnished()
+    metadata = ObjectMeta(name="new", namespace="acme", resource_version=version)
+    made = Workload(metadata, spec=it.web.spec)
+    answer = it.ask(ANN, Create(made))
+    if is_refused:
+        assert "metadata.resourceVersion" in refused(answer, Reason.INVALID).message
+        assert it.get(made) is None
+    else:
+        accepted(answer)
+
+
+@pytest.mark.parametrize(
+    "request_, field",
+    [
+        (lambda web: Update(_without_version(web)), "metadata.resourceVersion"),
+        (lambda web: Remove("workloads", "acme", "web"), "preconditions.uid"),
+        (lambda web: Create(_event(web)), "operation"),
+    ],
+)
+def test_a_component_is_told_which_precondition_it_lacks(request_: Any, field: str) -> None:
+    """Which field, by which rule, and what to do: nothing of it has been modified. [C7.5]"""
+    it = Furnished()
+    it.plane.grounds = False
+    wish = msgspec.structs.replace(request_(it.web), term=it.term(GARBAGE))
+    refusal = refused(it.plane.ask(GARBAGE, wish), Reason.INVALID)
+    assert refusal.message.startswith(f"{field}: required in a request of {GARBAGE.name}")
+    assert refusal.details == {"field": field}
+    assert "modified" not in json.loads(status.of(refusal, kind_of(it.web), "web")[1])["message"]
+
+
+def test_a_component_is_told_that_it_states_no_term() -> None:
+    """[C7.5, INV7]"""
+    it = Furnished()
+    it.plane.grounds = False
+    wish = Remove("workloads", "acme", "web", it.web.metadata.uid)
+    refusal = refused(it.plane.ask(GARBAGE, wish), Reason.EPOCH_REQUIRED)
+    assert refusal.message.startswith("term: required")
+
+
+def _event(of: Any) -> Event:
+    involved = ObjectReference(kind="Workload", namespace=of.namespace, name=of.name)
+    return Event(ObjectMeta(name="e", namespace=of.namespace), involved_object=involved)
+
+
+def _without_version(obj: Any) -> Any:
+    metadata = msgspec.structs.replace(obj.metadata, resource_version="")
+    return msgspec.structs.replace(obj, metadata=metadata)

@@ -18,7 +18,7 @@ from holdfast.model.kinds.region import Pool, Region, RegionSpec
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.template import DeviceRequest, Port
-from holdfast.model.kinds.workload import Disruption
+from holdfast.model.kinds.workload import Disruption, WorkloadType
 from holdfast.model.ledger import Amounts, TenantUse
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ObjectMeta
@@ -342,6 +342,13 @@ TAMPERED = {
     ),
     "count": ("ledgers/objects/acme", lambda v: changed(v, counts={"workloads": 1}), "counts"),
     "replicas": ("ledgers/disruption/acme/web", lambda v: changed(v, replicas=7), "replicas"),
+    "healthy": ("ledgers/disruption/acme/web", lambda v: changed(v, healthy=1), "healthy"),
+    "pages": ("ledgers/disruption/acme/web", lambda v: changed(v, pages=(3,)), "pages"),
+    "type": (
+        "ledgers/disruption/acme/web",
+        lambda v: changed(v, type=WorkloadType.JOB),
+        "type",
+    ),
     "budget": ("ledgers/disruption/acme/web", lambda v: changed(v, allowed=7), "allowed"),
     "orphans": ("objects/workloads/acme/train", lambda v: None, "is gone"),
     "pools": ("ledgers/pools/all", lambda v: changed(v, protected={}), "protected"),

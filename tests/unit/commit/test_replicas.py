@@ -28,9 +28,9 @@ def test_a_replica_is_born_pending_and_owned_by_its_workload() -> None:
     it = Furnished()
     labels = TemplateMeta(labels={"app": "web", WORKLOAD_LABEL: "forged"})
     high = it.plane.workload("high", template=template(priority_class="high", metadata=labels))
-    born = it.yes(WORKLOADS, it.birth(high, 3, 2))
+    born = it.yes(WORKLOADS, it.birth(high, 3))
     assert (born.name, born.status.state, born.status.stage) == (
-        "high-3-2",
+        "high-3-0",
         State.PENDING,
         Stage.ADMITTED,
     )

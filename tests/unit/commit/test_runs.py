@@ -43,6 +43,7 @@ def ask(plane: Plane, run: Workload, identity: Identity = WORKLOADS) -> Any:
 def test_a_run_is_born_with_the_word_on_its_cron_job_in_one_transaction(plane: Plane) -> None:
     """Whoever crashes between the two never was between them. [E5, K1, F1]"""
     of = cron(plane)
+    plane.term(WORKLOADS)
     before = len(plane.transactions)
     born = accepted(ask(plane, run_of(of, minute(plane))))
     assert len(plane.transactions) == before + 1
@@ -118,3 +119,39 @@ def test_a_cron_job_has_no_replicas_of_its_own(plane: Plane) -> None:
     of = cron(plane)
     with pytest.raises(AssertionError, match="has runs, and no replicas"):
         plane.replica(of)
+
+
+def test_a_run_that_was_started_ahead_of_time_blocks_no_other(plane: Plane) -> None:
+    """A calendar was a month ahead for a minute, and was set right. [K2, E5]"""
+    of = cron(plane)
+    plane.elapsed_ms += 30 * 86_400_000
+    ahead = minute(plane)
+    accepted(ask(plane, run_of(plane.get(of), ahead)))
+    plane.elapsed_ms -= 30 * 86_400_000
+    for _ in range(3):
+        plane.elapsed_ms += 60_000
+        accepted(ask(plane, run_of(plane.get(of), minute(plane))))
+    assert plane.get(of).status.cron.recent_schedules[0] == ahead
+    plane.elapsed_ms += 30 * 86_400_000 - 180_000
+    assert minute(plane) == ahead
+    refused(ask(plane, run_of(plane.get(of), ahead)), Reason.EXISTS)
+
+
+def test_a_calendar_that_is_set_back_starts_nothing_a_second_time(plane: Plane) -> None:
+    """As far back as moments are remembered, whatever became of the runs. [K2, E5]"""
+    of = cron(plane)
+    for _ in range(10):
+        plane.elapsed_ms += 60_000
+        accepted(ask(plane, run_of(plane.get(of), minute(plane))))
+    plane.elapsed_ms -= 300_000
+    for _ in range(5):
+        refused(ask(plane, run_of(plane.get(of), minute(plane))), Reason.EXISTS)
+        plane.elapsed_ms += 60_000
+    plane.elapsed_ms += 60_000
+    accepted(ask(plane, run_of(plane.get(of), minute(plane))))
+
+
+def test_a_cron_job_has_no_run_from_before_it_was_there(plane: Plane) -> None:
+    """A controller whose calendar is behind asks for one. [K2]"""
+    of = cron(plane)
+    refused(ask(plane, run_of(of, minute(plane, -60))), Reason.WRONG_STATE)

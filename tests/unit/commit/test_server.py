@@ -12,7 +12,18 @@ from holdfast.model import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.machine import Answer, Answered, Ask, Asked, Range, Started, Txn, Wake, Woken
+from holdfast.model.machine import (
+    Answer,
+    Answered,
+    Ask,
+    Asked,
+    Range,
+    Started,
+    Txn,
+    Wake,
+    Withdrawn,
+    Woken,
+)
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, AcquireLease, Create, Forward
@@ -54,14 +65,17 @@ class Servers:
     def tenant(self, via: str, name: str) -> Any:
         return self.ask(via, Create(Tenant(ObjectMeta(name=name))))
 
+    @property
+    def now(self) -> Instant:
+        return Instant(self.now_ms, START_WALL_MS + self.now_ms)
+
     def holders(self) -> list[str]:
         return [name for name, server in self.alive.items() if server.term is not None]
 
     def _feed(self, name: str, stimulus: Any) -> dict[int, Any]:
         work, answers = [stimulus], {}
         while work:
-            now = Instant(self.now_ms, START_WALL_MS + self.now_ms)
-            for effect in self.alive[name].step(work.pop(0), now):
+            for effect in self.alive[name].step(work.pop(0), self.now):
                 match effect:
                     case Answer(call=call, body=body):
                         answers[call] = body
@@ -154,14 +168,39 @@ def test_only_a_server_may_speak_for_others() -> None:
     servers = Servers("a")
     tenant = Create(Tenant(ObjectMeta(name="acme")))
     refused(servers.ask("a", Forward(ADMIN, tenant), who.agent("a")), Reason.NOT_ALLOWED)
-    accepted(servers.ask("a", Forward(ADMIN, tenant), who.server("b")))
+    accepted(servers.ask("a", Forward(ADMIN, tenant, 1), who.server("b")))
+
+
+def test_a_forwarded_request_is_decided_under_the_lease_alone() -> None:
+    """Who forwarded it to a holder that was paused has turned to the next one since then: what the
+    first one decides after that would be decided twice. [K2, K3, INV7]"""
+    servers = Servers("a", "b")
+    late = Forward(ADMIN, Create(Tenant(ObjectMeta(name="acme"))), 1)
+    paused = servers.alive.pop("a")
+    servers.pass_time(LEASE_MS * 3)
+    assert servers.holders() == ["b"]
+    servers.alive["a"] = paused
+    assert paused.term is not None
+    assert isinstance(servers.ask("a", late, who.server("b")), Unavailable)
+    # Neither does the one that leads now: it was not asked under its own lease.
+    assert isinstance(servers.ask("b", late, who.server("a")), Unavailable)
+    assert servers.store.get("objects/tenants/acme") is None
+
+
+def test_what_was_withdrawn_is_not_decided_here_when_it_comes_back_from_the_holder() -> None:
+    """[N1.1]"""
+    servers = Servers("a", "b")
+    b = servers.alive["b"]
+    (ask,) = b.step(Asked(1, ADMIN, Create(Tenant(ObjectMeta(name="acme")))), servers.now)
+    b.step(Withdrawn((1,)), servers.now)
+    assert b.step(Answered(ask.call, Unavailable("not here")), servers.now) == []
 
 
 def test_a_forwarded_request_is_forwarded_once() -> None:
     """Two servers that each take the other for the holder must not play ball. [C6.7]"""
     servers = Servers("a")
     tenant = Create(Tenant(ObjectMeta(name="acme")))
-    twice = Forward(ADMIN, Forward(ADMIN, tenant))
+    twice = Forward(ADMIN, Forward(ADMIN, tenant, 1), 1)
     refused(servers.ask("a", twice, who.server("b")), Reason.INVALID)
     assert servers.asks == []
 
@@ -187,6 +226,31 @@ def test_a_holder_that_slept_steps_down_at_its_next_renewal() -> None:
     # Even in between, what both decide is safe: the compares see to that.
     accepted(servers.tenant("a", "acme"))
     refused(servers.tenant("b", "acme"), Reason.EXISTS)
+
+
+def test_a_silent_holder_costs_one_wait_until_its_lease_moves_again() -> None:
+    """Not one wait for every few seconds of its silence. [SC13, K3]"""
+    servers = Servers("a", "b")
+    servers.pass_time(LEASE_MS)
+    sleeper = servers.alive.pop("a")
+    servers.deaf["a"] = OutcomeUnknown("silence")
+    assert isinstance(servers.tenant("b", "first"), OutcomeUnknown)
+    for number in range(4):
+        accepted(servers.tenant("b", f"later-{number}"))
+        servers.pass_time(LEASE_MS // 3)
+        if number == 1:
+            assert servers.holders() == [], "the lease lasts still"
+    assert [ask.to for ask in servers.asks] == ["a"]
+    # It is asked again once it has renewed.
+    servers = Servers("a", "b")
+    servers.pass_time(LEASE_MS)
+    servers.deaf["a"] = OutcomeUnknown("silence")
+    servers.tenant("b", "first")
+    del servers.deaf["a"]
+    servers.pass_time(LEASE_MS)
+    accepted(servers.tenant("b", "second"))
+    assert [ask.to for ask in servers.asks] == ["a", "a"]
+    assert sleeper.term is not None
 
 
 def test_what_waits_for_the_holder_is_bounded() -> None:
@@ -230,7 +294,7 @@ def test_while_a_server_is_closed_nothing_is_changed_and_leases_are_kept() -> No
     closed = servers.alive[holder]
     closed.closed = lambda: "nothing is changed while the audit is behind"
     asked = Create(Tenant(ObjectMeta(name="a")))
-    for request, identity in ((asked, ADMIN), (Forward(ADMIN, asked), who.server("two"))):
+    for request, identity in ((asked, ADMIN), (Forward(ADMIN, asked, 1), who.server("two"))):
         answer = servers.ask(holder, request, identity)
         assert isinstance(answer, Unavailable)
         assert answer.message == "nothing is changed while the audit is behind"

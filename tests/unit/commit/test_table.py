@@ -19,12 +19,15 @@ from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.workload import Disruption, Workload, WorkloadSpec
+from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.plane_format import FORMAT
+from holdfast.model.quarantine import Quarantined
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, NodeWord, PatchType
-from tests.furnished import AGENT, ANN, DISRUPTIONS, GARBAGE, Furnished
+from holdfast.model.transaction import Put, Transaction
+from tests.furnished import AGENT, ANN, GARBAGE, Furnished
 from tests.plane import ADMIN, NODES, SCHEDULER, WORKLOADS, refused, target, template
 from tools.authority_page import PAGE, page
 
@@ -35,6 +38,7 @@ PREFIXES = {
     Compared.QUOTA_LEDGER: "ledgers/quota/",
     Compared.DISRUPTION_LEDGER: "ledgers/disruption/",
     Compared.OBJECTS_LEDGER: "ledgers/objects/",
+    Compared.PLACES_LEDGER: "ledgers/places/",
     Compared.TENANT: "objects/tenants/",
     Compared.QUOTA: "objects/quotas/",
     Compared.EPOCH: "epochs/",
@@ -44,6 +48,8 @@ PREFIXES = {
     Compared.LEASE: "objects/leases/",
     Compared.OBJECT: "objects/",
     Compared.OPERATION: "operations/",
+    Compared.QUARANTINE: "quarantine/",
+    Compared.FORMAT: keys.FORMATS,
 }
 
 Example = Callable[[Furnished], tuple[Identity, Any]]
@@ -96,12 +102,6 @@ def registration() -> Node:
     return Node(ObjectMeta(name="node-n"), spec=NodeSpec(capacity={"cpu": "1"}))
 
 
-def settled(it: Furnished) -> ask.SettleDisruption:
-    web = it.plane.workload("tight", disruption=Disruption(max_unavailable=1))
-    names = (it.ready(web).name,)
-    return ask.SettleDisruption("acme", "tight", names, it.term(DISRUPTIONS))
-
-
 def retired(it: Furnished) -> ask.RetireLease:
     term = it.term(SCHEDULER)
     it.plane.elapsed_ms += 25 * 3_600_000
@@ -120,8 +120,33 @@ def committed(it: Furnished) -> ask.CommitGang:
     return ask.CommitGang("acme", held.name, held.metadata.uid, it.term(SCHEDULER))
 
 
+def quarantined(it: Furnished) -> ask.QuarantineRecord:
+    key = keys.node_ledger(it.node.name)
+    found = it.plane.store.get(key)
+    assert found is not None
+    wrong = Quarantined(key, found.modified, "RecordsDisagree", "wrong", "a test", it.plane.at())
+    return ask.QuarantineRecord(wrong)
+
+
+def repaired(it: Furnished) -> ask.RepairRecord:
+    request = quarantined(it)
+    it.plane.ask(who.server("s1"), request)
+    found = it.plane.store.get(request.record.key)
+    assert found is not None
+    action = ask.RepairAction.RELEASE
+    return ask.RepairRecord(request.record.key, action, found.modified, "it is right")
+
+
+def older_format(it: Furnished) -> ask.RaiseFormat:
+    """The plane has an older format, and is to have this one."""
+    key = keys.plane_format()
+    it.plane.store.txn(Transaction((), (Put(key, b'{"format":%d}' % (FORMAT - 1)),)))
+    it.plane.authority = it.plane.new_authority()
+    return ask.RaiseFormat(FORMAT, "all run this version")
+
+
 EXAMPLES: dict[type[Any], Example] = {
-    ask.Create: lambda it: (ANN, ask.Create(workload())),
+    ask.Create: lambda it: (WORKLOADS, it.birth(it.web)),
     ask.Update: lambda it: (ADMIN, ask.Update(labelled(it))),
     ask.Patch: lambda it: (
         ANN,
@@ -152,7 +177,6 @@ EXAMPLES: dict[type[Any], Example] = {
         ask.ReportPending(target(it.pending()), Pending(message="no room")),
     ),
     ask.Evict: lambda it: (WORKLOADS, it.evict(it.running())),
-    ask.SettleDisruption: lambda it: (DISRUPTIONS, settled(it)),
     ask.RegisterNode: lambda it: (who.agent("node-n"), ask.RegisterNode(registration())),
     ask.JudgeNode: lambda it: (NODES, it.judge(NodeWord.SUSPECT)),
     ask.ForgetOperations: lambda it: (GARBAGE, forgotten(it)),
@@ -160,6 +184,9 @@ EXAMPLES: dict[type[Any], Example] = {
     ask.RenewLease: lambda it: (SCHEDULER, ask.RenewLease(it.term(SCHEDULER))),
     ask.ReleaseLease: lambda it: (SCHEDULER, ask.ReleaseLease(it.term(SCHEDULER))),
     ask.RetireLease: lambda it: (who.server("s1"), retired(it)),
+    ask.QuarantineRecord: lambda it: (who.server("s1"), quarantined(it)),
+    ask.RepairRecord: lambda it: (ADMIN, repaired(it)),
+    ask.RaiseFormat: lambda it: (ADMIN, older_format(it)),
 }
 
 
@@ -256,3 +283,31 @@ def test_the_page_is_what_the_table_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == page()
     assert PREFIXES[Compared.EPOCH] == keys.EPOCHS
     assert PREFIXES[Compared.OPERATION] == keys.OPERATIONS
+
+
+@pytest.mark.parametrize("step", REQUESTED, ids=lambda step: step.name)
+def test_no_damage_to_what_a_request_reads_stops_the_server(step: Step) -> None:
+    """Each record in turn loses everything that it may lose, or cannot be read. [C5]"""
+    it, identity, request = arranged(step)
+    it.plane.ask(identity, request)
+    # Of a format that nobody can read no server knows whether it may write at all.
+    read = sorted(compared(it) - {keys.plane_format()})
+    for key in read:
+        for damage in (b"{", _emptied):
+            it, identity, request = arranged(step)
+            if it.plane.store.get(key) is None:
+                continue
+            it.plane.damage(key, damage)
+            it.plane.authority = it.plane.new_authority()
+            other = ask.AcquireLease("scheduler:bystander", 10_000)
+            _, good = it.plane.ask_all((identity, request), (SCHEDULER, other))
+            if not key.startswith("epochs/") and "leases" not in key:
+                assert isinstance(good, Accepted), (key, good)
+
+
+def _emptied(tree: dict[str, Any]) -> None:
+    """The record without all that it can be decoded without."""
+    for section in ("status", "used", "devices", "counts"):
+        if section in tree:
+            tree[section] = {}
+    tree.get("metadata", {}).pop("uid", None)

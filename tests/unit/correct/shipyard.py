@@ -13,7 +13,6 @@ import msgspec
 
 from holdfast.correct.births import revision_of
 from holdfast.correct.controller import Controller
-from holdfast.correct.disruption import DisruptionController
 from holdfast.correct.rollout import RolloutController
 from holdfast.correct.workload import WorkloadController
 from holdfast.model import identity as who
@@ -63,7 +62,7 @@ class Yard(Rig):
             self.plane.node(name)
 
     def start(self, controllers: Iterable[Controller] | None = None) -> None:
-        mine = (WorkloadController(), RolloutController(), DisruptionController())
+        mine = (WorkloadController(), RolloutController())
         super().start(controllers if controllers is not None else mine)
 
     # What people want ----------------------------------------------------------------------------

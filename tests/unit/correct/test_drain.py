@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.disruption import DisruptionController
 from holdfast.correct.drain import LATE_MS, TELL_EVERY_MS, DrainController
 from holdfast.correct.drain_progress import DRAINED, NAMED_MAX
 from holdfast.correct.registry import core_controllers
@@ -263,7 +262,7 @@ class Draining(Rig):
         self.plane.node("node-c")
 
     def start(self, controllers: Any = None) -> None:
-        super().start((*core_controllers(), DisruptionController(), DrainController()))
+        super().start((*core_controllers(), DrainController()))
 
     def drain(self, name: str, *, ends: bool = False, **drain: Any) -> None:
         there = self.get("nodes", name)

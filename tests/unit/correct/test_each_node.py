@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct import each_node
-from holdfast.correct.each_node import home_of, is_same_home, pinned
+from holdfast.correct.each_node import is_same_home, pinned
 from holdfast.correct.endings import ENDINGS_ANNOTATION
 from holdfast.correct.workload import WorkloadController
+from holdfast.model import homes as places
+from holdfast.model.homes import home_of
 from holdfast.model.kinds.node import Node, NodeDrain, NodePhase, Protection
 from holdfast.model.kinds.placement import Placement, Taint, TaintEffect, Toleration
 from holdfast.model.kinds.replica import Replica
@@ -91,14 +92,17 @@ def test_every_node_gets_one_of_its_own() -> None:
     assert short(plan(daemon(), *nodes, at_home("node-a"))) == [("Create", "node-b")]
 
 
-def test_two_nodes_never_share_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where names lead to the same number, the later moves on. [E5]"""
-    monkeypatch.setattr(each_node, "PLACES_MAX", 4)
-    nodes = [node(f"node-{letter}") for letter in "abc"]
-    taken = at_home("node-z", ordinal=1)
-    gone = spec("node-z", cordoned=True)
-    made = plan(daemon(), *nodes, gone, taken)
-    assert sorted(it.object.spec.ordinal for it in made.requests) == [0, 2, 3]
+def test_the_later_of_two_nodes_at_one_place_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two new ones ask for the same one; the other is seen to when one has it. [E5]"""
+    monkeypatch.setattr(places, "PLACES_MAX", 1)
+    both = [node("node-a"), node("node-b")]
+    made = plan(daemon(), *both)
+    assert [it.object.spec.ordinal for it in made.requests] == [0, 0]
+    assert len({it.operation for it in made.requests}) == 2
+    monkeypatch.setattr(places, "PLACES_MAX", 2)
+    place = places.first_place("node-b")
+    made = plan(daemon(), *both, at_home("node-a", ordinal=place))
+    assert [it.object.spec.ordinal for it in made.requests] == [1 - place]
 
 
 @pytest.mark.parametrize(

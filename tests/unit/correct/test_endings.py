@@ -6,17 +6,16 @@ import pytest
 
 from holdfast.correct.endings import (
     ENDINGS_ANNOTATION,
-    NODE_RETURNED,
     PAUSE_MAX_MS,
     PAUSE_MIN_MS,
     ending,
     endings,
     replaced_at_ms,
-    vacates,
 )
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect, Template
 from holdfast.model.lifecycle import State
+from holdfast.model.vacancy import NODE_RETURNED, vacates
 from tests.unit.correct.pictures import AGENT, TEMPLATE, WALL_MS, record, replaced, replica
 
 

@@ -132,6 +132,27 @@ def test_orphans_stay_without_their_owner() -> None:
     assert on.all("secrets")[0].metadata.owner_references == ()
 
 
+@pytest.mark.parametrize("propagation", [Propagation.FOREGROUND, Propagation.ORPHAN])
+def test_what_another_tenant_says_of_an_owner_does_not_hold_up_its_deletion(
+    propagation: Propagation,
+) -> None:
+    """A uid is no secret. An owner is looked for in the namespace of its dependent. [I4, C6.7]"""
+    on = rig()
+    on.plane.tenant("globex")
+    owner = secret(on, "owner")
+    secret(on, "own", owner, blocks=True)
+    # It has a living owner as well, so that no collector takes it away.
+    there = secret(on, "there", tenant="globex")
+    secret(on, "foreign", there, owner, blocks=True, tenant="globex")
+    on.run(TOLD_MS)
+    remove(on, "secrets", "owner", propagation=propagation)
+    on.run(TOLD_MS)
+    kept = ["foreign", "there"]
+    assert sorted(names(on, "secrets")) == (
+        kept if propagation is Propagation.FOREGROUND else ["foreign", "own", "there"]
+    )
+
+
 def test_a_workload_deleted_in_the_foreground_waits_for_its_replicas() -> None:
     """[A2, I5]"""
     on = rig(WorkloadController())

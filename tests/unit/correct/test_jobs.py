@@ -25,7 +25,7 @@ from holdfast.model.kinds.workload import (
     WorkloadType,
 )
 from holdfast.model.lifecycle import Cause, State
-from holdfast.model.meta import Object
+from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Evict, Move, Remove
 from tests.plane import WORKLOADS, refused, template
@@ -377,6 +377,11 @@ def test_a_success_that_is_not_in_the_account_cannot_be_deleted_away() -> None:
     assert stands(rig).job.completed_indexes == "0"
 
 
+def unborn(replica: Replica, name: str) -> ObjectMeta:
+    """The metadata of one like it that is to be born under this name."""
+    return replaced(replica.metadata, name=name, resource_version="")
+
+
 @pytest.mark.parametrize("ordinal", [0, 7])
 def test_no_birth_of_a_complete_or_unknown_index_is_accepted(ordinal: int) -> None:
     """Whoever asks for it, also under a lease that was good once. [E5, K3]"""
@@ -387,7 +392,7 @@ def test_no_birth_of_a_complete_or_unknown_index_is_accepted(ordinal: int) -> No
     owner = rig.get("workloads", "web", "acme")
     born = replaced(
         rig.get("replicas", "web-1-0", "acme"),
-        metadata=replaced(rig.get("replicas", "web-1-0", "acme").metadata, name=f"web-{ordinal}-9"),
+        metadata=unborn(rig.get("replicas", "web-1-0", "acme"), name=f"web-{ordinal}-9"),
     )
     born = replaced(born, spec=replaced(born.spec, ordinal=ordinal, incarnation=9))
     assert 0 in parse(owner.status.job.completed_indexes)
@@ -401,7 +406,7 @@ def test_no_birth_for_a_finished_job_is_accepted() -> None:
     first = rig.get("replicas", "web-0-0", "acme")
     end(rig)
     rig.run()
-    again = replaced(first, metadata=replaced(first.metadata, name="web-0-1"))
+    again = replaced(first, metadata=unborn(first, name="web-0-1"))
     again = replaced(again, spec=replaced(again.spec, incarnation=1))
     answer = refused(rig.plane.ask(WORKLOADS, Create(again)), Reason.WRONG_STATE)
     assert "has ended: Complete" in answer.message

@@ -181,10 +181,27 @@ def test_most_of_a_zone_silent_marks_nobody_and_says_why() -> None:
     assert [rig.phase(name) for name in NAMES] == ["Suspect", "Suspect", "Suspect", "Ready"]
     held = rig.controller("nodes").brakes.held
     assert held == {"eu-west/eu-west-a": "3 of 4 nodes of zone eu-west/eu-west-a are silent"}
+    # The zone may be dead, and the replicas last said that they run: nobody knows.
+    (service,) = rig.all("workloads")
+    progress = service.status.progress
+    assert (progress.bound, progress.unknown, progress.starting + progress.ready) == (4, 3, 1)
     rig.silent = {"node-a"}
     until(rig, "node-a", "Unknown")
     assert rig.controller("nodes").brakes.held == {}
     assert [rig.phase(name) for name in NAMES[1:]] == ["Ready", "Ready", "Ready"]
+
+
+def test_a_node_whose_mark_is_held_back_is_suspected_all_the_same() -> None:
+    """Also if nobody found the time before a mark was due: it must not pass for one that is heard,
+    and takes no new work. [H4, N3]"""
+    controller, nodes = NodesController(), tuple(node(name) for name in NAMES)
+    listened(controller, 100_000, *nodes)
+    plan = controller.reconcile(view(*nodes), ("", "node-a"), TERM, later(100_000))
+    assert [it.word for it in plan.requests] == [NodeWord.SUSPECT]
+    suspects = tuple(node(name, NodePhase.SUSPECT) for name in NAMES)
+    plan = controller.reconcile(view(*suspects), ("", "node-a"), TERM, later(100_000))
+    assert plan.requests == ()
+    assert controller.brakes.held
 
 
 def test_a_fence_waits_while_most_of_its_zone_is_silent() -> None:
@@ -311,8 +328,8 @@ def test_a_node_that_has_just_registered_is_not_silent() -> None:
     """The silence of its last life is not its own. [C7.3, N3]"""
     controller, key = NodesController(), ("", "node-a")
     listened(controller, 60_000, node())
-    (mark,) = controller.reconcile(view(node()), key, TERM, later(60_000)).requests
-    assert mark.word is NodeWord.MARK
+    (word,) = controller.reconcile(view(node()), key, TERM, later(60_000)).requests
+    assert word.word is NodeWord.SUSPECT
     reborn = view(node(incarnation=2))
     assert controller.reconcile(reborn, key, TERM, later(60_000)).requests == ()
 
@@ -324,7 +341,8 @@ def test_the_same_word_has_the_same_operation_until_it_is_said() -> None:
     first = controller.reconcile(view(ready), ("", "node-a"), TERM, later(60_000))
     second = controller.reconcile(view(ready), ("", "node-a"), TERM, later(60_500))
     assert first.requests == second.requests
-    assert first.requests[0].word is NodeWord.MARK
+    # However long it was silent: that it is heard again must take back a mark on its way.
+    assert first.requests[0].word is NodeWord.SUSPECT
 
 
 def test_servers_are_asked_again_and_again() -> None:

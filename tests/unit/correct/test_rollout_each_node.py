@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.correct.each_node import home_of
+from holdfast.model.homes import home_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.workload import RolloutPhase, WorkloadType
 from holdfast.model.lifecycle import State

@@ -45,6 +45,16 @@ def test_a_clock_that_is_ahead_makes_nobody_wait_for_it() -> None:
     assert seen.ready_ms(KEY, [again], later(4)) == {"r": 0}
 
 
+def test_a_calendar_that_is_set_ahead_lets_nobody_prove_itself_sooner() -> None:
+    """Neither before a replica became ready while we watched, nor after. [A6, N6]"""
+    seen, born = Sightings(), ready(NOON)
+    waiting = msgspec.structs.replace(born, status=ReplicaStatus())
+    seen.ready_ms(KEY, [waiting], later(0))
+    set_ahead = Instant(later(1).monotonic_ms, later(1).wall_ms + 86_400_000)
+    assert seen.ready_ms(KEY, [born], set_ahead) == {"r": 0}
+    assert seen.ready_ms(KEY, [born], later(4)) == {"r": 3_000}
+
+
 def test_who_is_gone_is_forgotten() -> None:
     """[A6]"""
     seen, ahead = Sightings(), ready(NOON + timedelta(minutes=5))

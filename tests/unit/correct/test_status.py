@@ -17,11 +17,13 @@ from holdfast.correct.status import (
     seen,
 )
 from holdfast.correct.status_conditions import AVAILABLE
+from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import CRASH_LOOP, Pending, Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Job, JobStatus, RolloutStatus, Workload, WorkloadType
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, condition
+from holdfast.observe.cache import Change
 from tests.unit.correct.pictures import (
     AGENT,
     NOW,
@@ -64,6 +66,66 @@ def test_each_replica_is_counted_where_it_is() -> None:
     assert (got.desired, got.admitted, got.queued, got.scheduled) == (12, 10, 1, 1)
     assert (got.bound, got.starting, got.ready, got.serving) == (4, 1, 2, 1)
     assert (got.stopping, got.unknown, got.failed, got.succeeded) == (1, 1, 1, 1)
+
+
+SILENT = (NodePhase.SUSPECT, NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
+
+
+@pytest.mark.parametrize("phase", SILENT)
+def test_what_runs_on_a_silent_node_is_unknown_and_not_ready(phase: NodePhase) -> None:
+    """Whatever its last report says, and although nobody may mark a zone that went dark. It stays
+    bound, and what is not said to run is counted as before. [A6, I6, H3]"""
+    mine = [
+        replica(State.RUNNING, 0, stage=Stage.SERVING),
+        replica(State.RUNNING, 1, stage=Stage.SERVING, node="dark"),
+        replica(State.RUNNING, 2, stage=Stage.STARTING, node="dark"),
+        replica(State.STOPPING, 3, node="dark"),
+        replica(State.BOUND, 4, node="dark"),
+        replica(State.UNKNOWN, 5, node="dark"),
+        replica(State.RUNNING, 6, stage=Stage.READY, node="deleted"),
+    ]
+    (update,) = plan(workload(7), *mine, node(), node("dark", phase)).requests
+    got = update.object.status.progress
+    assert (got.bound, got.starting, got.ready, got.serving) == (5, 0, 1, 1)
+    assert (got.stopping, got.unknown, got.admitted) == (1, 4, 7)
+
+
+def test_a_node_that_falls_silent_or_comes_back_has_its_workloads_counted_again() -> None:
+    """And one that only renews its status has not. [A6, I6]"""
+    ready, dark = node(), node(phase=NodePhase.SUSPECT)
+    cordoned = msgspec.structs.replace(ready, spec=msgspec.structs.replace(ready.spec, pool="x"))
+    picture = view(workload(2), replica(ordinal=0), replica(ordinal=1), replica(node="other"))
+    controller = StatusController()
+    for before, after in ((ready, dark), (dark, ready), (ready, None), (None, ready)):
+        change = Change("nodes", before, after)
+        assert list(controller.keys_of(change, picture)) == [KEY]
+    quiet = Change("nodes", ready, cordoned)
+    assert list(controller.keys_of(quiet, picture)) == []
+
+
+@pytest.mark.parametrize(
+    "silent, desired, status, reason",
+    [
+        (0, 2, ConditionStatus.TRUE, "AllReady"),
+        (1, 2, ConditionStatus.UNKNOWN, "NodesSilent"),
+        (1, 1, ConditionStatus.TRUE, "AllReady"),
+        (1, 3, ConditionStatus.FALSE, "NotAllReady"),
+    ],
+)
+def test_whether_a_service_is_available_is_not_known_if_it_hangs_on_silent_nodes(
+    silent: int, desired: int, status: ConditionStatus, reason: str
+) -> None:
+    """[A6, I6]"""
+    names = ["node-a"] * (2 - silent) + ["dark"] * silent
+    mine = [
+        replica(State.RUNNING, number, stage=Stage.READY, node=name)
+        for number, name in enumerate(names)
+    ]
+    got = seen(workload(desired), mine, NOW, silent={"dark"})
+    available = condition(got.conditions, AVAILABLE)
+    assert available is not None
+    assert (available.status, available.reason) == (status, reason)
+    assert ("their nodes are silent" in available.message) == bool(silent)
 
 
 def test_replicas_of_the_current_template_are_counted_as_updated() -> None:
@@ -146,8 +208,8 @@ def test_nothing_is_written_when_nothing_differs() -> None:
     """Neither at once nor an hour later. [V4, I1]"""
     mine = [replica(), replica(State.PENDING, 1)]
     service = told(workload(2), mine)
-    assert plan(service, *mine).requests == ()
-    assert plan(service, *mine, after_ms=3_600_000).requests == ()
+    assert plan(service, *mine, node()).requests == ()
+    assert plan(service, *mine, node(), after_ms=3_600_000).requests == ()
 
 
 def test_only_its_own_parts_are_written() -> None:

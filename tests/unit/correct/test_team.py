@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from holdfast.correct import places, team
 from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Controller
+from holdfast.correct.member import Member
 from holdfast.correct.registry import all_controllers, core_controllers
 from holdfast.correct.team import Team
 from holdfast.correct.workload import WorkloadController
@@ -19,6 +21,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Ask
 from holdfast.model.requests import AcquireLease, Create, Remove, Update
+from tests.unit.correct.pictures import view, workload
 from tests.unit.correct.team_rig import (
     ADMIN,
     DONE,
@@ -270,6 +273,47 @@ def test_no_plan_is_made_anew_for_each_answer_to_the_last(monkeypatch: pytest.Mo
     rig.run(20_000)
     assert len(rig.states()) == 150
     assert len(planned) <= 1.5 * 150
+
+
+def test_a_small_workload_does_not_wait_for_the_births_of_a_large_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is asked for within a few turns, while the large one has hundreds left. [I1, E6]"""
+    stretch, asks = 8, 16
+    monkeypatch.setattr(places, "PLACES_PER_STRETCH", stretch)
+    monkeypatch.setattr(team, "ASKS_PER_CONTROLLER_MAX", asks)
+    monkeypatch.setattr(team, "ROOM_MIN", stretch)
+    rig = world(replicas=400, controllers=[WorkloadController()])
+    wanted = ["small"]
+
+    def fate(ask: Ask) -> str:
+        if isinstance(ask.body, Create) and wanted:
+            rig.plane.workload(wanted.pop(), replicas=3)
+        return DONE
+
+    rig.fate = fate
+    rig.run(20_000)
+    born = creates(rig)
+    assert len(born) == 403
+    before = born.index("small-0-0")
+    assert {"small-1-0", "small-2-0"} <= set(born[before : before + 3])
+    # What was on its way when the small one was heard of, and two turns: for the workload itself
+    # and for its places.
+    assert before <= 2 * asks + 2 * stretch
+
+
+def test_ten_thousand_replicas_are_one_turn_among_those_of_others() -> None:
+    """Of another workload, of the same tenant or of another one. [I1, E6]"""
+    controller = WorkloadController()
+    member = Member(controller, random.Random(1))
+    for key in controller.all_keys(view(workload(10_000))):
+        member.queue.add(key, 0)
+    assert member.queue.take(0) == ("acme", "web")
+    later = [("acme", "small/0"), ("globex", "api/0")]
+    for key in later:
+        member.queue.add(key, 1)
+    taken = [member.queue.take(1) for _ in range(4)]
+    assert set(later) <= set(taken)
 
 
 def test_a_refusal_is_tried_again_with_growing_pauses_until_it_is_none() -> None:

@@ -17,7 +17,7 @@ from holdfast.model.kinds.template import EnvVar
 from holdfast.model.kinds.workload import Cron, Gang, Job, Workload, WorkloadType
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
-from holdfast.model.requests import Accepted, Create, Evict, Move, Remove, Update
+from holdfast.model.requests import Create, Evict, Move, Remove, Update
 from holdfast.observe.cache import Change
 from tests.plane import template
 from tests.unit.correct.pictures import (
@@ -275,33 +275,23 @@ def test_a_person_deletes_a_waiting_replica_and_gets_a_new_one() -> None:
     assert rig.states() == {"web-0-3": "Pending"}
 
 
-def test_no_two_births_have_the_same_operation_id() -> None:
-    """Also those of a new life that never saw the replica of that name. [E5, N1.1]"""
+def test_no_replica_is_born_twice_whatever_the_controller_has_forgotten() -> None:
+    """A new life that never saw the replica of that name is told which is next. [E5, INV2, INV3]"""
     rig = rig_with(replicas=1)
     rig.turn()
-    for _ in range(2):
+    for number in range(2):
         rig.start()
-        accepted(rig.plane.ask(ADMIN, Remove("replicas", "acme", "web-0-0")))
+        accepted(rig.plane.ask(ADMIN, Remove("replicas", "acme", f"web-0-{number}")))
         rig.agents()
         assert rig.states() == {}
         rig.turn()
-        assert rig.states() == {"web-0-0": "Running"}
+        assert rig.states() == {f"web-0-{number + 1}": "Running"}
     made = [ask.body for ask in rig.sent if isinstance(ask.body, Create)]
-    births = [it.operation for it in made if isinstance(it.object, Replica)]
-    assert len(births) == 3
-    assert len(set(births)) == 3
-
-
-def test_a_birth_whose_news_were_all_lost_is_another_one_the_next_time() -> None:
-    """It was made, and is gone by now for all that is known: its id has done its work. [INV3]"""
-    controller, service = WorkloadController(), workload(1)
-    (first,) = looked(controller, view(service)).requests
-    assert looked(controller, view(service)).requests == (first,)
-    controller.answered(first, "servers", Accepted(7, ()), 0, NOW)
-    list(controller.all_keys(view(service)))
-    (second,) = looked(controller, view(service)).requests
-    assert second.object == first.object
-    assert second.operation != first.operation
+    births = [it for it in made if isinstance(it.object, Replica)]
+    # Each new life asks once for the first one, is refused, and then asks for the next.
+    names = [it.object.name for it in births]
+    assert names == ["web-0-0", "web-0-0", "web-0-1", "web-0-0", "web-0-2"]
+    assert all(it.term is not None for it in births)
 
 
 def test_a_job_is_deleted_while_it_waits() -> None:

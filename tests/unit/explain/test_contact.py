@@ -85,6 +85,22 @@ def test_another_life_of_the_node_ends_what_was_bound_to_the_last_one() -> None:
     says(asked(kept, there), Why.RELEASE, Leg.RELEASE, AGENT)
 
 
+def test_another_machine_under_the_name_leaves_keep_work_to_the_first_one() -> None:
+    """The machine where a copy may still run is named. [M2, I3]"""
+    there = node(incarnation=2)
+    there = replaced(there, status=replaced(there.status, installation="second"))
+    about = unknown(template=KEEP)
+    binding = replaced(about.status.binding, installation="first", address="10.0.0.7:7000")
+    about = replaced(about, status=replaced(about.status, binding=binding))
+    answer = asked(about, there)
+    says(answer, Why.WORD, Leg.SERVING, "operator")
+    assert "10.0.0.7:7000" in answer.finding.message
+    assert "installation first" in answer.finding.message
+    impatient = replaced(KEEP, replace_after_seconds=60)
+    about = replaced(about, spec=replaced(about.spec, template=impatient))
+    says(asked(about, there), Why.SILENT, Leg.SERVING, "controller:repair")
+
+
 def test_a_node_that_is_gone_and_one_that_never_was() -> None:
     """[M2]"""
     says(asked(unknown()), Why.REPAIR, Leg.SERVING, "controller:repair")

@@ -60,6 +60,17 @@ def test_what_is_kept_is_read_the_newest_first(tmp_path: Path) -> None:
     assert archive.round("d-0-0-0") is None
 
 
+def test_other_users_read_none_of_it(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        archive = Archive(tmp_path / "d.db")
+        archive.keep([decided(1, case("acme", "a-0"))], 2_000)
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+        archive.close()
+    finally:
+        os.umask(before)
+
+
 def test_a_round_that_comes_again_is_kept_once(tmp_path: Path) -> None:
     """Its last word counts. [M4]"""
     archive = Archive(tmp_path / "d.db")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import stat
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import msgspec
 import pytest
 
 from holdfast.agent.facts import Facts
-from holdfast.host import facts
+from holdfast.host import components, facts
 from holdfast.host.certificates import Authority
 from holdfast.host.client import Access
 from holdfast.host.component import Component
@@ -200,3 +201,16 @@ def test_a_server_loads_no_scheduler() -> None:
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("where", ["ca.key", "pki/ca.key"])
+def test_an_agent_keeps_no_key_of_the_authority(tmp_path: Path, where: str) -> None:
+    """Whoever got at its directory would be everybody."""
+    path = tmp_path / "agent" / where
+    path.parent.mkdir(parents=True, mode=0o700)
+    path.touch()
+    settings = components.AgentSettings(
+        servers=("https://127.0.0.1:1",), node="n1", data=tmp_path / "agent", facts=Facts()
+    )
+    with pytest.raises(Invalid, match="is the key of the plane's authority"):
+        asyncio.run(components.agent(settings))

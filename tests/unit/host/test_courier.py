@@ -59,7 +59,7 @@ def test_each_server_gets_everything_in_order(servers: Servers) -> None:
     """[M4]"""
 
     async def story() -> None:
-        courier = Courier(("a", "b"), servers.send)
+        courier = Courier(lambda: ("a", "b"), servers.send)
         courier.start()
         for sequence in range(1, 30):
             courier.take(record(sequence))
@@ -70,11 +70,40 @@ def test_each_server_gets_everything_in_order(servers: Servers) -> None:
     asyncio.run(story())
 
 
+def test_a_server_that_is_found_gets_what_comes_and_one_that_is_gone_is_forgotten(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind one address the servers are found out later; one that restarts is waited for. [M4]"""
+
+    async def story() -> None:
+        known = ["a"]
+        courier = Courier(lambda: tuple(known), servers.send)
+        courier.start()
+        courier.take(record(1))
+        known[:] = ["a", "b"]
+        courier.take(record(2))
+        await until(servers, lambda: servers.got == {"a": [1, 2], "b": [2]})
+        known[:] = ["b"]
+        courier.take(record(3))
+        await until(servers, lambda: servers.got == {"a": [1, 2, 3], "b": [2, 3]})
+        monkeypatch.setattr(subject, "FORGET_S", -1.0)
+        known[:] = []
+        courier.take(record(4))
+        monkeypatch.setattr(subject, "FORGET_S", 600.0)
+        known[:] = ["b"]
+        courier.take(record(5))
+        await until(servers, lambda: 5 in servers.got["b"])
+        await courier.stop()
+        assert servers.got == {"a": [1, 2, 3], "b": [2, 3, 5]}
+
+    asyncio.run(story())
+
+
 def test_a_server_that_is_down_gets_what_it_missed_and_holds_up_nobody(servers: Servers) -> None:
     """[C7.5, M4]"""
 
     async def story() -> None:
-        courier = Courier(("a", "b"), servers.send)
+        courier = Courier(lambda: ("a", "b"), servers.send)
         servers.faults["b"] = Unavailable("down")
         courier.start()
         for sequence in range(1, 6):
@@ -95,7 +124,7 @@ def test_what_is_too_much_to_wait_is_lost_and_counted(
     monkeypatch.setattr(subject, "WAITING_BYTES_MAX", 2_000)
 
     async def story() -> None:
-        courier = Courier(("a", "b"), servers.send)
+        courier = Courier(lambda: ("a", "b"), servers.send)
         servers.faults["b"] = Unavailable("down")
         courier.start()
         for sequence in range(1, 101):
@@ -113,7 +142,7 @@ def test_what_a_server_will_never_take_is_not_sent_for_ever(servers: Servers) ->
     """[E5]"""
 
     async def story() -> None:
-        courier = Courier(("a", "b"), servers.send)
+        courier = Courier(lambda: ("a", "b"), servers.send)
         servers.faults["a"] = Rejected("no")
         courier.start()
         courier.take(record(1))
@@ -133,7 +162,7 @@ def test_a_stop_sends_what_waits(servers: Servers, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(subject, "GATHER_S", 60.0)
 
     async def story() -> None:
-        courier = Courier(("a", "b"), servers.send)
+        courier = Courier(lambda: ("a", "b"), servers.send)
         courier.start()
         courier.take(record(1))
         await courier.stop()

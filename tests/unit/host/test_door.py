@@ -17,7 +17,7 @@ from holdfast.host.api.presentation import Forms
 from holdfast.host.authentication import CertificateEnded, TokenUnknown
 from holdfast.host.bearer_tokens import groups_for, new_bearer
 from holdfast.host.certificates import Authority, Issued
-from holdfast.host.door import Door
+from holdfast.host.door import Door, Lives
 from holdfast.host.shell import Shell
 from holdfast.model import identity as who
 from holdfast.model import keys
@@ -29,6 +29,7 @@ from holdfast.model.transaction import Delete, Put, Transaction
 from holdfast.model.validation import validate
 from holdfast.observe.hub import Hub, Reach
 from holdfast.store.memory import MemoryStore
+from tests.patience import STORY_S
 
 HOUR = timedelta(hours=1)
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -65,7 +66,8 @@ class Rig:
     """A hub over a store, and the door that asks it."""
 
     def __init__(self) -> None:
-        self.store, hub = MemoryStore(), Hub(Forms())
+        self.store, self.hub = MemoryStore(), Hub(Forms())
+        hub = self.hub
         self.shell = Shell(hub, who.server("one"), store=self.store)
         self.door = Door(hub)
 
@@ -93,7 +95,7 @@ def play(story: Callable[[Rig], Awaitable[None]]) -> None:
         finally:
             await rig.shell.stop()
 
-    asyncio.run(asyncio.wait_for(played(), 30.0))
+    asyncio.run(asyncio.wait_for(played(), STORY_S))
 
 
 def revocation(user: str, before: datetime) -> Revocation:
@@ -118,6 +120,26 @@ def test_a_certificate_is_good_until_it_is_revoked_also_on_an_open_connection(
         new = Line(authority.issue("system:node:n1", now=NOW + timedelta(milliseconds=2)))
         other = Line(authority.issue("system:node:n2", now=NOW))
         assert (rig.who(new).node, rig.who(other).node) == ("n1", "n2")
+
+    play(story)
+
+
+def test_a_certificate_counts_for_no_longer_than_the_server_allows(tmp_path: Path) -> None:
+    """Whoever has made it: a revocation is kept for that long. [B5]"""
+
+    async def story(rig: Rig) -> None:
+        authority = Authority.open(tmp_path)
+        rig.door = Door(rig.hub, lives=Lives(certificate_ms=86_400_000))
+        now = datetime.now(UTC)
+        life = timedelta(days=3_000)
+        young = Line(authority.issue("ann", life=life, now=now - timedelta(hours=23)))
+        old = Line(authority.issue("ann", life=life, now=now - timedelta(hours=25)))
+        foreign = Line(authority.issue("ann", life=life, now=now - timedelta(hours=25)))
+        foreign._peer["serialNumber"] = "0123456789ABCDEF"
+        assert rig.who(young).name == "ann"
+        for line in (old, foreign):
+            with pytest.raises(CertificateEnded, match="has ended"):
+                rig.who(line)
 
     play(story)
 

@@ -86,6 +86,9 @@ def test_writes_carry_their_operation_and_their_preconditions() -> None:
     made = errand(ME, Create(REGION, operation="op-1"))
     assert made.headers["X-Holdfast-Operation"] == "op-1"
     assert made.query["fieldValidation"] == "Strict"
+    # A status is sent with its object, of which a newer component knows more than the server.
+    assert errand(ME, Update(REGION, "status")).query["fieldValidation"] == "Ignore"
+    assert errand(ME, Update(REGION)).query["fieldValidation"] == "Strict"
     removal = Remove(
         "regions", "", "eu", "uid-1", "14", Propagation.FOREGROUND, force=True, operation="op-2"
     )

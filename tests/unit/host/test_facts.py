@@ -74,6 +74,9 @@ def test_devices_and_images_are_presented_and_kept_for_the_runtime(tmp_path: Pat
     [
         (("--pids-max", "0"), "--pids-max: 0: must be from 1"),
         (("--device", "class=gpu"), "--device: class=gpu: must give id"),
+        (("--port-share", "0/3"), "--port-share: 0/3: must read NUMBER/COUNT"),
+        (("--port-share", "4/3"), "--port-share: 4/3: must read NUMBER/COUNT"),
+        (("--port-share", "2"), "--port-share: 2: must read NUMBER/COUNT"),
     ],
 )
 def test_a_wrong_option_is_refused_by_its_name(

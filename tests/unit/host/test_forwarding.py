@@ -23,8 +23,11 @@ from holdfast.model.errors import (
     Unavailable,
 )
 from holdfast.model.identity import Identity
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.workload import Workload, WorkloadSpec
+from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Accepted, Forward, Patch, PatchType, Term
+from holdfast.model.requests import Accepted, Create, Forward, Patch, PatchType, Term, Update
 from tests.furnished import Furnished
 from tests.unit.commit.test_table import EXAMPLES
 
@@ -46,6 +49,27 @@ def test_every_request_arrives_as_it_was_sent_and_its_verdict_too(request_type: 
     verdict = it.plane.ask(arrived.identity, arrived.request)
     assert isinstance(verdict, Accepted), verdict
     assert decoded_verdict(encoded_verdict(verdict)) == verdict
+
+
+@pytest.mark.parametrize("request_type", [Create, Update])
+@pytest.mark.parametrize("before", [b'"spec":{', b'"metadata":{'])
+def test_an_object_with_a_field_of_a_newer_version_is_left_to_the_server_that_knows_it(
+    request_type: type[Any], before: bytes
+) -> None:
+    """Whoever asked was told nothing of a field that is dropped. [C5]"""
+    workload = Workload(
+        ObjectMeta(name="web", namespace="acme"),
+        spec=WorkloadSpec(template=Template(command=("sleep", "1"))),
+    )
+    line = encoded(Forward(ANN, request_type(workload)))
+    assert decoded(line).request.object == workload
+    # A default that the other version writes and this one leaves out is nothing new.
+    assert (
+        decoded(line.replace(b'"spec":{', b'"spec":{"type":"Service",')).request.object == workload
+    )
+    newer = line.replace(before, before + b'"laterSeconds":30,')
+    with pytest.raises(Invalid, match="Workload web has fields of a newer version"):
+        decoded(newer)
 
 
 def test_an_identity_arrives_with_its_groups_and_namespaces() -> None:

@@ -9,7 +9,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.presentation import Forms
-from holdfast.host.health import Health
+from holdfast.host.health import Health, Recent
 from holdfast.host.shell import Shell
 from holdfast.model.identity import server
 from holdfast.observe.hub import Hub, Reach
@@ -41,5 +41,29 @@ def test_a_server_is_ready_while_it_reaches_its_store_and_does_not_stop() -> Non
         handler = health.handlers()[path.partition("?")[0]]
         response: Any = await handler(make_mocked_request("GET", path))
         return response.status, response.text
+
+    asyncio.run(story())
+
+
+def test_many_who_ask_whether_a_server_is_ready_cost_one_look_at_the_store() -> None:
+    """An outcome counts for a second, for all who ask within it. [E6]"""
+
+    async def story() -> None:
+        looked, now_s = 0, 0.0
+
+        async def look() -> bool:
+            nonlocal looked
+            looked += 1
+            await asyncio.sleep(0)
+            return looked != 2
+
+        check = Recent(look, lambda: now_s)
+        assert all(await asyncio.gather(*(check() for _ in range(50))))
+        now_s = 0.9
+        assert await check()
+        assert looked == 1
+        now_s = 1.1
+        assert not await check()
+        assert looked == 2
 
     asyncio.run(story())

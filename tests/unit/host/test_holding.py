@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from holdfast.host.holding import INSTALLATION, LOCK, Holding
+from holdfast.host import holding
+from holdfast.host.holding import INSTALLATION, LOCK, PLACE, Holding
 from holdfast.model.errors import Conflict, Invalid, Unavailable
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,6 +58,67 @@ def test_each_directory_has_a_name_of_its_own_and_keeps_it(tmp_path: Path) -> No
     assert names[0] == names[2] != names[1]
     assert (tmp_path / "one" / INSTALLATION).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "one" / LOCK).read_text() == f"{os.getpid()}\n"
+
+
+def name_of(folder: Path) -> str:
+    held = Holding(folder, "n1")
+    held.let_go()
+    return held.installation
+
+
+def test_a_copied_directory_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its agent cannot say that what the first one runs has stopped. [C6.7, INV2]"""
+    first = tmp_path / "first"
+    name = name_of(first)
+    shutil.copytree(first, tmp_path / "copy")
+    copied = name_of(tmp_path / "copy")
+    assert copied != name
+    assert name_of(tmp_path / "copy") == copied
+    # One that is moved on its file system is the same one.
+    first.rename(tmp_path / "moved")
+    assert name_of(tmp_path / "moved") == name
+    # A disk image in another machine has the same numbers of files.
+    (tmp_path / "machine-id").write_text("another machine")
+    monkeypatch.setattr(holding, "MACHINE_ID", tmp_path / "machine-id")
+    assert name_of(tmp_path / "moved") not in (name, copied)
+
+
+def test_a_name_without_a_place_is_kept_and_its_place_written_down(tmp_path: Path) -> None:
+    """As earlier versions wrote it. [C5]"""
+    (tmp_path / INSTALLATION).write_text("0" * 32 + "\n")
+    assert name_of(tmp_path) == "0" * 32
+    assert (tmp_path / PLACE).read_text()
+    assert name_of(tmp_path) == "0" * 32
+
+
+def test_an_earlier_version_still_finds_the_name_alone(tmp_path: Path) -> None:
+    """Agents go back first in a rollback: one that refused its directory would not start. [C5]"""
+    name = name_of(tmp_path / "first")
+    assert (tmp_path / "first" / INSTALLATION).read_text() == f"{name}\n"
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    assert (tmp_path / "copy" / INSTALLATION).read_text() == f"{name}\n"
+    copied = name_of(tmp_path / "copy")
+    assert (tmp_path / "copy" / INSTALLATION).read_text() == f"{copied}\n"
+
+
+def test_a_copy_whose_new_name_could_not_be_completed_is_still_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent dies between the two files: the name of the first one never comes back. [INV2]"""
+    name = name_of(tmp_path / "first")
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    write = holding.write_private
+
+    def dies(path: Path, data: bytes) -> None:
+        if path.name == PLACE:
+            raise OSError(28, "no space left on device")
+        write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(holding, "write_private", dies)
+        with pytest.raises(Unavailable):
+            Holding(tmp_path / "copy", "n1")
+    assert name_of(tmp_path / "copy") != name
 
 
 @pytest.mark.parametrize("text", ["x", "A" * 32, "é", "0" * 33])

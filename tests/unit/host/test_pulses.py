@@ -14,6 +14,7 @@ from holdfast.host.pulses import BACKLOG_MAX_MS, FORGET_AFTER_MS, PulseBook
 from holdfast.host.pulsing import Pulsing, pulse_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.pulse import Backlog, Beat, Pulse, Room, Waits
+from tests.patience import STORY_S
 
 WORK = Beat("controller:workload", 3, 7, 40, 5, 1_500, 9, 6, 1, 0, {"Conflict": 2}, "Conflict: x")
 
@@ -150,12 +151,12 @@ def test_every_server_is_told_again_and_again_though_one_is_away(
         picture: Any = _Picture()
         feel = pulse_of("controllers main", picture, lambda now: (WORK,))
         assert feel(clock.now()).up_ms < 60_000
-        made = Pulsing(("away", "up"), feel, send)
+        made = Pulsing(lambda: ("away", "up"), feel, send)
         made.start()
         await enough.wait()
         await made.stop()
 
-    asyncio.run(asyncio.wait_for(story(), 10.0))
+    asyncio.run(asyncio.wait_for(story(), STORY_S))
     first = heard["up"][0]
     assert (first.process, first.picture_ms, first.beats) == ("controllers main", 30, (WORK,))
     assert (first.relists, first.missed) == (2, 1)

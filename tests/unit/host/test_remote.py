@@ -16,6 +16,7 @@ from holdfast.model.heartbeat import Renew
 from holdfast.model.identity import Identity
 from holdfast.model.requests import RenewLease, RetireLease, Term
 from holdfast.observe.news import SERVERS, Follow, Get
+from tests.patience import STORY_S
 from tests.unit.host.client.scripted import Scripted, refuses, says
 
 ME = Identity("system:controller:status")
@@ -55,7 +56,7 @@ def test_whoever_is_told_to_stay_away_sends_nothing_but_lifelines(tmp_path: Path
             assert [path.rpartition("/")[2] for _, path, _ in server.seen] == ["a", "terms"]
             await remote.close()
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), STORY_S))
 
 
 def test_a_lifeline_that_is_refused_holds_the_others_back_and_is_sent_again(tmp_path: Path) -> None:
@@ -72,4 +73,4 @@ def test_a_lifeline_that_is_refused_holds_the_others_back_and_is_sent_again(tmp_
             assert msgspec.json.decode(server.bodies[0])["node"] == "n1"
             await remote.close()
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), STORY_S))

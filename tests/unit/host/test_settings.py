@@ -43,6 +43,7 @@ def test_what_is_no_address_is_refused_in_a_sentence(text: str) -> None:
         (["--store", "postgres://x"], "is none of sqlite:PATH"),
         (["--name", "Has Spaces"], "is no name for a server"),
         (["--advertise", "http://x:1"], "it reads like https://"),
+        (["--token-life-max", "367d"], "--token-life-max.*must be from 3s to 366d"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_in_a_sentence(

@@ -196,6 +196,25 @@ def test_requests_beyond_the_bound_are_refused_at_once() -> None:
     play(story())
 
 
+def test_whoever_leaves_a_batch_withdraws_what_is_undecided_of_it() -> None:
+    """As when its connection closes: the machine is told of all of them at once. [E5, INV3]"""
+
+    async def story() -> None:
+        async with shell(puppet := Puppet()) as one:
+
+            async def ask() -> None:
+                with one.submitted(PERSON, ["a", "b", "c"], 5.0) as answers:
+                    await asyncio.gather(*answers)
+
+            asking = asyncio.create_task(ask())
+            calls = [it.call for it in await puppet.told(Asked, 3)]
+            asking.cancel()
+            (withdrawn,) = await puppet.told(Withdrawn)
+            assert withdrawn.calls == tuple(calls)
+
+    play(story())
+
+
 @pytest.mark.parametrize("grace_s", [0.0, 5.0])
 def test_a_stop_with_grace_answers_what_was_asked(grace_s: float) -> None:
     async def story() -> None:

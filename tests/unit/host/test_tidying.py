@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.host.tidying import FORGET_AT_ONCE, LATE_MS, Tidying, tidy_for_ever
+from holdfast.host.tidying import FORGET_AT_ONCE, LATE_MS, SWEEP_ROUNDS, Tidying, tidy_for_ever
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.kinds.secret import Secret
@@ -49,7 +49,20 @@ def test_operations_are_forgotten_after_their_time_a_few_at_once() -> None:
     assert [len(it.operations) for it in asked] == [FORGET_AT_ONCE, 5]
     for request in asked:
         accepted(plane.ask(SERVER, request))
-    assert records(plane, keys.OPERATIONS) == ()
+    assert [it.key for it in records(plane, keys.OPERATIONS)] == ["operations/admin/late"]
+
+
+def test_all_operations_are_looked_through_in_few_rounds_however_many_there_are() -> None:
+    """With a fixed number in each round they would pile up without a bound. [INV3]"""
+    tidying = Tidying()
+    pages = 60
+    for _ in range(2):
+        for number in range(1, pages):
+            tidying.swept(f"operations/{number}")
+        tidying.swept(None)
+        assert pages / tidying.pages_per_round <= SWEEP_ROUNDS
+    tidying.swept(None)
+    assert tidying.pages_per_round == 1
 
 
 def test_leases_are_retired_once_they_stood_still_for_a_day_as_far_as_we_saw() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
-from holdfast.host.settings import Settings
+from cryptography import x509
+
+from holdfast.host.certificates import BACKDATE, LEAF_LIFE, Authority, Purpose
+from holdfast.host.settings import SERVER_LIFE, Settings
 from holdfast.host.trust import establish, write_kubeconfig
 
 URL = "https://127.0.0.1:6443"
@@ -33,3 +37,23 @@ def test_servers_that_share_a_directory_and_start_together_have_one_authority(
     assert len({trust.authority.pem for trust in trusts}) == 1
     assert len({trust.server for trust in trusts}) == 3
     assert len({trust.admin.certificate for trust in trusts}) == 1
+
+
+def life_of(certificate: bytes) -> timedelta:
+    found = x509.load_pem_x509_certificate(certificate)
+    return found.not_valid_after_utc - found.not_valid_before_utc
+
+
+def test_a_servers_own_certificates_are_short_lived(tmp_path: Path) -> None:
+    """It renews them while it runs, so that a stolen one soon counts nowhere. [B5]"""
+    settings = Settings(data=tmp_path, name="one")
+    # A start of an earlier version has left one for a year.
+    purpose, directory = Purpose(server_names=settings.certificate_names), settings.pki_directory
+    authority = Authority.open(directory)
+    authority.keep(directory, "server", "system:server:one", purpose, life=LEAF_LIFE)
+    trust = establish(settings)
+    for file in (trust.server[0], trust.peer[0]):
+        assert life_of(file.read_bytes()) <= SERVER_LIFE + BACKDATE
+    assert life_of(trust.admin.certificate) > SERVER_LIFE + BACKDATE
+    shorter = Settings(data=tmp_path, name="one", certificate_life=timedelta(hours=1))
+    assert life_of(establish(shorter).server[0].read_bytes()) <= timedelta(hours=1) + BACKDATE

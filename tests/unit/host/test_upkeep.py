@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.host.upkeep import Horizon, compact_for_ever
-from holdfast.model.transaction import Put, Transaction
+from holdfast.model.transaction import Change, Put, Transaction
+from holdfast.observe.history_bytes import HistoryBytes
 from holdfast.store.memory import MemoryStore
 
 
@@ -25,6 +26,21 @@ def test_a_busy_plane_keeps_a_bounded_number_of_revisions() -> None:
     assert horizon.note(90, 0) is None
     assert horizon.note(350, 1) == 250
     assert horizon.note(350, 2) is None
+
+
+def test_large_changes_are_forgotten_by_their_bytes() -> None:
+    """A megabyte twenty times a second fills a store within its time. [C8, E6]"""
+    history = HistoryBytes()
+    history.skip_to(100)
+    horizon = Horizon(history=history, keep_bytes=8 << 20)
+    # What was there before it began to count is not known to be much.
+    assert horizon.note(100, 0) is None
+    for revision in range(101, 121):
+        history.note(Change(revision, "objects/secrets/acme/s", bytes(1 << 20), 1))
+    forgotten = horizon.note(120, 1)
+    assert forgotten is not None
+    assert 7 << 20 <= history.since(forgotten) <= 8 << 20
+    assert horizon.note(120, 2) is None
 
 
 def test_only_the_server_whose_task_it_is_forgets() -> None:

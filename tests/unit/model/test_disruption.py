@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -9,17 +11,16 @@ from holdfast.model.disruption import (
     BUDGETED,
     absent,
     allowed_missing,
-    counts_missing,
+    count_change,
     desired_of,
-    disrupted,
     disruption_refusal,
-    lost,
-    made_up,
+    is_missing,
 )
+from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Disruption, Workload, WorkloadSpec, WorkloadType
 from holdfast.model.ledger import DisruptionLedger
-from holdfast.model.lifecycle import Cause
+from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 
@@ -50,68 +51,100 @@ def test_a_budget_means_what_it_means_in_kubernetes(
     assert allowed_missing(budget, desired) == allowed
 
 
-def test_one_budget_serves_all_causes() -> None:
-    """A rollout that took one leaves none for a drain, until that loss is made up for. [G4, H2]"""
-    ledger = disrupted(DisruptionLedger(allowed=1), "a", Cause.ROLLOUT)
-    refusal = disruption_refusal(ledger, "b", Cause.DRAIN)
+def changed(ledger: DisruptionLedger, **changes: Any) -> DisruptionLedger:
+    return msgspec.structs.replace(ledger, **changes)
+
+
+def test_what_is_missing_already_leaves_less_and_costs_nothing_to_take() -> None:
+    """A drain waits while another node is down, but may clear the very replica that is. [G4, H2]"""
+    ledger = DisruptionLedger(allowed=1, desired=3, replicas=3, healthy=2)
+    refusal = disruption_refusal(ledger, Cause.DRAIN)
     assert refusal is not None
     assert refusal.reason is Reason.DISRUPTION_BUDGET
     assert refusal.details == {"missing": "1", "allowed": "1"}
-    assert disruption_refusal(made_up(ledger, "a"), "b", Cause.DRAIN) is None
-
-
-def test_what_is_down_already_counts_once_and_costs_nothing_to_take() -> None:
-    """A drain waits while another node is down, but may clear the very replica that is. [H2]"""
-    ledger = lost(DisruptionLedger(allowed=1), "a")
-    assert disruption_refusal(ledger, "b", Cause.DRAIN) is not None
-    assert disruption_refusal(ledger, "a", Cause.DRAIN, available=False) is None
-    both = disrupted(ledger, "a", Cause.DRAIN)
-    assert lost(both, "a") == both
-    assert disruption_refusal(both, "b", Cause.DRAIN) is not None
-    assert made_up(both, "a") == DisruptionLedger(allowed=1)
-
-
-def test_two_missing_for_two_reasons_count_as_two() -> None:
-    """Counting only one of the lists would let a third go. [G4]"""
-    ledger = disrupted(DisruptionLedger(allowed=2, missing=("a",)), "b", Cause.DRAIN)
-    assert disruption_refusal(ledger, "c", Cause.PREEMPTION) is not None
+    assert disruption_refusal(ledger, Cause.DRAIN, available=False) is None
+    assert disruption_refusal(changed(ledger, healthy=3), Cause.DRAIN) is None
+    assert disruption_refusal(changed(ledger, allowed=2), Cause.DRAIN) is None
 
 
 def test_a_place_without_a_replica_is_missing_and_one_too_many_is_not() -> None:
     """What should be there is compared with what works. [G4]"""
-    ledger = DisruptionLedger(allowed=1, desired=3, replicas=3)
+    ledger = DisruptionLedger(allowed=1, desired=3, replicas=3, healthy=3)
     assert absent(ledger) == 0
-    assert absent(msgspec.structs.replace(ledger, replicas=2)) == 1
-    assert absent(lost(msgspec.structs.replace(ledger, replicas=4), "a")) == 0
-    assert absent(lost(disrupted(ledger, "a", Cause.DRAIN), "b")) == 2
+    assert absent(changed(ledger, replicas=2, healthy=2)) == 1
+    assert absent(changed(ledger, replicas=4, healthy=3)) == 0
+    assert absent(changed(ledger, replicas=4, healthy=4)) == 0
+
+
+def test_a_ledger_that_counts_nothing_healthy_holds_everybody_in_place() -> None:
+    """As one from before there was this count: its evictions wait for a recount. [G4]"""
+    for desired in (None, 3):
+        old = DisruptionLedger(allowed=1, desired=desired, replicas=3)
+        assert disruption_refusal(old, Cause.DRAIN) is not None
+
+
+def replica(state: State, stage: Stage = Stage.READY, cause: Cause | None = None) -> Replica:
+    status = ReplicaStatus(state=state, stage=stage, cause=cause)
+    spec = ReplicaSpec(workload="w", workload_uid="u", template=Template())
+    return Replica(ObjectMeta(name="w-0-0", namespace="acme"), spec=spec, status=status)
+
+
+@pytest.mark.parametrize(
+    "one, missing",
+    [
+        (replica(State.PENDING, Stage.QUEUED), "service node"),
+        (replica(State.RUNNING, Stage.STARTING), "service node"),
+        (replica(State.RUNNING), ""),
+        (replica(State.RUNNING, Stage.SERVING), ""),
+        (replica(State.UNKNOWN), "service node"),
+        (replica(State.STOPPING, cause=Cause.DRAIN), "service node job"),
+        (replica(State.FAILED), "service node"),
+        (replica(State.RELEASED), "service"),
+        (replica(State.RELEASED, cause=Cause.DRAIN), "service"),
+    ],
+)
+def test_who_counts_as_missing_where(one: Replica, missing: str) -> None:
+    """At a place of a service whatever does not work; where work may end for good, until it is
+    released; of a job only what was taken from it. [G4]"""
+    types = {
+        "service": WorkloadType.SERVICE,
+        "node": WorkloadType.PER_NODE,
+        "job": WorkloadType.JOB,
+    }
+    assert [name for name, of in types.items() if is_missing(of, one)] == missing.split()
+    for of in types.values():
+        ledger = DisruptionLedger(type=of)
+        born = count_change(ledger, None, one)
+        assert (born.replicas, born.healthy) == (1, int(not is_missing(of, one)))
+        assert count_change(born, one, None) == ledger
 
 
 def test_work_that_ends_by_itself_has_no_count_to_fall_short_of() -> None:
-    """Nor is its work missing before it is ready; one per node has no count either. [G4]"""
+    """One per node has no count either, nor has work without a budget. [G4]"""
     budget = Disruption(max_unavailable=1)
-    counted = {
-        type_: (desired_of(it), counts_missing(it))
-        for type_ in WorkloadType
-        for it in [
+    wanted = {
+        (of, is_stated): desired_of(
             Workload(
                 ObjectMeta(name="w"),
-                spec=WorkloadSpec(template=Template(), type=type_, replicas=4, disruption=budget),
+                spec=WorkloadSpec(
+                    template=Template(),
+                    type=of,
+                    replicas=4,
+                    disruption=budget if is_stated else None,
+                ),
             )
-        ]
+        )
+        for of in WorkloadType
+        for is_stated in (True, False)
     }
-    assert counted == {
-        WorkloadType.SERVICE: (4, True),
-        WorkloadType.PER_NODE: (None, True),
-        WorkloadType.JOB: (None, False),
-        WorkloadType.CRON: (None, False),
-    }
+    stated = wanted.pop((WorkloadType.SERVICE, True))
+    assert (stated, {*wanted.values()}) == (4, {None})
 
 
 @pytest.mark.parametrize("cause", Cause)
 def test_only_those_who_serve_somebody_else_must_ask(cause: Cause) -> None:
     """The owner's own wishes, and clearing away what failed, are counted but never refused."""
     spent = DisruptionLedger(allowed=0)
-    assert (disruption_refusal(spent, "a", cause) is not None) is (cause in BUDGETED)
-    assert disruption_refusal(DisruptionLedger(), "a", cause) is None
-    assert disrupted(spent, "a", cause).out == {"a": cause}
+    assert (disruption_refusal(spent, cause) is not None) is (cause in BUDGETED)
+    assert disruption_refusal(DisruptionLedger(), cause) is None
     assert frozenset({Cause.DRAIN, Cause.ROLLOUT, Cause.PREEMPTION}) == BUDGETED

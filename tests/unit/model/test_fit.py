@@ -23,6 +23,7 @@ from holdfast.model.fit import (
     taken,
     unpromised,
 )
+from holdfast.model.kinds.node import PortShare
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import DeviceRequest, Port, Protocol, Resources, Template
 from holdfast.model.ledger import DeviceSlot, Gate, NodeLedger
@@ -120,6 +121,18 @@ def test_a_fixed_port_has_one_owner() -> None:
     assert shortage(ledger, Demand({}, ports=("TCP/80",)), holder="a") is not None
     assert shortage(ledger, Demand({}, ports=("UDP/80",))) is None
     assert returned(ledger, Held({}, ports=("TCP/80",)), "a").ports == {}
+
+
+@pytest.mark.parametrize("of", [1, 2, 3, 7])
+def test_a_fixed_port_belongs_to_one_of_the_nodes_that_share_a_network(of: int) -> None:
+    """Whatever runs on the others; it cannot be had twice on one machine. [C6.1, F2]"""
+    ledgers = [NodeLedger(gate=GATE, port_share=PortShare(index=i, of=of)) for i in range(of)]
+    for port in ("TCP/1", "UDP/80", "TCP/8080", "TCP/65535"):
+        answers = [shortage(ledger, Demand({}, ports=(port,))) for ledger in ledgers]
+        refusals = [refused(it) for it in answers if it is not None]
+        assert len(refusals) == of - 1
+        assert all(it.reason is Reason.PORT_NOT_OFFERED for it in refusals)
+        assert all(it.details["port"] == port and "port 0" in it.message for it in refusals)
 
 
 def test_the_last_gpu_is_given_once() -> None:

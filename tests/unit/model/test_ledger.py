@@ -19,6 +19,7 @@ from holdfast.model.kinds.node import (
 )
 from holdfast.model.kinds.placement import Taint
 from holdfast.model.kinds.quota import CapacityClass, Quota, QuotaSpec
+from holdfast.model.kinds.workload import WorkloadType
 from holdfast.model.ledger import (
     REPLICAS_PER_NODE,
     DeviceSlot,
@@ -35,7 +36,6 @@ from holdfast.model.ledger import (
     mirrored,
     use_of,
 )
-from holdfast.model.lifecycle import Cause
 from holdfast.model.meta import ObjectMeta
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -178,7 +178,7 @@ def test_use_is_kept_apart_by_class() -> None:
             leaving={"cpu": 1},
         ),
         QuotaLedger(limits={"t": TenantLimits(hard={"cpu": 1})}, used={"t": TenantUse()}),
-        DisruptionLedger(allowed=0, out={"u": Cause.DRAIN}, missing=("v",)),
+        DisruptionLedger(allowed=0, replicas=3, healthy=2, type=WorkloadType.JOB),
         DisruptionLedger(),
         GrantLedger(serial=1, expires=AT, budgets={"recovery": {"cpu": 1}}),
     ],

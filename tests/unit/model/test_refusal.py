@@ -21,6 +21,7 @@ STABLE = (
     "DeviceTaken",
     "DeviceMissing",
     "PortTaken",
+    "PortNotOffered",
     "Tainted",
     "RegionMismatch",
     "ZoneMismatch",

@@ -41,7 +41,6 @@ _OWN_REQUEST = (State.RESERVED, State.BOUND, State.PENDING)
 _REQUESTS = {
     Actor.NODES: {("update", "nodes/phase")},
     Actor.REPAIR: {("delete", "replicas/reservation"), ("delete", "reservations")},
-    Actor.DISRUPTION: {("update", "workloads/disruption")},
     Actor.RESERVES: {("create", "reservations"), ("delete", "reservations")},
     Actor.ENDPOINTS: {("update", "replicas/stage")},
     Actor.GARBAGE: {("delete", "operations"), ("delete", "reservations")},
@@ -168,6 +167,9 @@ def test_roles_name_nothing_that_there_is_not() -> None:
         "targets",
         "heartbeats",
         "operations",
+        "quarantine",
+        "upgrade",
+        "auditrecords",
         "users",
         "groups",
         "serviceaccounts",

@@ -26,6 +26,8 @@ NODES: list[Row] = [
     (*node(capacity={"CPU": 4}), "spec.capacity[CPU]", "must be cpu, memory"),
     (*node(capacity={"cpu": 1}, reserved={"cpu": 2}), "spec.reserved[cpu]", "at most the capacity"),
     (*node(reserved={"memory": 1}), "spec.reserved[memory]", "at most the capacity"),
+    (*node(portShare={"index": 2, "of": 2}), "spec.portShare.index", "must be less than `of`"),
+    (*node(portShare={"index": 0, "of": 0}), "spec.portShare.index", "must be less than `of`"),
     (*node(devices=[GPU, GPU]), "spec.devices[1].id", "twice"),
     (*node(devices=[{**GPU, "id": ""}]), "spec.devices[0].id", "must be given"),
     (*node(devices=[{**GPU, "deviceClass": "memory"}]), "spec.devices[0].deviceClass", "plain"),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model import keys
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import Expired, HoldfastError
 from holdfast.model.field_selector import parse_field_selector
 from holdfast.model.machine import (
     Answer,
@@ -47,11 +47,14 @@ class Plain:
         self.made += 1
         return data if not form else b'{"%b":%b}' % (form.encode(), data)
 
-    def bookmark(self, form: str, kind: Kind, revision: int, listed: int | None) -> bytes:
-        return b'{"metadata":{"resourceVersion":"%b"},"ends":%b}' % (
-            complete_version(revision).encode(),
-            b"true" if listed is not None else b"false",
-        )
+    def bookmark(
+        self, form: str, kind: Kind, revision: int, listed: int | None, within_ms: int | None
+    ) -> bytes:
+        body = {
+            "metadata": {"resourceVersion": complete_version(revision)},
+            "ends": listed is not None,
+        }
+        return msgspec.json.encode(body if within_ms is None else body | {"within": within_ms})
 
 
 class HubRig:
@@ -71,8 +74,14 @@ class HubRig:
         self.takes = True
         self._streams = 0
 
-    def start(self) -> HubRig:
+    def start(self, **options: Any) -> HubRig:
+        """Begin a life of the hub; the store delivers what it asks for as far as it can."""
+        self.hub = Hub(self.presentation, **options)
+        self.wakes.clear()
+        self.watch = None
         self.feed(Started({}))
+        while not self.hub.is_ready and self.watch is not None:
+            self.deliver()
         return self
 
     def feed(self, stimulus: Any) -> None:
@@ -119,11 +128,25 @@ class HubRig:
         return self.store.revision
 
     def deliver(self) -> None:
-        """Let the hub have what changed in the store."""
+        """Let the hub have what changed in the store, or hear that it is forgotten."""
+        self.deliver_only()
+        self.tell()
+
+    def deliver_only(self) -> None:
+        """The same, without what it tells in further steps."""
         assert self.watch is not None
-        batch = self.store.changes(self.watch.prefix, after=self.delivered)
+        try:
+            batch = self.store.changes(self.watch.prefix, after=self.delivered)
+        except Expired as error:
+            self.lose(error)
+            return
         self.delivered = batch.revision
         self.feed(Changed(self.watch.watch, batch))
+
+    def tell(self) -> None:
+        """Let the hub go on with what it tells in several steps."""
+        while self.wakes.pop("tell", None) is not None:
+            self.feed(Woken("tell"))
 
     def lose(self, error: HoldfastError) -> None:
         assert self.watch is not None
@@ -136,6 +159,7 @@ class HubRig:
 
     def bookmark(self) -> None:
         """Let the time for bookmarks come."""
+        self.now_ms = max(self.now_ms, self.wakes["bookmark"])
         self.feed(Woken("bookmark"))
 
     # Watchers ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.model.versions import complete_version, object_version
 from holdfast.observe.cache import RETRY_MAX_MS, RETRY_MIN_MS, Cache, Change
-from holdfast.observe.followed import LIST_MAX_MS, SILENCE_MS
+from holdfast.observe.followed import BEHIND_SHELL_MS, LIST_MAX_MS, SILENCE_MS, STEADY_MS
 from holdfast.observe.news import (
     LIST_ENDS,
     LISTED,
@@ -331,6 +331,56 @@ def test_a_silent_stream_is_left_and_the_age_says_how_long_it_was(rig: Rig) -> N
     assert rig.age_ms > SILENCE_MS
     rig.push(stream=max(rig.streams))
     assert rig.age_ms == 0
+
+
+WITHIN_MS = 2_500
+LIMIT_MS = 2 * WITHIN_MS + BEHIND_SHELL_MS
+
+
+def _silence_of(rig: Rig, stream: int) -> int:
+    """How long a stream was silent when it was left."""
+    start_ms = rig.now_ms
+    while stream in rig.streams:
+        rig.wake()
+    return rig.now_ms - start_ms
+
+
+def test_a_server_that_says_when_it_speaks_next_is_left_soon_after(rig: Rig) -> None:
+    """A hung server costs a few seconds and not the longest silence. [C7.6, SC13]"""
+    rig.push(Reached(6, within_ms=WITHIN_MS))
+    assert _silence_of(rig, 1) == LIMIT_MS
+    # The stream after it, at a server that did not even begin, is given twice the time: where all
+    # servers are slow, moving on is no help.
+    rig.wake_until(1)
+    assert _silence_of(rig, max(rig.streams)) == 2 * LIMIT_MS
+    for _ in range(5):
+        rig.wake_until(1)
+        silence_ms = _silence_of(rig, max(rig.streams))
+    assert silence_ms == 8 * LIMIT_MS
+    # One that was well for a while has the usual time again.
+    rig.wake_until(1)
+    stream = max(rig.streams)
+    for _ in range(1 + STEADY_MS // WITHIN_MS):
+        rig.push(Reached(7, within_ms=WITHIN_MS), stream=stream)
+        rig.now_ms += WITHIN_MS
+    rig.push(Reached(8, within_ms=WITHIN_MS), stream=stream)
+    assert _silence_of(rig, stream) == LIMIT_MS
+
+
+def test_a_server_that_does_not_say_when_it_speaks_next_has_the_longest_silence(rig: Rig) -> None:
+    """One of another version, after one that said so. [C7.6]"""
+    rig.push(Reached(6, within_ms=WITHIN_MS))
+    rig.push(Reached(7))
+    assert _silence_of(rig, 1) == SILENCE_MS
+
+
+def test_a_machine_does_not_take_its_own_pause_for_the_silence_of_a_server(rig: Rig) -> None:
+    """What was told while the machine stood still is read after its wake-up. [C7.6, K1]"""
+    rig.push(Reached(6, within_ms=WITHIN_MS))
+    rig.now_ms = rig.wake_ms + 60_000
+    rig.step(Woken("cache"))
+    assert 1 in rig.streams
+    assert _silence_of(rig, 1) == LIMIT_MS, "but a silence after it counts"
 
 
 def test_a_list_that_is_not_whole_makes_nothing_younger_and_may_not_take_for_ever() -> None:

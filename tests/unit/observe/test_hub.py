@@ -8,26 +8,27 @@ import pytest
 from holdfast.commit.records import versioned
 from holdfast.model import keys
 from holdfast.model.errors import Expired, Unavailable
+from holdfast.model.field_selector import parse_field_selector
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
-from holdfast.model.machine import Asked, Taken, Woken
+from holdfast.model.machine import Asked, Changed, Taken, Woken
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import kind_named
 from holdfast.model.transaction import Put, Transaction
 from holdfast.model.versions import complete_version, object_version
 from holdfast.model.wire import encode
-from holdfast.observe import watchers, window
-from holdfast.observe.hub import (
+from holdfast.observe import hub, watchers, window
+from holdfast.observe.bookmarks import (
     BOOKMARK_EVERY_MS,
     BOOKMARK_PAUSE_MS,
-    BOOKMARKS_AT_ONCE,
-    FEW_EVENTS,
-    SOON_MS,
-    TICK_MS,
-    Reach,
+    BOOKMARK_SPREAD_MS,
+    BOOKMARKS_AT_ONCE_MIN,
+    FREQUENT_STREAMS_MAX,
 )
+from holdfast.observe.hub import FEW_EVENTS, SOON_MS, TICK_MS, Reach
+from holdfast.observe.news import AGENT_BOOKMARK_MS, COMPONENT_BOOKMARK_MS
 from holdfast.observe.selection import Selection
 from tests.unit.observe.hub_rig import HubRig
 
@@ -353,31 +354,86 @@ def test_bookmarks_carry_the_revision_to_those_who_asked(rig: HubRig) -> None:
     silent = rig.open("Workload", since=0)
     rig.put(Tenant(ObjectMeta(name="t", uid="u")))
     rig.deliver()
-    rig.feed(Woken("bookmark"))
+    rig.bookmark()
     ((kind, obj),) = rig.events(asked)
     version = complete_version(rig.hub.revision)
     assert (kind, obj["metadata"]["resourceVersion"]) == ("BOOKMARK", version)
     assert rig.events(silent) == []
 
 
-def test_bookmarks_for_many_go_out_a_few_at_a_time(rig: HubRig) -> None:
-    """Everybody has one within the period, and nobody who left in between. [C8]"""
+def test_bookmarks_of_streams_opened_together_are_spread_over_time(rig: HubRig) -> None:
+    """Everybody has one in time, no turn sends more than its part of them, and they stay spread:
+    a burst of bookmarks is a pause for every other request. [C8, E6]
+    """
     streams = [
         rig.open("Replica", fields=f"status.binding.node=n{number}", bookmarks=True)
         for number in range(600)
     ]
     for stream in streams:
         rig.events(stream)
-    rig.bookmark()
-    told = [stream for stream in streams if rig.names(stream)]
-    assert len(told) == BOOKMARKS_AT_ONCE
-    assert rig.wakes["bookmark"] == rig.now_ms + BOOKMARK_PAUSE_MS
+    opened_ms, turns = rig.now_ms, BOOKMARK_SPREAD_MS // BOOKMARK_PAUSE_MS
     rig.leave(streams[-1])
+    told: list[int] = []
     while len(told) < 599:
         rig.bookmark()
-        told += [stream for stream in streams if rig.names(stream)]
+        sent = [stream for stream in streams if rig.names(stream)]
+        assert len(sent) <= max(BOOKMARKS_AT_ONCE_MIN, -(-600 // turns))
+        told += sent
     assert told == streams[:-1]
-    assert rig.wakes["bookmark"] == rig.now_ms + BOOKMARK_EVERY_MS
+    assert rig.now_ms - opened_ms <= BOOKMARK_EVERY_MS + BOOKMARK_SPREAD_MS
+    # The first to have had one is the first that is due again, and the others follow as before.
+    assert rig.wakes["bookmark"] == opened_ms + 2 * BOOKMARK_EVERY_MS
+    rig.bookmark()
+    assert len([stream for stream in streams if rig.names(stream)]) <= -(-600 // turns)
+
+
+def test_a_stream_that_asks_for_it_hears_every_few_seconds_and_at_once(rig: HubRig) -> None:
+    """Each bookmark says within which time the next one comes, and it does: that is how a reader
+    notices a server that hangs. It begins with one even if nothing happened. [C8, SC13]
+    """
+    rig.bookmark()
+    stream = rig.open("Workload", since=0, bookmarks=True, bookmark_ms=COMPONENT_BOOKMARK_MS)
+    others = [rig.open("Workload", since=0, bookmarks=True) for _ in range(50)]
+    heard_ms, within_ms = rig.now_ms, 0
+    for _ in range(40):
+        for kind, obj in rig.events(stream):
+            assert kind == "BOOKMARK"
+            assert not within_ms or rig.now_ms - heard_ms <= within_ms
+            heard_ms, within_ms = rig.now_ms, obj["within"]
+        rig.bookmark()
+    assert within_ms < 2 * COMPONENT_BOOKMARK_MS
+    assert rig.now_ms - heard_ms <= within_ms
+    told = [obj for it in others for _, obj in rig.events(it)]
+    assert told
+    assert not any("within" in obj for obj in told), "they did not ask"
+
+
+def test_only_so_many_streams_get_frequent_bookmarks_and_agents_leave_room(rig: HubRig) -> None:
+    """The others are told that they come less often. So the cost is bounded, whatever clients ask
+    for, and a crowd of nodes does not make controllers blind. [C8, E6]
+    """
+    kinds = {"fields": "metadata.name=n", "bookmarks": True, "since": 0}
+    agents = FREQUENT_STREAMS_MAX[AGENT_BOOKMARK_MS]
+    crowd = [rig.open("Node", bookmark_ms=AGENT_BOOKMARK_MS, **kinds) for _ in range(agents + 50)]
+    last = rig.open("Node", bookmark_ms=1, **kinds)
+    promised = [obj["within"] for it in (crowd[0], crowd[-1], last) for _, obj in rig.events(it)]
+    frequent_ms, usual_ms, component_ms = promised
+    assert component_ms < frequent_ms < 2 * AGENT_BOOKMARK_MS
+    assert usual_ms == BOOKMARK_EVERY_MS + BOOKMARK_SPREAD_MS
+    rig.events(crowd[1])
+    until_ms, sent = rig.now_ms + BOOKMARK_EVERY_MS, 0
+    rig.pushed.clear()
+    while rig.now_ms < until_ms:
+        rig.bookmark()
+        turn = sum(map(len, rig.pushed.values()))
+        assert turn <= agents / (AGENT_BOOKMARK_MS / 4 / BOOKMARK_PAUSE_MS) + 2 * 50
+        sent += turn
+        rig.pushed.clear()
+    assert sent <= agents * (BOOKMARK_EVERY_MS / AGENT_BOOKMARK_MS + 1) + 200
+    # One that leaves makes room for the next.
+    rig.leave(crowd[0])
+    ((_, obj),) = rig.events(rig.open("Node", bookmark_ms=AGENT_BOOKMARK_MS, **kinds))
+    assert obj["within"] == frequent_ms
 
 
 def test_a_watcher_that_left_costs_nothing_any_more(rig: HubRig) -> None:
@@ -389,3 +445,57 @@ def test_a_watcher_that_left_costs_nothing_any_more(rig: HubRig) -> None:
     assert rig.names(stream) == []
     assert rig.presentation.made == 0
     assert rig.hub.watchers == 0
+
+
+def test_a_change_is_decoded_once_however_many_select_by_its_fields(rig: HubRig) -> None:
+    """What it was before was decoded when it became so. [E6]"""
+    streams = [rig.open("Workload", fields=f"spec.replicas!={n}") for n in range(20)]
+    for count in (30, 31, 32):
+        rig.put(workload("a", count=count))
+        rig.deliver()
+        rig.tick()
+    assert [kind for kind, _ in rig.names(streams[0])] == ["ADDED", "MODIFIED", "MODIFIED"]
+    assert rig.hub._decodings.made == 3
+
+
+def test_a_watch_by_fields_and_a_list_by_them_find_the_same(rig: HubRig) -> None:
+    """Also of an object that a newer version has written, of which this one knows the fields that
+    are asked for: a watch must not say that it is gone. [C5, C8]
+    """
+    rig.put(workload("a", count=3))
+    rig.deliver()
+    live = rig.open("Workload", fields="spec.replicas=3")
+    later = encode(workload("a", count=3)).replace(b'"spec":{', b'"spec":{"type":"Later",')
+    rig.store.txn(Transaction((), (Put(keys.key_of(workload("a")), later),)))
+    rig.deliver()
+    rig.tick()
+    fields = parse_field_selector("spec.replicas=3", WORKLOAD.struct)
+    assert [it.name for it in rig.hub.select(Selection(WORKLOAD, fields=fields))] == ["a"]
+    assert [kind for kind, _ in rig.names(live)] == ["ADDED", "MODIFIED"]
+
+
+def test_what_is_told_in_many_steps_is_told_once_and_in_order(
+    rig: HubRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes in between is told the rest, and no bookmark goes ahead of an event. [INV10, C8]"""
+    monkeypatch.setattr(hub, "TELLS_MAX", 2)
+    streams = [rig.open("Workload", bookmarks=True) for _ in range(5)]
+    for stream in streams:
+        rig.names(stream)
+    first = rig.put(workload("a"), workload("b"))
+    rig.put(workload("c"))
+    assert rig.watch is not None
+    rig.feed(Changed(rig.watch.watch, rig.store.changes("", after=rig.delivered)))
+    late, resumed = rig.open("Workload", bookmarks=True), rig.open("Workload", since=0)
+    rig.bookmark()
+    told = {stream: rig.told(stream) for stream in streams}
+    rig.tell()
+    rig.tick()
+    for stream in streams:
+        known = [*told[stream], *rig.told(stream)]
+        events = [(kind, name) for kind, name, _ in known if kind != "BOOKMARK"]
+        assert events == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
+        early = [version for kind, _, version in told[stream] if kind == "BOOKMARK"]
+        assert all(int(version) < int(complete_version(first)) for version in early)
+    for stream in (late, resumed):
+        assert [name for kind, name in rig.names(stream) if kind == "ADDED"] == ["a", "b", "c"]

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.model.errors import InvariantBroken
 from holdfast.observe.asks import Asks
-from holdfast.observe.queue import BACKOFF_MAX_MS, BACKOFF_MIN_MS, Queue
+from holdfast.observe.queue import BACKOFF_MAX_MS, BACKOFF_MIN_MS, FairQueue, Queue
 
 
 def test_keys_come_in_the_order_in_which_they_became_due() -> None:
@@ -73,6 +73,53 @@ def test_moments_that_were_replaced_do_not_pile_up() -> None:
         queue.add("a", at_ms)
     assert len(queue._heap) < 100
     assert [queue.take(1), queue.take(1)] == ["first", "a"]
+
+
+def fair() -> FairQueue[str]:
+    """Keys such as `acme/big/17`: tenant, owner, number."""
+
+    def flow(key: str) -> tuple[str, str]:
+        tenant, owner, _ = key.split("/")
+        return tenant, owner
+
+    return FairQueue(random.Random(1), flow)
+
+
+def test_tenants_take_turns_and_so_do_the_owners_of_each() -> None:
+    """Whoever comes last with one key waits for one key of each of the others. [E6]"""
+    queue = fair()
+    for number in range(1_000):
+        queue.add(f"acme/big/{number}", 0)
+    assert queue.take(5) == "acme/big/0"
+    queue.add("acme/small/0", 7)
+    queue.add("globex/only/0", 8)
+    assert queue.take(6) == "acme/big/1"
+    assert len(queue) == 1_000
+    assert queue.next_ms == 0
+    assert [queue.take(9) for _ in range(4)] == [
+        "acme/big/2",
+        "globex/only/0",
+        "acme/small/0",
+        "acme/big/3",
+    ]
+    assert queue.take(9) == "acme/big/4"
+
+
+def test_of_one_owner_keys_come_in_the_order_in_which_they_became_due() -> None:
+    """Also those that came again, and none of those that were forgotten. [E6, C7.7]"""
+    queue = fair()
+    for key, at_ms in (("a/b/3", 30), ("a/b/1", 10), ("a/b/2", 20), ("a/b/4", 20)):
+        queue.add(key, at_ms)
+    assert queue.take(25) == "a/b/1"
+    queue.add("a/b/2", 0)
+    queue.forget("a/b/4")
+    queue.add("a/b/4", 90)
+    queue.add("a/b/1", 26)
+    queue.done("a/b/1")
+    assert [queue.take(40) for _ in range(4)] == ["a/b/2", "a/b/1", "a/b/3", None]
+    assert queue.next_ms == 90
+    assert queue.take(90) == "a/b/4"
+    assert queue.failed("a/b/4", 90) == queue.next_ms
 
 
 def test_answers_are_matched_once_and_room_is_bounded() -> None:

@@ -21,8 +21,10 @@ from holdfast.model.machine import (
     Watch,
     Woken,
 )
+from holdfast.model.plane_format import FORMAT
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Put, Transaction
+from holdfast.observe import scribe as scribe_module
 from holdfast.observe.scribe import (
     FLUSH_LINES,
     FLUSH_MS,
@@ -32,6 +34,7 @@ from holdfast.observe.scribe import (
     STANDSTILL_MS,
     Scribe,
 )
+from holdfast.observe.scribe_chain import Chain
 from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.store.memory import Keyspace
 
@@ -387,6 +390,30 @@ def test_a_long_history_is_read_in_pieces(mutations: int) -> None:
     office.check()
 
 
+def test_what_waits_in_memory_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is left in the store's history until there is room. [C7.4]"""
+    monkeypatch.setattr(scribe_module, "PENDING_BYTES_MAX", 5_000)
+    most, take = 0, Chain.take
+
+    def watched(self: Chain, batch: Any) -> int:
+        nonlocal most
+        last = take(self, batch)
+        most = max(most, self.waiting_bytes)
+        assert self.waiting_bytes == sum(map(len, self.waiting))
+        return last
+
+    monkeypatch.setattr(Chain, "take", watched)
+    office = Office("one")
+    office.say(4, mutations=1)
+    office.run(1)
+    for _ in range(30):
+        office.say(1, mutations=5)
+        office.run(1)
+    assert most < 5_000 + 6 * 1_000
+    office.run(60_000)
+    office.check()
+
+
 def test_the_floor_rises_in_the_store_before_anything_is_removed() -> None:
     """On every server, as each learns of it. [L1]"""
     office = Office("one", "two")
@@ -406,3 +433,36 @@ def test_the_floor_rises_in_the_store_before_anything_is_removed() -> None:
     office.say(1)
     office.run(FLUSH_MS * 2)
     assert office.head.floor == 6
+
+
+def _write_format(office: Office, value: bytes) -> None:
+    office.store.txn(Transaction((), (Put(keys.plane_format(), value),)))
+
+
+def test_a_format_that_this_version_knows_is_learned_from_the_first_transaction() -> None:
+    """Also one that is written while the scribe is at work."""
+    office = Office("one")
+    office.say(2)
+    office.run(FLUSH_MS * 2)
+    _write_format(office, b'{"format":%d}' % FORMAT)
+    office.say(3)
+    office.run(FLUSH_MS * 2)
+    office.check()
+    assert office.desks["one"].scribe.failures == 0
+
+
+@pytest.mark.parametrize("value", [b'{"format":%d}' % (FORMAT + 1), b'{"format":"?"}'])
+def test_the_head_of_a_plane_of_a_newer_format_is_not_moved(value: bytes) -> None:
+    """Neither by a scribe that was at work, nor by one that starts."""
+    office = Office("one", "two")
+    office.say(2)
+    office.run(FLUSH_MS * 2)
+    before = office.store.get(keys.audit_head())
+    _write_format(office, value)
+    office.say(3)
+    office.run(STANDSTILL_MS * 4)
+    office.desks["one"].begin()
+    office.run(STANDSTILL_MS * 4)
+    assert office.store.get(keys.audit_head()) == before
+    assert "format" in office.desks["one"].scribe.last_error
+    assert office.desks["one"].scribe.wrote == 0

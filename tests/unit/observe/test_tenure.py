@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.plane_format import VERSION
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model.time import Instant
@@ -78,7 +79,9 @@ def test_a_free_lease_is_taken_at_once_and_renewed_three_times_in_its_life() -> 
     tenure = held(authority)
     assert tenure.term == Term(SCOPE, 1)
     assert turn(tenure, authority, LEASE_MS // 3 - 1) == []
-    assert turn(tenure, authority, LEASE_MS // 3) == [RenewLease(Term(SCOPE, 1))]
+    assert turn(tenure, authority, LEASE_MS // 3) == [
+        RenewLease(Term(SCOPE, 1), number=1, version=VERSION)
+    ]
     assert tenure.next_ms == 2 * (LEASE_MS // 3)
 
 
@@ -234,7 +237,7 @@ def test_whoever_takes_over_saw_no_movement_for_the_whole_duration(
         assert not terms or max(terms) <= authority.epoch
 
 
-def test_whoever_waits_looks_twice_in_the_life_of_a_lease_and_when_it_would_be_free() -> None:
+def test_a_standby_looks_thrice_in_the_life_of_a_lease_and_when_it_would_be_free() -> None:
     """Answers take a moment; the takeover does not wait for another look because of that. [K3]"""
     authority, slow_ms = Authority(), 40
     held(authority, OTHER)
@@ -250,7 +253,7 @@ def test_whoever_waits_looks_twice_in_the_life_of_a_lease_and_when_it_would_be_f
             answer = authority.answer(request, ME)
             request = tenure.answered(request, answer, now_ms, Instant(answered_ms, 0))
         now_ms += 10
-    assert looks == [0, LEASE_MS // 2, LEASE_MS + slow_ms]
+    assert looks == [0, LEASE_MS // 3, 2 * LEASE_MS // 3, LEASE_MS + slow_ms]
 
 
 def test_a_lease_may_be_tended_a_little_early_together_with_others() -> None:
@@ -259,4 +262,6 @@ def test_a_lease_may_be_tended_a_little_early_together_with_others() -> None:
     early_ms = LEASE_MS // RENEWALS_PER_LEASE - 1_000
     assert tenure.due(Instant(early_ms, 0)) is None
     assert tenure.due(Instant(early_ms, 0), early_ms=999) is None
-    assert tenure.due(Instant(early_ms, 0), early_ms=1_000) == RenewLease(Term(SCOPE, 1))
+    assert tenure.due(Instant(early_ms, 0), early_ms=1_000) == RenewLease(
+        Term(SCOPE, 1), number=1, version=VERSION
+    )

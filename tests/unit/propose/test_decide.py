@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.kinds.node import Device, Node, NodeDrain, NodePhase, NodeSpec, NodeStatus
+from holdfast.model.kinds.node import (
+    Device,
+    Node,
+    NodeDrain,
+    NodePhase,
+    NodeSpec,
+    NodeStatus,
+    PortShare,
+)
 from holdfast.model.kinds.node import Protection as Kept
 from holdfast.model.kinds.placement import Placement, Taint, Toleration
 from holdfast.model.kinds.quota import Quota, QuotaSpec
@@ -142,6 +150,20 @@ def test_a_toleration_lets_the_taint_pass() -> None:
     """[F2]"""
     work = replica(tolerations=(Toleration(key="x"),))
     assert placed(view(node(taints=(Taint(key="x"),))), work).node == "n"
+
+
+def test_nodes_of_one_machine_do_not_give_the_same_fixed_port() -> None:
+    """The second one has no place, and is told why and what would help. [F2, F4]"""
+    nodes = [node(f"n{i}", port_share=PortShare(index=i, of=3)) for i in range(3)]
+    seen = view(*nodes)
+    first = placed(seen, replica(PORT))
+    assert first.node == "n2"
+    seen.fleet.assume("other", ("acme", "other"), "n2", first.held, 0)
+    report = waits(seen, replica(PORT))
+    assert report.reasons == {"PortTaken": 1, "PortNotOffered": 2}
+    alone = waits(view(nodes[0]), replica(PORT))
+    assert alone.reasons == {"PortNotOffered": 1}
+    assert alone.smallest_change == "a node that offers the port, or port 0 for any free one"
 
 
 def test_a_fixed_port_is_given_once() -> None:

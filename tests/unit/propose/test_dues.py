@@ -11,7 +11,6 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.propose.dues import Dues
-from holdfast.propose.waking import WOKEN_PER_RELEASE
 from tests.plane import template
 from tests.unit.propose.rig import Rig, Silence, refusal
 
@@ -117,7 +116,7 @@ def test_work_beyond_the_budget_of_its_class_waits_with_the_reason_and_is_not_se
 def test_a_budget_that_is_given_back_is_taken_by_whoever_waits_for_that_budget() -> None:
     """However many wait for another one, and have waited longer. [B6, C7.1, D2]"""
     rig = budgeted(high={"cpu": "1"}, low={"cpu": "1"})
-    names = [f"low-{number}-0" for number in range(WOKEN_PER_RELEASE + 2)]
+    names = [f"low-{number}-0" for number in range(6)]
     for name in names:
         rig.replica(name, template=template(priority_class="low"), priority=1)
     for name in ("high-0-0", "high-1-0"):

@@ -37,7 +37,8 @@ class Lane(OnPlane):
 
     def born(self, ordinal: int, incarnation: int = 1, workload: Any = None) -> None:
         of = workload or self.web
-        self.do(lambda: self.plane.replica(of, ordinal, incarnation))
+        make = self.plane.replacement if incarnation else self.plane.replica
+        self.do(lambda: make(of, ordinal))
         self.pass_time(3_000)
 
     def homes(self) -> dict[str, str]:
@@ -68,7 +69,7 @@ def test_several_go_to_several_places_at_once() -> None:
 
     def births() -> None:
         for ordinal in range(3):
-            rig.plane.replica(rig.web, ordinal, 1)
+            rig.plane.replacement(rig.web, ordinal)
 
     rig.do(births)
     rig.pass_time(3_000)

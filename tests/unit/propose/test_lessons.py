@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.refusal import Reason
-from holdfast.propose.lessons import Lesson, hopes_of, lesson_of
-from holdfast.propose.report import Hope
+from holdfast.propose.lessons import Lesson, lesson_of
 
 # Whatever is not named here was sorted on purpose in the code; these are worth a pause only.
 PAUSES = {
@@ -22,11 +21,15 @@ PAUSES = {
     Reason.STALE_MARK,
     Reason.NOT_FENCED,
     Reason.STALE_INCARNATION,
+    Reason.STALE_PLACE,
     Reason.POLICY_CHANGED,
     Reason.LEASE_HELD,
     Reason.EXISTS,
     Reason.CONTENTION,
     Reason.TOO_OLD,
+    Reason.RECORDS_DISAGREE,
+    Reason.RECORD_UNREADABLE,
+    Reason.QUOTA_QUARANTINED,
 }
 
 
@@ -34,10 +37,3 @@ PAUSES = {
 def test_a_reason_is_worth_a_pause_or_a_lesson(reason: Reason) -> None:
     """A new reason has to be sorted before this passes. [C4, E5]"""
     assert (lesson_of(reason) is Lesson.PAUSE) == (reason in PAUSES)
-
-
-def test_a_refusal_about_allowance_waits_for_allowance_only() -> None:
-    """[D2]"""
-    assert hopes_of(Reason.QUOTA_EXCEEDED) == (Hope.ALLOWANCE,)
-    assert hopes_of(Reason.NODE_FULL) == (Hope.NODES,)
-    assert hopes_of(Reason.STALE_REPLICA) == ()

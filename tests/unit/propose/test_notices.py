@@ -11,7 +11,7 @@ from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Accepted, ReportPending
+from holdfast.model.requests import Accepted, ReportPending, Term
 from holdfast.model.time import Instant, timestamp
 from holdfast.model.versions import object_version
 from holdfast.propose.notices import MESSAGE_MAX, NOTICE_EVERY_MS, NOTICE_RETRY_MS, Notices
@@ -19,6 +19,7 @@ from holdfast.propose.report import Miss, Report, Verdict
 from tests.plane import START_WALL_MS, template
 
 KEY = ("acme", "web-0-0")
+TERM = Term("scheduler:one", 3)
 
 
 def at(ms: int) -> Instant:
@@ -47,7 +48,7 @@ class Desk:
         self.notices.say(seen or replica(), report, 3, ms + 60_000, at(ms))
 
     def sent(self, ms: int, room: int = 10) -> list[ReportPending]:
-        return [request for _, request in self.notices.due(room, ms)]
+        return [request for _, request in self.notices.due(room, ms, TERM)]
 
     def written(self, ms: int, revision: int = 6) -> ReportPending:
         (request,) = self.sent(ms)

@@ -19,7 +19,6 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.time import timestamp
-from holdfast.propose.waking import WOKEN_PER_RELEASE
 from tests.unit.propose.rig import Rig, refusal, small
 
 
@@ -114,16 +113,38 @@ def test_everybody_parked_gets_another_turn_at_the_resync() -> None:
     assert rig.where("web-0-0") == "node-0"
 
 
-def test_one_release_wakes_a_few_of_those_who_wait_for_quota() -> None:
-    """A thousand that are refused again would be a storm. [D2, E5]"""
+def limited(cpu: str) -> Rig:
     rig = small(slots=100)
+    rig.put(Quota(ObjectMeta(name="default", namespace="acme"), spec=QuotaSpec(hard={"cpu": cpu})))
+    return rig
+
+
+def test_a_release_tries_one_of_those_whom_the_servers_refused_against_the_picture() -> None:
+    """A thousand that are refused again would be a storm. [D2, E5]"""
+    rig = limited("50")
     rig.replica("web-0-0")
-    rig.verdicts = [refusal(Reason.QUOTA_EXCEEDED)] * 100
+    rig.verdicts = [refusal(Reason.QUOTA_EXCEEDED)] * 21
     for index in range(1, 21):
         rig.replica(f"web-{index}-0")
     sent = len(rig.binds)
     rig.status(rig.get("web-0-0"), state=State.RELEASED)
-    assert len(rig.binds) == sent + WOKEN_PER_RELEASE
+    assert len(rig.binds) == sent + 1
+    rig.replica("other-0-0")
+    rig.status(rig.get("other-0-0"), state=State.RELEASED)
+    assert len(rig.binds) == sent + 22, "one is accepted, and then all that are like it follow"
+
+
+def test_what_fits_the_quota_is_tried_whatever_else_waits() -> None:
+    """Large ones that came first and do not fit take nobody's turn. [C7.1, D2, E1]"""
+    rig = limited("8")
+    for index in range(8):
+        rig.replica(f"there-{index}-0")
+    for index in range(6):
+        rig.replica(f"large-{index}-0", cpu="8")
+    rig.replica("small-0-0")
+    rig.status(rig.get("there-0-0"), state=State.RELEASED)
+    assert rig.where("small-0-0") == "node-0"
+    assert not any(rig.where(f"large-{index}-0") for index in range(6))
 
 
 def test_a_reservation_that_ends_gives_place_and_quota_back() -> None:

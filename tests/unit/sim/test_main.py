@@ -89,3 +89,17 @@ def test_replay_without_a_scenario_says_what_is_missing(
     """Errors are sentences. [N6]"""
     assert main(["replay"]) == 2
     assert "name a scenario" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [("nosuch", "must be one of"), ("nosuch:X", "No module"), ("holdfast.sim.run:find", "not a")],
+)
+def test_a_scenario_that_does_not_exist_is_refused_with_what_there_is(
+    name: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """[N6]"""
+    with pytest.raises(SystemExit) as ended:
+        main(["run", name])
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import msgspec
@@ -43,6 +45,19 @@ def test_a_planted_bug_is_removed_when_its_run_fails() -> None:
     with pytest.raises(ZeroDivisionError), SLOW.planted():
         raise ZeroDivisionError
     assert original == small_world.PERIOD_MS
+
+
+def test_a_world_that_is_imported_by_the_run_keeps_nothing_of_the_planted_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the next run in the same process would find it once more. [N6]"""
+    source = "from tests.unit.sim.small_world import HEALTHY as SCENARIO, PERIOD_MS\n"
+    (tmp_path / "late_world.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    msgspec.structs.replace(SLOW, scenario="late_world:SCENARIO").run(0)
+    late_world = importlib.import_module("late_world")
+    monkeypatch.delitem(sys.modules, "late_world")
+    assert late_world.PERIOD_MS == small_world.PERIOD_MS
 
 
 def test_a_mutant_is_found_with_the_invariant_that_found_it_and_a_control_is_not() -> None:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 
-from holdfast.sim.plan import HOUR_MS, Act, Aim, Fault, Hazard, Plan, draw
+from holdfast.sim.plan import (
+    CALENDAR_STEPS_MS,
+    HOUR_MS,
+    Act,
+    Aim,
+    Fault,
+    Hazard,
+    Plan,
+    calendar_steps,
+    draw,
+)
 from holdfast.sim.world import World
 
 AIMS = {
@@ -87,3 +99,14 @@ def test_a_plan_survives_json() -> None:
         (Act(3, "user", {"add": 1}),),
     )
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+
+
+def test_one_calendar_at_a_time_is_set_by_one_of_the_stated_steps() -> None:
+    """[N6]"""
+    hazards = (calendar_steps(2_000, share=1), calendar_steps(2_000, "b", share=1))
+    aims = {"clock_step": Aim(("a", "b", "c"), paired=False)}
+    faults = draw(1, hazards, aims, faults_ms=HOUR_MS, settle_ms=0).faults
+    assert {fault.amount for fault in faults} == set(CALENDAR_STEPS_MS)
+    assert {fault.target for fault in faults} == {"a", "b", "c"}
+    pairs = itertools.pairwise(faults)
+    assert all(one.at_ms + one.for_ms <= other.at_ms for one, other in pairs)

@@ -14,19 +14,23 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 from aiohttp import web
 
+from holdfast.commit.overload import Overloaded
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, Route, Services, parsed_query, reply
 from holdfast.host.api.connections import Server, Site, let_last
+from holdfast.host.api.early import HEALTH_PATHS, OPEN_PATHS, Early
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.guests import Guests, is_person, lasts
 from holdfast.host.api.impersonation import refuse_impersonation
 from holdfast.host.api.routes import WATCH, Router, table
 from holdfast.host.api.turns import Turns
+from holdfast.host.audit.accesses import Accesses
 from holdfast.host.authentication import TokenUnknown
 from holdfast.host.decisions import Decisions
 from holdfast.host.patience import Patience
 from holdfast.host.pulses import PulseBook
 from holdfast.host.rights import Rights
+from holdfast.host.service_tokens import ServiceTokens
 from holdfast.host.shell import Shell
 from holdfast.model import wire
 from holdfast.model.errors import Forbidden, HoldfastError, Missing, Rejected, Unavailable
@@ -37,6 +41,8 @@ from holdfast.observe.hub import Hub
 from holdfast.store.contract import Store
 
 Authenticate = Callable[[web.BaseRequest], Identity]
+# Raises CertificateEnded for what was revoked, Unavailable where that cannot be known.
+DemandCurrent = Callable[[web.BaseRequest], Awaitable[None]]
 # Paths with rules of their own, such as health and metrics.
 Extra = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 # Is told of every request when it is over: its code and how many seconds it took.
@@ -82,6 +88,10 @@ class Api:
         decisions: Decisions | None = None,
         pulses: PulseBook | None = None,
         turns: Turns | None = None,
+        service_tokens: ServiceTokens | None = None,
+        accesses: Accesses | None = None,
+        credential: Callable[[web.BaseRequest], str] = lambda request: "",
+        demand_current: DemandCurrent | None = None,
     ) -> None:
         freshness = Freshness(store, hub, hub_shell)
         self._services = Services(
@@ -95,9 +105,13 @@ class Api:
             renewals,
             decisions=decisions,
             pulses=pulses,
+            service_tokens=service_tokens,
+            accesses=accesses,
+            credential=credential,
         )
-        self._authenticate = authenticate
+        self._authenticate, self._demand_current = authenticate, demand_current
         self.guests = Guests(authenticate)
+        self.early = Early()
         self.turns = turns if turns is not None else Turns(hub)
         self._extras = dict(extras or {})
         self._limits = limits
@@ -171,6 +185,7 @@ class Api:
         try:
             extra = self._extras.get(path)
             if extra is not None:
+                self._count_early(request, path)
                 response = await extra(request)
             else:
                 identity = self._known(request) or await self._identity(request)
@@ -185,6 +200,9 @@ class Api:
         except HoldfastError as error:
             response = reply(*status.of(error, *about))
             code = response.status
+            if isinstance(error, Overloaded) and about is _NOTHING:
+                # Nobody who asks too often keeps a connection for it.
+                response.force_close()
             return response
         except asyncio.CancelledError:
             code = CLIENT_WENT
@@ -199,13 +217,20 @@ class Api:
         with self.guests.stay(call):
             return await self.turns.stay(call)
 
+    def _count_early(self, request: web.BaseRequest, path: str) -> None:
+        """Count who asks before being anybody. Raises Overloaded."""
+        if path in OPEN_PATHS:
+            self.early.demand(request)
+        elif path in HEALTH_PATHS:
+            self.early.demand_health(request)
+
     def _known(self, request: web.BaseRequest) -> Identity | None:
         """Who is asking, where nothing has to be waited for to know that: nearly always."""
         try:
             identity = self._authenticate(request)
         except TokenUnknown:
             return None
-        is_believed = self._services.rights.is_trusted or not is_person(identity)
+        is_believed = self._services.rights.is_trusted
         return identity if is_believed and identity.name != ANONYMOUS else None
 
     async def _identity(self, request: web.BaseRequest) -> Identity:
@@ -213,20 +238,38 @@ class Api:
         try:
             identity = self._authenticate(request)
         except TokenUnknown:
-            # It may have been made just now, at this server or at another one.
+            # It may have been made just now, at this server or at another one. Finding out costs a
+            # look at the store, which anybody could ask for.
+            self.early.demand(request)
             await self._services.freshness.is_hub_fresh()
             identity = self._authenticate(request)
         if identity.name == ANONYMOUS:
+            self.early.demand(request)
             raise Forbidden(
                 "nobody in particular is asking; show a certificate or a token",
                 code=Reason.UNAUTHENTICATED,
             )
-        if is_person(identity) and not await self._services.rights.is_current():
+        if not is_person(identity):
+            await self.demand_unrevoked(request)
+        elif not await self._services.rights.is_current():
             raise Unavailable(
                 "this server does not hear from its store and cannot tell whether who you are "
                 "still counts; try another one"
             )
         return identity
+
+    async def demand_unrevoked(self, request: web.BaseRequest) -> None:
+        """Ask the store about a component whose revocation this server may not have heard of.
+        Raises CertificateEnded, and Unavailable for a change that nobody can vouch for.
+        """
+        if self._demand_current is None or self._services.rights.is_trusted:
+            return
+        try:
+            await self._demand_current(request)
+        except Unavailable:
+            # What can be read here is older than a revocation that was missed.
+            if request.method != "GET":
+                raise
 
     def _found(
         self, request: web.BaseRequest, path: str, query: str

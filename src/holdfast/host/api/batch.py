@@ -70,7 +70,7 @@ def split(kind: Kind, body: bytes) -> list[bytes] | None:
 
 async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse:
     """Create all of them. `?results=names` leaves the objects out of the answer."""
-    wish, who, dry = validation(call), manager(call), is_dry(call)
+    wish, who, dry, term = validation(call), manager(call), is_dry(call), call.term
     brief = call.query.get("results") == "names"
     names = [""] * len(bodies)
 
@@ -81,7 +81,7 @@ async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse
             return error
         names[number] = found.object.name
         operation = f"{call.operation}/{number}" if call.operation else ""
-        return Create(found.object, who, dry, operation)
+        return Create(found.object, who, dry, operation, term)
 
     results = []
     verdicts = await slices.decided(call, len(bodies), make)

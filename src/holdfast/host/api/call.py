@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl
@@ -11,21 +10,28 @@ import msgspec
 from aiohttp import web
 
 from holdfast.commit.gate import Entry
+from holdfast.commit.mutations import named_groups
 from holdfast.host.api import facades, negotiation, status
 from holdfast.host.api.connections import received
 from holdfast.host.api.freshness import Freshness
+from holdfast.host.api.loop_share import LoopShare
 from holdfast.host.api.plain import JSON_HEADERS, Plain
+from holdfast.host.api.tenant_locks import TenantLocks
+from holdfast.host.audit.accesses import Accesses, plain
 from holdfast.host.decisions import Decisions
+from holdfast.host.headers import OPERATION_HEADER, TERM_HEADER
 from holdfast.host.pulses import PulseBook
 from holdfast.host.rights import Rights, concerns_rights
+from holdfast.host.service_tokens import ServiceTokens
 from holdfast.host.shell import Shell
 from holdfast.host.streams import Stream
 from holdfast.host.switchboard import Switchboard
+from holdfast.model.audit import Mutation
 from holdfast.model.errors import Forbidden, Invalid, Rejected
 from holdfast.model.identity import ANONYMOUS, Identity, acts_as
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind
-from holdfast.model.requests import Accepted
+from holdfast.model.requests import Accepted, Term
 from holdfast.model.rights import Deed
 from holdfast.model.versions import Version, parse_version
 from holdfast.observe.hub import Hub
@@ -37,7 +43,6 @@ if TYPE_CHECKING:
 # A command has one for each of its words. The line itself is bounded by the server.
 QUERY_FIELDS_MAX = 1_100
 TIMEOUT_S = 10.0
-OPERATION_HEADER = "X-Holdfast-Operation"
 _TRUE = ("1", "true", "True", "t", "T", "TRUE")
 _FALSE = ("", "0", "false", "False", "f", "F", "FALSE")
 
@@ -46,8 +51,8 @@ class Services(msgspec.Struct):
     """What requests are served with.
 
     `authority` runs the commit machine, `hub_shell` the hub, `renewals` hears the agents,
-    `switchboard` is the way to them, `decisions` keeps what schedulers decided, and `pulses` how
-    the components are doing.
+    `switchboard` is the way to them, `decisions` keeps what schedulers decided, `pulses` how the
+    components are doing, and `service_tokens` issues those of replicas.
     """
 
     store: Store
@@ -62,8 +67,13 @@ class Services(msgspec.Struct):
     switchboard: Switchboard = msgspec.field(default_factory=Switchboard)
     decisions: Decisions | None = None
     pulses: PulseBook | None = None
-    # An explanation reads a good part of the store: one at a time.
-    explaining: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    service_tokens: ServiceTokens | None = None
+    # An explanation reads a good part of the store: few at a time, and one for each tenant.
+    explaining: TenantLocks = msgspec.field(default_factory=TenantLocks)
+    loop_share: LoopShare = msgspec.field(default_factory=LoopShare)
+    # Where accesses are written down that change nothing, and what their senders have shown.
+    accesses: Accesses | None = None
+    credential: Callable[[web.BaseRequest], str] = lambda request: ""
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -221,6 +231,17 @@ class Call:
         """The caller's own id of what it wants done."""
         return self.request.headers.get(OPERATION_HEADER, "")
 
+    @property
+    def term(self) -> Term | None:
+        """The term that a component acts under, as `EPOCH SCOPE`. Raises Rejected."""
+        text = self.request.headers.get(TERM_HEADER, "")
+        if not text:
+            return None
+        epoch, _, scope = text.partition(" ")
+        if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= 16 and scope):
+            bad(f"{TERM_HEADER}: {text[:40]!r} must be the epoch of a lease, a space and its scope")
+        return Term(scope, int(epoch))
+
     async def ask(self, request: Any) -> Accepted | Refusal:
         """The authority's verdict. Raises Unavailable or OutcomeUnknown."""
         verdict: Accepted | Refusal = await self.services.authority.ask(
@@ -240,9 +261,40 @@ class Call:
             if isinstance(verdict, Accepted) and concerns_rights(verdict.objects):
                 await self.services.rights.reached(verdict.revision)
 
+    async def witness(self, verb: str, reason: str = "", *, waits: bool = True) -> None:
+        """Have it written down, before it happens, that this is given. Raises Unavailable.
+
+        A node is not kept waiting: it gets what its work refers to while the store is away, too.
+        Nor is what has happened already.
+        """
+        accesses = self.services.accesses
+        if accesses is None:
+            return
+        said = Mutation(
+            who=self.identity.name,
+            groups=named_groups(self.identity),
+            verb=verb,
+            kind=self.kind.plural,
+            namespace=self.namespace,
+            name=self.name,
+            reason=plain(reason),
+            source=source_of(self.request),
+            credential=plain(self.services.credential(self.request)),
+        )
+        if self.identity.node is not None or not waits:
+            accesses.note(said)
+        else:
+            await accesses.record(said)
+
     def refused(self, refusal: Refusal) -> web.Response:
         """The answer to a request that the authority refused."""
         return reply(*status.of(refusal, self.route.kind, self.name))
+
+
+def source_of(request: web.BaseRequest) -> str:
+    """The address at the other end of the connection."""
+    found = request.transport.get_extra_info("peername") if request.transport else None
+    return str(found[0]) if found else ""
 
 
 def selected_name(fields: str) -> str:

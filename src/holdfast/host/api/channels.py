@@ -13,6 +13,9 @@ import msgspec
 
 from holdfast.host.api.call import bad
 from holdfast.host.summons import CLOSE, RESIZE, STATUS, STDIN, Closed
+from holdfast.model.errors import Forbidden
+from holdfast.model.problems import excerpt
+from holdfast.model.refusal import Reason
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 UPGRADE = "websocket"
@@ -29,6 +32,25 @@ def demand_websocket(headers: Any) -> None:
     offered = [it.strip() for it in headers.get("Sec-WebSocket-Protocol", "").split(",")]
     if not any(it in PROTOCOLS for it in offered):
         bad(f"Sec-WebSocket-Protocol: must offer one of {', '.join(PROTOCOLS)}")
+    _demand_own_origin(headers)
+
+
+def _demand_own_origin(headers: Any) -> None:
+    """Refuse a WebSocket that a page of another site opens in somebody's browser.
+
+    A browser shows its client certificate to whatever page asks, and only says which page that is.
+    Clients that are no browser say nothing. Raises Forbidden.
+    """
+    origin = headers.get("Origin", "")
+    if not origin:
+        return
+    host = headers.get("Host", "").lower()
+    if origin.lower() != f"https://{host}":
+        raise Forbidden(
+            "Origin: commands are run only from pages of this server itself, not from "
+            f"{excerpt(origin)}",
+            code=Reason.NOT_ALLOWED,
+        )
 
 
 def is_for_command(frame: bytes, *, has_terminal: bool) -> bool:

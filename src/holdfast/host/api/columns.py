@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.jobs import completions, finished
+from holdfast.model.kinds.admissionpolicy import AdmissionPolicy
 from holdfast.model.kinds.commitment import Commitment
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.endpoints import Endpoints
@@ -188,6 +189,10 @@ COLUMNS: dict[type[Object], tuple[Column, ...]] = {
         _of("Used", lambda o: _joined(o.status.used.get("hard", {})), "what is committed"),
         _of("Borrowing", lambda o: _joined(o.spec.borrowing), "on top of that", wide=True),
         _of("Budgets", _budgets, "by priority class", wide=True),
+    ),
+    AdmissionPolicy: (
+        _of("Rules", lambda o: str(len(o.spec.rules)), "how many rules it has"),
+        _of("Failure", lambda o: o.spec.failure.value, "what becomes of what cannot be judged"),
     ),
     Tenant: (
         _of("Phase", lambda o: o.status.phase.value, "Active or Terminating"),

@@ -14,6 +14,7 @@ from aiohttp import WSMsgType, web
 from holdfast.host.api import channels
 from holdfast.host.api.call import Call, bad
 from holdfast.host.api.logs import bound
+from holdfast.host.audit.accesses import EXEC
 from holdfast.host.summons import FRAME_BYTES_MAX, STDERR, STDOUT, Closed, Run, until_broken
 from holdfast.host.switchboard import NOT_STARTED, Visit
 from holdfast.model.errors import HoldfastError, Rejected
@@ -32,7 +33,9 @@ async def run(call: Call) -> web.StreamResponse:
     command = _command(call)
     replica, node = await bound(call)
     wanted = _wanted(call, replica, command)
-    async with call.services.switchboard.visit(node, wanted) as visit:
+    # The program and not its words: people write passwords there.
+    await call.witness(EXEC, command[0])
+    async with call.services.switchboard.visit(node, wanted, replica.namespace) as visit:
         client = web.WebSocketResponse(
             timeout=CLOSE_S,
             protocols=channels.PROTOCOLS,

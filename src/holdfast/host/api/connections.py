@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
@@ -21,6 +23,7 @@ from aiohttp.http_exceptions import LineTooLong
 from holdfast.commit.classes import Flow
 from holdfast.host.api import status
 from holdfast.host.api.doorkeeper import Doorkeeper, Pass
+from holdfast.host.api.handshakes import Accepting, Handshakes
 from holdfast.host.patience import Patience
 from holdfast.model.errors import HoldfastError, Invalid, Rejected
 from holdfast.model.problems import CODE_TOO_LARGE, escaped
@@ -277,9 +280,12 @@ def _too_large(bytes_max: int) -> Invalid:
 
 
 class Site(web.BaseSite):
-    """Listens at a TCP port, as aiohttp's own does, with an end to every handshake."""
+    """Listens at a TCP port, as aiohttp's own does, with an end to every handshake and few at once.
 
-    __slots__ = ("_host", "_patience", "_port")
+    Without TLS nothing costs before a request comes, so that asyncio accepts by itself.
+    """
+
+    __slots__ = ("_accepting", "_handshakes", "_host", "_patience", "_port")
 
     def __init__(
         self,
@@ -288,9 +294,12 @@ class Site(web.BaseSite):
         port: int,
         tls: ssl.SSLContext | None,
         patience: Patience,
+        handshakes: Handshakes | None = None,
     ) -> None:
         super().__init__(runner, ssl_context=tls, backlog=BACKLOG)
         self._host, self._port, self._patience = host, port, patience
+        self._handshakes = handshakes if handshakes is not None else Handshakes()
+        self._accepting: list[Accepting] = []
 
     @property
     def name(self) -> str:
@@ -298,15 +307,36 @@ class Site(web.BaseSite):
 
     async def start(self) -> None:
         await super().start()
-        server = self._runner.server
+        server: Any = self._runner.server
         tls = self._ssl_context
         self._server = await asyncio.get_running_loop().create_server(
-            server,  # type: ignore[arg-type]
+            server,
             self._host,
             self._port,
-            ssl=tls,
             backlog=self._backlog,
             reuse_address=True,
-            ssl_handshake_timeout=self._patience.tls_s if tls is not None else None,
-            ssl_shutdown_timeout=GOODBYE_S if tls is not None else None,
+            start_serving=tls is None,
         )
+        if tls is None:
+            return
+        for bound in self._server.sockets:
+            # The server shows and closes its sockets; what accepts has a descriptor of its own.
+            listening = socket.socket(fileno=os.dup(bound.fileno()))
+            listening.setblocking(False)
+            accepting = Accepting(
+                listening,
+                server,
+                tls,
+                self._patience,
+                GOODBYE_S,
+                self._backlog,
+                self._handshakes,
+            )
+            accepting.start()
+            self._accepting.append(accepting)
+
+    async def stop(self) -> None:
+        for accepting in self._accepting:
+            accepting.stop()
+        self._accepting.clear()
+        await super().stop()

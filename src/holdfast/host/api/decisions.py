@@ -16,8 +16,7 @@ from holdfast.explain.decisions import decision_of
 from holdfast.host.api import presentation
 from holdfast.host.api.bodies import demand_json
 from holdfast.host.api.call import Call, bad, reply
-from holdfast.host.api.negotiation import TABLE
-from holdfast.host.api.presentation import Listing
+from holdfast.host.api.presentation import Listing, Rendering
 from holdfast.host.api.scope import selection, visible
 from holdfast.host.decisions import Decisions
 from holdfast.host.recalling import decided_again
@@ -182,13 +181,8 @@ async def list_(call: Call) -> web.StreamResponse:
         more = True
     token = _token(at) if more and at is not None else ""
     listing = Listing(complete_version(newest), token, None)
-    data = [entry.data for entry in entries]
-    shape = call.shape
-    if shape.startswith(TABLE):
-        return reply(200, presentation.table(call.route.facade, shape, _KIND, data, listing))
-    head = presentation.head(call.route.facade, shape, _KIND, listing)
-    items = presentation.items(call.route.facade, shape, data)
-    return reply(200, b"%b%b]}" % (head, b",".join(items)))
+    rendering = Rendering(call.route.facade, call.shape, _KIND, listing)
+    return reply(200, rendering.whole([entry.data for entry in entries]))
 
 
 def _token(at: tuple[int, int]) -> str:

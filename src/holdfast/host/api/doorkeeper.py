@@ -20,12 +20,10 @@ from typing import Protocol
 
 from holdfast.commit.classes import Errand, Flow
 from holdfast.commit.fair_queues import Coming
-from holdfast.commit.gates import PATIENCE_MS, Gates
+from holdfast.commit.gates import Gates
 from holdfast.commit.overload import Overloaded, Refused, overloaded
 from holdfast.host.api import status
 
-# As long as somebody who is let in may wait: a client hears within 100 ms that it is refused.
-DELAY_S = PATIENCE_MS / 1_000
 HEAD_END = b"\r\n\r\n"
 _LENGTH = b"\r\ncontent-length:"
 # More than any body may have; turning a long text into a number takes long, or fails.
@@ -103,7 +101,9 @@ class Doorkeeper:
         if len(self._held) >= _HELD_MAX:
             return False
         loop = asyncio.get_running_loop()
-        due = loop.time() + DELAY_S
+        # As long as somebody who is let in may wait. Who is held is answered in order, also if that
+        # has become shorter meanwhile.
+        due = loop.time() + self._gates.patience_ms / 1_000
         self._held.append((due, connection, data))
         if self._timer is None:
             self._timer = loop.call_at(due, self._answer)

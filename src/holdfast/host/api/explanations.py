@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
+from holdfast.commit.classes import Errand, classify
 from holdfast.host.api import reads
 from holdfast.host.api.call import Call, reply
 from holdfast.host.explaining import explained
@@ -21,6 +22,7 @@ async def get(call: Call) -> web.StreamResponse:
     call.demand("get")
     if await reads.current(call) is None:
         raise Missing(f"{call.kind.plural} {call.name!r} not found")
-    async with call.services.explaining:
+    flow = classify(call.identity, Errand.READ)
+    async with call.services.explaining.of(flow):
         found = await explained(call.services, call.namespace, call.name)
     return reply(200, _ENCODER.encode(found))

@@ -15,7 +15,7 @@ from holdfast.host.api import pods, tables
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.registry import Kind, kind_named
-from holdfast.model.wire import decode_trusted
+from holdfast.model.wire import readable
 
 OURS = ""
 NAMESPACE = "namespace"
@@ -57,11 +57,13 @@ def names(facade: str, kind: Kind) -> Names:
 
 
 def shown(facade: str, data: bytes) -> bytes:
-    """An object as the facade shows it."""
+    """An object as the facade shows it; nothing, if it cannot be read."""
     if facade == NAMESPACE:
-        return _ENCODER.encode(_namespace(decode_trusted(Tenant, data)))
+        tenant = readable(Tenant, data)
+        return _ENCODER.encode(_namespace(tenant)) if tenant is not None else b""
     if facade == POD:
-        return _ENCODER.encode(pods.pod(decode_trusted(Replica, data)))
+        replica = readable(Replica, data)
+        return _ENCODER.encode(pods.pod(replica)) if replica is not None else b""
     if facade == EVENT:
         # The shape is the same, only the version has another name; it stands after the metadata,
         # and no text inside an object has bare quotes.
@@ -101,32 +103,13 @@ def _phase(tenant: Tenant) -> str:
     return "Terminating" if leaving else str(tenant.status.phase.value)
 
 
-def namespace_table(
-    tenants: list[Tenant], *, now: datetime, version: str, include: str, more_from: str = ""
-) -> bytes:
-    """What `kubectl get namespaces` prints."""
-    metadata = {"resourceVersion": version}
-    if more_from:
-        metadata["continue"] = more_from
-    return _ENCODER.encode(
-        {
-            "kind": "Table",
-            "apiVersion": tables.TABLE_API_VERSION,
-            "metadata": metadata,
-            "columnDefinitions": [
-                {"name": n, "type": "string", "format": f, "description": d, "priority": 0}
-                for n, f, d in _NAMESPACE_COLUMNS
-            ],
-            "rows": [_row(tenant, now, include) for tenant in tenants],
-        }
-    )
+def namespace_definitions() -> list[dict[str, Any]]:
+    """The columns of `kubectl get namespaces`."""
+    return [tables.definition(n, "string", f, d, 0) for n, f, d in _NAMESPACE_COLUMNS]
 
 
-def _row(tenant: Tenant, now: datetime, include: str) -> dict[str, Any]:
+def namespace_row(tenant: Tenant, now: datetime, include: str) -> bytes:
+    """The row of a tenant in such a table."""
     age = tables.age(tenant.metadata.creation_timestamp, now)
-    row: dict[str, Any] = {"cells": [tenant.name, _phase(tenant), age]}
-    if include == tables.OBJECT:
-        row["object"] = _namespace(tenant)
-    elif include == tables.METADATA:
-        row["object"] = tables.partial(tenant)
-    return row
+    whole = _namespace(tenant) if include == tables.OBJECT else None
+    return tables.row_of([tenant.name, _phase(tenant), age], whole, tenant, include)

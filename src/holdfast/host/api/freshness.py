@@ -15,6 +15,7 @@ from holdfast.host.shell import Shell
 from holdfast.model.errors import HoldfastError
 from holdfast.observe.hub import Hub, Reach
 from holdfast.store.contract import Store
+from holdfast.store.encryption import EncryptedStore
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 
@@ -30,7 +31,8 @@ class Freshness:
     def __init__(self, store: Store, hub: Hub, shell: Shell) -> None:
         self._store, self._hub, self._shell = store, hub, shell
         # These know their revision without asking anybody, so there is nothing to share.
-        self._local = store if isinstance(store, MemoryStore | SqliteStore) else None
+        bare = store.inner if isinstance(store, EncryptedStore) else store
+        self._local = bare if isinstance(bare, MemoryStore | SqliteStore) else None
         self._sent: asyncio.Task[int] | None = None
         self._next: asyncio.Task[int] | None = None
         # How far the hub is behind the store, in seconds, where somebody wants to know.

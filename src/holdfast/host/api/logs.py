@@ -14,7 +14,8 @@ from aiohttp import web
 from holdfast.host.api.call import Call, bad
 from holdfast.host.api.pods import CONTAINER
 from holdfast.host.api.reads import current
-from holdfast.host.runtime.log_reading import Wish
+from holdfast.host.audit.accesses import READ_LOG
+from holdfast.host.runtime.log_reading import TAIL_MAX, Wish
 from holdfast.host.runtime.log_records import moment
 from holdfast.host.summons import Closed, ReadLog
 from holdfast.host.switchboard import NOT_STARTED, Visit
@@ -24,7 +25,6 @@ from holdfast.model.wire import decode_trusted
 
 # A reader that takes nothing for so long is gone, or will not notice that it was cut off.
 WRITE_TIMEOUT_S = 600.0
-TAIL_MAX = 10_000_000
 SINCE_MAX_S = 1_000_000_000
 _HEADERS = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-cache, private"}
 
@@ -34,7 +34,10 @@ async def read(call: Call) -> web.StreamResponse:
     call.demand("get")
     wish = _wish(call, datetime.now(UTC))
     replica, node = await bound(call)
-    async with call.services.switchboard.visit(node, ReadLog(replica.metadata.uid, wish)) as visit:
+    await call.witness(READ_LOG)
+    async with call.services.switchboard.visit(
+        node, ReadLog(replica.metadata.uid, wish), replica.namespace
+    ) as visit:
         response = web.StreamResponse(headers=_HEADERS)
         response.enable_chunked_encoding()
         await response.prepare(call.request)

@@ -62,6 +62,7 @@ LIST_PARAMETERS = (
     _query("resourceVersion", "string", "not older than this; unset means the newest"),
     _query("watch", "boolean", "stream changes instead of a list"),
     _query("allowWatchBookmarks", "boolean", "send bookmarks with the newest version"),
+    _query("bookmarkSeconds", "integer", "send bookmarks that often, if there is room"),
     _query("timeoutSeconds", "integer", "end the watch after so long"),
 )
 WRITE_PARAMETERS = (

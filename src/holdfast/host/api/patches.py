@@ -65,6 +65,7 @@ async def patch(call: Call) -> web.StreamResponse:
         wish == STRICT,
         is_dry(call),
         call.operation,
+        call.term,
     )
     verdict = await call.ask(request)
     if wish == IGNORE and not isinstance(verdict, Refusal):

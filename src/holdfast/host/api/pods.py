@@ -36,7 +36,6 @@ _COLUMNS = (
     ("Age", "string", "", "how long it has existed", 0),
     ("Node", "string", "", "where it runs", 1),
 )
-_ENCODER = msgspec.json.Encoder()
 
 
 def phase(of: Replica) -> str:
@@ -103,35 +102,16 @@ def _state(of: Replica) -> dict[str, Any]:
     return {"terminated": {"exitCode": code, "reason": process.reason or state.value}}
 
 
-def table(
-    replicas: list[Replica], *, now: datetime, version: str, include: str, more_from: str = ""
-) -> bytes:
-    """What `kubectl get pods` prints."""
-    metadata = {"resourceVersion": version}
-    if more_from:
-        metadata["continue"] = more_from
-    return _ENCODER.encode(
-        {
-            "kind": "Table",
-            "apiVersion": tables.TABLE_API_VERSION,
-            "metadata": metadata,
-            "columnDefinitions": [
-                {"name": n, "type": t, "format": f, "description": d, "priority": p}
-                for n, t, f, d, p in _COLUMNS
-            ],
-            "rows": [_row(replica, now, include) for replica in replicas],
-        }
-    )
+def definitions() -> list[dict[str, Any]]:
+    """The columns of `kubectl get pods`."""
+    return [tables.definition(*column) for column in _COLUMNS]
 
 
-def _row(of: Replica, now: datetime, include: str) -> dict[str, Any]:
+def row(of: Replica, now: datetime, include: str) -> bytes:
+    """The row of a replica in such a table."""
     binding, age = of.status.binding, tables.age(of.metadata.creation_timestamp, now)
     ready = f"{int(_is_ready(of))}/1"
     node = binding.node if binding is not None else "<none>"
     cells = [of.name, ready, of.status.state.value, of.status.process.restarts, age, node]
-    row: dict[str, Any] = {"cells": cells}
-    if include == tables.OBJECT:
-        row["object"] = pod(of)
-    elif include == tables.METADATA:
-        row["object"] = tables.partial(of)
-    return row
+    whole = pod(of) if include == tables.OBJECT else None
+    return tables.row_of(cells, whole, of, include)

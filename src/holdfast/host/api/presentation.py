@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
 from holdfast.host.api import facades, pods, tables
 from holdfast.host.api.negotiation import JSON, PARTIAL, TABLE
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.registry import Kind
 from holdfast.model.versions import complete_version
-from holdfast.model.wire import decode_trusted
-from holdfast.observe.news import LIST_ENDS, LISTED
+from holdfast.model.wire import readable
+from holdfast.observe.news import bookmark_annotations
 
 _SEPARATOR = "/"
 _ENCODER = msgspec.json.Encoder()
@@ -56,7 +55,9 @@ class Forms:
         facade, _, shape = form.partition(_SEPARATOR)
         return one(facade, shape, kind, data)
 
-    def bookmark(self, form: str, kind: Kind, revision: int, listed: int | None) -> bytes:
+    def bookmark(
+        self, form: str, kind: Kind, revision: int, listed: int | None, within_ms: int | None
+    ) -> bytes:
         """As `observe.window.Presentation` has it."""
         facade, _, shape = form.partition(_SEPARATOR)
         names = facades.names(facade, kind)
@@ -69,12 +70,81 @@ class Forms:
             "resourceVersion": complete_version(revision),
             "creationTimestamp": None,
         }
-        if listed is not None:
-            metadata["annotations"] = {LIST_ENDS: "true", LISTED: str(listed)}
+        annotations = bookmark_annotations(listed, within_ms)
+        if annotations:
+            metadata["annotations"] = annotations
         body: dict[str, object] = {"kind": called, "apiVersion": version, "metadata": metadata}
         if called == "Table":
             body |= {"columnDefinitions": [], "rows": []}
         return _ENCODER.encode(body)
+
+
+class Rendering:
+    """A list in a form: its head, an item for each object, and its tail.
+
+    One object after the other, so that whoever makes a long list can rest in between. `is_plain`
+    says that the items are the hub's own bytes.
+    """
+
+    __slots__ = ("_facade", "_include", "_kind", "_now", "_shape", "head", "is_plain")
+
+    tail = tables.ENDING
+
+    def __init__(self, facade: str, shape: str, kind: Kind, listing: Listing) -> None:
+        self._facade, self._shape, self._kind = facade, shape, kind
+        self._include, self._now = shape.removeprefix(TABLE), datetime.now(UTC)
+        self.is_plain = not facade and shape == JSON
+        self.head = self._table_head(listing) if self._is_table else self._list_head(listing)
+
+    @property
+    def _is_table(self) -> bool:
+        return self._shape.startswith(TABLE)
+
+    def _list_head(self, listing: Listing) -> bytes:
+        names = facades.names(self._facade, self._kind)
+        called, version = f"{names.kind}List", names.api_version
+        if self._shape == PARTIAL:
+            called, version = "PartialObjectMetadataList", tables.TABLE_API_VERSION
+        metadata: dict[str, object] = {"resourceVersion": listing.version}
+        if listing.more_from:
+            metadata["continue"] = listing.more_from
+        if listing.remaining is not None:
+            metadata["remainingItemCount"] = listing.remaining
+        return b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[' % (
+            called.encode(),
+            version.encode(),
+            _ENCODER.encode(metadata),
+        )
+
+    def _table_head(self, listing: Listing) -> bytes:
+        if self._facade == facades.NAMESPACE:
+            columns = facades.namespace_definitions()
+        elif self._facade == facades.POD:
+            columns = pods.definitions()
+        else:
+            columns = tables.definitions(self._kind)
+        return tables.opening(columns, listing.version, listing.more_from, listing.remaining)
+
+    def item(self, data: bytes) -> bytes:
+        """One object; nothing, if it cannot be read. `holdfast status` names what cannot."""
+        if self._is_table:
+            return self._row(data)
+        return _partial(data) if self._shape == PARTIAL else facades.shown(self._facade, data)
+
+    def _row(self, data: bytes) -> bytes:
+        obj: Any = readable(self._kind.struct, data)
+        if obj is None:
+            return b""
+        if self._facade == facades.NAMESPACE:
+            return facades.namespace_row(obj, self._now, self._include)
+        if self._facade == facades.POD:
+            return pods.row(obj, self._now, self._include)
+        return tables.row(self._kind, obj, self._now, self._include)
+
+    def whole(self, objects: Sequence[bytes]) -> bytes:
+        """The whole answer, where there are few."""
+        items = [it for data in objects if (it := self.item(data))]
+        return b"%b%b%b" % (self.head, b",".join(items), self.tail)
 
 
 def one(facade: str, shape: str, kind: Kind, data: bytes) -> bytes:
@@ -83,70 +153,7 @@ def one(facade: str, shape: str, kind: Kind, data: bytes) -> bytes:
         return facades.shown(facade, data)
     if shape == PARTIAL:
         return _partial(data)
-    return _table(facade, shape, kind, [data], Listing(_version(data)))
-
-
-def head(facade: str, shape: str, kind: Kind, listing: Listing) -> bytes:
-    """The beginning of a list that is not a table, up to its items; `]}` ends it."""
-    names = facades.names(facade, kind)
-    called, version = f"{names.kind}List", names.api_version
-    if shape == PARTIAL:
-        called, version = "PartialObjectMetadataList", tables.TABLE_API_VERSION
-    metadata: dict[str, object] = {"resourceVersion": listing.version}
-    if listing.more_from:
-        metadata["continue"] = listing.more_from
-    if listing.remaining is not None:
-        metadata["remainingItemCount"] = listing.remaining
-    return b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[' % (
-        called.encode(),
-        version.encode(),
-        _ENCODER.encode(metadata),
-    )
-
-
-def items(facade: str, shape: str, objects: Sequence[bytes]) -> Sequence[bytes]:
-    """The items of such a list."""
-    if shape == PARTIAL:
-        return [_partial(data) for data in objects]
-    if not facade:
-        return objects
-    return [facades.shown(facade, data) for data in objects]
-
-
-def table(facade: str, shape: str, kind: Kind, objects: Sequence[bytes], listing: Listing) -> bytes:
-    """A list as a table."""
-    return _table(facade, shape, kind, objects, listing)
-
-
-def _table(
-    facade: str, shape: str, kind: Kind, objects: Sequence[bytes], listing: Listing
-) -> bytes:
-    include, now = shape.removeprefix(TABLE), datetime.now(UTC)
-    if facade == facades.NAMESPACE:
-        return facades.namespace_table(
-            [decode_trusted(Tenant, data) for data in objects],
-            now=now,
-            version=listing.version,
-            include=include,
-            more_from=listing.more_from,
-        )
-    if facade == facades.POD:
-        return pods.table(
-            [decode_trusted(Replica, data) for data in objects],
-            now=now,
-            version=listing.version,
-            include=include,
-            more_from=listing.more_from,
-        )
-    return tables.table(
-        kind,
-        [decode_trusted(kind.struct, data) for data in objects],
-        now=now,
-        version=listing.version,
-        include=include,
-        more_from=listing.more_from,
-        remaining=listing.remaining,
-    )
+    return Rendering(facade, shape, kind, Listing(_version(data))).whole([data])
 
 
 def _partial(data: bytes) -> bytes:

@@ -1,8 +1,12 @@
 """Get and list: from the hub's bytes, as new as the store was when the request arrived.
 
-A list without a limit is sent whole, in pieces, since some clients ignore `continue`. With a limit
-the first page comes from the hub and the others from the store at the very same revision, so that
-all pages together are one moment; when that is compacted the answer is 410.
+A list without a limit is sent whole, in pieces, since some clients ignore `continue`; a table has a
+limit always, since those who print them do not. With a limit the first page comes from the hub and
+the others from the store at the very same revision, so that all pages together are one moment; when
+that is compacted the answer is 410. A page for which many objects would have to be looked at in
+vain ends early and says where it goes on.
+
+Whatever is done for each object is done in slices (`loop_share`).
 """
 
 from __future__ import annotations
@@ -18,14 +22,20 @@ from holdfast.host.api import presentation, status
 from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.api.negotiation import TABLE
 from holdfast.host.api.plain import JSON_HEADERS
-from holdfast.host.api.presentation import Listing
+from holdfast.host.api.presentation import Listing, Rendering
+from holdfast.host.api.quota_use import filled
 from holdfast.host.api.scope import SECRETS, is_given, selection, visible
+from holdfast.host.audit.accesses import LIST, READ
 from holdfast.model import keys
 from holdfast.model.errors import Invalid, Missing, Unavailable
+from holdfast.model.kinds.quota import Quota
 from holdfast.model.problems import excerpt
+from holdfast.model.refusal import Reason
+from holdfast.model.transaction import Record
 from holdfast.model.versions import complete_version
 from holdfast.observe.cabinet import parsed_key
-from holdfast.observe.entries import Entry, Reader
+from holdfast.observe.entries import Entry, Reader, Unreadable
+from holdfast.observe.ordered_entries import Picture
 from holdfast.observe.selection import Selection
 
 LIMIT_MAX = 500
@@ -33,6 +43,8 @@ LIMIT_MAX = 500
 PIECE_BYTES = 256 << 10
 # How long a client may be ahead of this server, having read from another one.
 AHEAD_S = 3.0
+# So many objects are looked at for one page, however few of them are selected.
+LOOKED_AT_MAX = 10_000
 TOKEN_MAX = 2_048
 EXACT = "Exact"
 NOT_OLDER_THAN = "NotOlderThan"
@@ -52,6 +64,7 @@ class _Found(msgspec.Struct, frozen=True):
     entries: Sequence[Entry]
     revision: int
     more_from: str | None = None
+    remaining: int | None = None
 
 
 async def get(call: Call) -> web.StreamResponse:
@@ -60,10 +73,17 @@ async def get(call: Call) -> web.StreamResponse:
     entry = await current(call)
     if entry is None:
         raise Missing(f"{call.kind.plural} {call.name!r} not found")
+    if call.kind.plural == SECRETS:
+        await call.witness(READ)
     shape = call.shape
+    (entry,) = await _told(call, [entry])
+    data = entry.data
     if not shape and not call.route.facade:
-        return reply(200, entry.data)
-    return reply(200, presentation.one(call.route.facade, shape, call.kind, entry.data))
+        return reply(200, data)
+    body = presentation.one(call.route.facade, shape, call.kind, data)
+    if not body:
+        raise _unreadable(call, "a newer version wrote it")
+    return reply(200, body)
 
 
 async def current(call: Call) -> Entry | None:
@@ -81,6 +101,9 @@ async def current(call: Call) -> Entry | None:
             return await _one_from_store(call)
     elif not await services.freshness.reached(version.revision, AHEAD_S):
         raise too_new(call)
+    broken = services.hub.unreadable.get(keys.object_key(kind, call.namespace, call.name))
+    if broken is not None:
+        raise _unreadable(call, broken)
     entry = services.hub.get(kind, call.namespace, call.name)
     return entry if entry is not None and _may_see(call, entry) else None
 
@@ -105,10 +128,21 @@ async def _one_from_store(call: Call) -> Entry | None:
     key = keys.object_key(call.kind, call.namespace, call.name)
     page = await call.services.store.range(key, key + "\0", limit=1)
     for record in page.records:
-        entry = Reader().read(call.kind, record.value, record.modified)
+        try:
+            entry = Reader().read(call.kind, record.value, record.modified)
+        except Unreadable as error:
+            raise _unreadable(call, str(error)) from error
         if _may_see(call, entry):
             return entry
     return None
+
+
+def _unreadable(call: Call, why: str) -> Unavailable:
+    """Said of an object that is there, so that nobody takes it for gone."""
+    return Unavailable(
+        f"{call.kind.plural} {call.name!r} cannot be read: {why}; see `holdfast repair list`",
+        code=Reason.RECORD_UNREADABLE,
+    )
 
 
 def too_new(call: Call) -> Unavailable:
@@ -124,22 +158,66 @@ async def list_(call: Call) -> web.StreamResponse:
     call.demand("list")
     chosen, shape = selection(call), call.shape
     limit = call.number("limit") or 0
-    limit = min(limit, LIMIT_MAX) if limit else 0
+    if limit or shape.startswith(TABLE):
+        limit = min(limit or LIMIT_MAX, LIMIT_MAX)
+    if call.kind.plural == SECRETS:
+        await call.witness(LIST)
     found = await _found(call, chosen, limit)
-    entries, more_from = found.entries, found.more_from
-    remaining = None
-    if more_from is None and limit and len(entries) > limit:
-        more_from = _key(chosen, entries[limit])
-        remaining = len(entries) - limit if chosen.is_everything else None
-        entries = entries[:limit]
-    token = token_text(found.revision, more_from) if more_from is not None else ""
-    listing = Listing(complete_version(found.revision), token, remaining)
-    data = [entry.data for entry in entries]
-    if shape.startswith(TABLE):
-        body = presentation.table(call.route.facade, shape, call.kind, data, listing)
-        return reply(200, body)
-    head = presentation.head(call.route.facade, shape, call.kind, listing)
-    return await _send(call, head, presentation.items(call.route.facade, shape, data))
+    token = token_text(found.revision, found.more_from) if found.more_from is not None else ""
+    listing = Listing(complete_version(found.revision), token, found.remaining)
+    entries = await _told(call, found.entries)
+    return await _send(call, Rendering(call.route.facade, shape, call.kind, listing), entries)
+
+
+async def chosen_entries(
+    call: Call, chosen: Selection, picture: Picture, limit: int = 0
+) -> tuple[list[Entry], Entry | None]:
+    """Those of a picture that are selected, and the one that the next page begins with.
+
+    With a limit not more than LOOKED_AT_MAX are looked at, where the next page may begin anywhere.
+    """
+    share = call.services.loop_share
+    found: list[Entry] = []
+    looked_at, is_everything = 0, chosen.is_everything
+    is_bounded = limit and _may_begin_anywhere(call, chosen)
+    looked_at_max = LOOKED_AT_MAX if is_bounded else picture.count
+    for chunk in picture.chunks:
+        if is_everything and not limit:
+            found += chunk
+        else:
+            for entry in chunk:
+                is_enough = limit and len(found) == limit
+                if looked_at >= looked_at_max or (is_enough and is_everything):
+                    return found, entry
+                looked_at += 1
+                if chosen.decodes and share.is_over:
+                    await share.rest()
+                if is_everything or chosen.matches(entry):
+                    if is_enough:
+                        return found, entry
+                    found.append(entry)
+        if share.is_over:
+            await share.rest()
+    return found, None
+
+
+def _may_begin_anywhere(call: Call, chosen: Selection) -> bool:
+    """Whether a page may begin with an object that is not selected: its name is in the token.
+
+    An agent sees what is selected for it and nothing else, and who asks for one name may have the
+    right to see that one only.
+    """
+    return call.identity.node is None and chosen.name is None
+
+
+async def _told(call: Call, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The objects as they are told: a Quota with its use, everything else as it is stored."""
+    if call.kind.struct is not Quota:
+        return entries
+    told = await filled(call.services.store, [entry.data for entry in entries])
+    return [
+        msgspec.structs.replace(entry, data=data) for entry, data in zip(entries, told, strict=True)
+    ]
 
 
 async def _found(call: Call, chosen: Selection, limit: int) -> _Found:
@@ -159,7 +237,12 @@ async def _found(call: Call, chosen: Selection, limit: int) -> _Found:
             raise too_new(call)
     elif not await services.freshness.is_hub_fresh():
         return await _from_store(call, chosen, prefix, None, limit)
-    return _Found(services.hub.select(chosen), services.hub.revision)
+    picture, revision = services.hub.candidates(chosen), services.hub.revision
+    entries, following = await chosen_entries(call, chosen, picture, limit)
+    if following is None:
+        return _Found(entries, revision)
+    remaining = picture.count - limit if chosen.is_everything else None
+    return _Found(entries, revision, _key(chosen, following), remaining)
 
 
 def _demand_sense(call: Call) -> None:
@@ -187,18 +270,26 @@ async def _from_store(
     end = keys.after_prefix(keys.kind_prefix(chosen.kind, chosen.namespace))
     reader, place = Reader(), start
     found: list[Entry] = []
+    looked_at, share = 0, call.services.loop_share
+    is_bounded = limit and _may_begin_anywhere(call, chosen)
     # With a selector most of what is read may not be wanted; whole pages save round trips.
     size = limit if limit and chosen.is_everything else LIMIT_MAX
     while True:
         page = await call.services.store.range(place, end, limit=size, at=at)
         at = page.revision
+        # A page may have been looked for in vain.
+        await share.rest()
         for record in page.records:
-            if parsed_key(record.key) is None:
+            if share.is_over:
+                await share.rest()
+            entry = _read(chosen, reader, record)
+            if entry is None:
                 continue
-            entry = reader.read(chosen.kind, record.value, record.modified)
+            if is_bounded and looked_at >= LOOKED_AT_MAX:
+                return _Found(found, at, record.key)
+            looked_at += 1
             if not chosen.matches(entry):
                 continue
-            # The next page begins with something that the caller may see: its name is in the token.
             if limit and len(found) == limit:
                 return _Found(found, at, record.key)
             found.append(entry)
@@ -207,6 +298,15 @@ async def _from_store(
         place = page.more_from
         if limit and len(found) == limit and chosen.is_everything:
             return _Found(found, at, place)
+
+
+def _read(chosen: Selection, reader: Reader, record: Record) -> Entry | None:
+    if parsed_key(record.key) is None:
+        return None
+    try:
+        return reader.read(chosen.kind, record.value, record.modified)
+    except Unreadable:
+        return None
 
 
 def _key(chosen: Selection, entry: Entry) -> str:
@@ -232,21 +332,32 @@ def parsed_token(text: str, prefix: str) -> Token:
     return token
 
 
-async def _send(call: Call, head: bytes, items: Sequence[bytes]) -> web.StreamResponse:
-    size = len(head) + sum(map(len, items)) + max(0, len(items) - 1) + 2
-    if size <= PIECE_BYTES:
-        return reply(200, b"%b%b]}" % (head, b",".join(items)))
-    response = web.StreamResponse(headers={**JSON_HEADERS, "Content-Length": str(size)})
-    await response.prepare(call.request)
-    piece, held = [head], len(head)
-    for index, item in enumerate(items):
-        if index:
+async def _send(call: Call, rendering: Rendering, entries: Sequence[Entry]) -> web.StreamResponse:
+    """Send a list: at once where it is short, else in pieces."""
+    share = call.services.loop_share
+    response: web.StreamResponse | None = None
+    piece, held, is_first = [rendering.head], len(rendering.head), True
+    for entry in entries:
+        item = entry.data if rendering.is_plain else rendering.item(entry.data)
+        if not item:
+            continue
+        if not is_first:
             piece.append(b",")
         piece.append(item)
         held += len(item)
+        is_first = False
         if held >= PIECE_BYTES:
+            if response is None:
+                response = web.StreamResponse(headers=JSON_HEADERS)
+                response.enable_chunked_encoding()
+                await response.prepare(call.request)
             await response.write(b"".join(piece))
             piece, held = [], 0
-    await response.write(b"".join([*piece, b"]}"]))
+        if share.is_over:
+            await share.rest()
+    body = b"".join([*piece, rendering.tail])
+    if response is None:
+        return reply(200, body)
+    await response.write(body)
     await response.write_eof()
     return response

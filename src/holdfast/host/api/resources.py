@@ -69,6 +69,7 @@ def _subresources(kind: Kind) -> tuple[Subresource, ...]:
         found.append(Subresource("exec", "PodExecOptions", ("create", "get")))
         found.append(Subresource("explanation", kind.name, ("get",)))
         found.append(Subresource("log", kind.name, ("get",)))
+        found.append(Subresource("token", kind.name, ("create",)))
     return tuple(found)
 
 

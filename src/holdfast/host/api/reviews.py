@@ -23,6 +23,7 @@ from holdfast.model.meta import API_GROUP
 from holdfast.model.refusal import Reason
 from holdfast.model.rights import AUTHENTICATED, BIND, ESCALATE, IMPERSONATE, Deed, is_in_reach
 from holdfast.model.roles import AUTHORIZATION_GROUP
+from holdfast.model.validation.access import GROUPS_MAX
 from holdfast.model.wire import decode_tree
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -31,7 +32,6 @@ _MAGIC = b"k8s\x00"
 FIELDS_MAX = 256
 _ANY = "*"
 _CORE = ""
-GROUPS_MAX = 256
 # Open to everybody, also to nobody in particular.
 OPEN_PATHS = ("/healthz", "/livez", "/readyz")
 # What the core names are of ours, and the parts and verbs of each that there are.
@@ -51,7 +51,6 @@ _REQUESTED: dict[str, tuple[str, ...]] = {
     "replicas/stage": ("update",),
     "replicas/pending": ("update",),
     "replicas/reservation": ("create", "delete"),
-    "workloads/disruption": ("update",),
     "nodes/registration": ("create",),
     "nodes/phase": ("update",),
     "heartbeats": ("get",),

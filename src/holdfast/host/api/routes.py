@@ -26,12 +26,15 @@ from holdfast.host.api import (
     openapi_v2,
     patches,
     pulses,
+    quarantine,
     reads,
     reviews,
     scale,
+    service_tokens,
     summoning,
     targets,
     typed,
+    upgrade,
     watches,
     writes,
 )
@@ -98,6 +101,7 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
             yield Route(path, "GET", "list", targets.list_, kind)
     if kind.plural == "replicas":
         yield Route(f"{item}/binding", "POST", "create", typed.binding, kind, "binding")
+        yield Route(f"{item}/token", "POST", "create", service_tokens.create, kind, "token")
         path = f"{item}/explanation"
         yield Route(path, "GET", "get", explanations.get, kind, "explanation")
         yield from _looks_inside(item, kind)
@@ -134,6 +138,10 @@ def _others() -> Iterator[Route]:
     yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeats.heard)
     yield Route(f"{GROUP_PATH}/pulses", "POST", "pulse", pulses.take)
     yield Route(f"{GROUP_PATH}/pulses", "GET", "get", pulses.show)
+    yield Route(f"{GROUP_PATH}/quarantine", "GET", "get", quarantine.show)
+    yield Route(f"{GROUP_PATH}/quarantine/repairs", "POST", "repair", quarantine.repair)
+    yield Route(f"{GROUP_PATH}/upgrade", "GET", "get", upgrade.show)
+    yield Route(f"{GROUP_PATH}/upgrade/format", "POST", "raise", upgrade.raise_format)
     yield Route(f"{GROUP_PATH}/records", "POST", "record", decisions.keep)
     for path, body in discovery.paths().items():
         yield Route(path, "GET", "discover", _document(body, "application/json"))

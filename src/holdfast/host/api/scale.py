@@ -105,6 +105,7 @@ async def _set(call: Call, scale: Any) -> web.StreamResponse:
         manager=manager(call),
         dry_run=is_dry(call),
         operation=call.operation,
+        term=call.term,
     )
     verdict = await call.ask(request)
     if isinstance(verdict, Refusal):

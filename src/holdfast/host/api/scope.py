@@ -18,7 +18,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import Kind, kind_of_struct
 from holdfast.model.selector_text import parse_label_selector
-from holdfast.model.wire import decode_trusted
+from holdfast.model.wire import readable
 from holdfast.observe.hub import Hub
 from holdfast.observe.selection import Selection
 
@@ -67,7 +67,9 @@ def is_given(hub: Hub, node: str, namespace: str, name: str) -> bool:
     for entry in hub.select(Selection(kind, namespace, fields=fields)):
         # Most work refers to no Secret of this name; that costs a search and no decoding.
         if name.encode() in entry.data:
-            replica = decode_trusted(Replica, entry.data)
+            replica = readable(Replica, entry.data)
+            if replica is None:
+                continue
             is_over = replica.status.state is State.RELEASED
             if not is_over and name in secret_names(replica.spec.template):
                 return True

@@ -25,7 +25,7 @@ async def decided(call: Call, count: int, make: Callable[[int], Any]) -> list[An
 
     `make` gives the request of a number when its slice has its turn, or the error that it is.
     """
-    submit, identity = call.services.authority.submit, call.identity
+    authority, identity = call.services.authority, call.identity
     verdicts: list[Any] = []
     for start in range(0, count, SLICE):
         numbers = range(start, min(count, start + SLICE))
@@ -35,11 +35,13 @@ async def decided(call: Call, count: int, make: Callable[[int], Any]) -> list[An
             # The rest would be refused as well, or be done without what comes before it.
             return verdicts + [error] * (count - start)
         wanted = [make(number) for number in numbers]
-        asked = [
-            it if isinstance(it, HoldfastError) else submit(identity, it, TIMEOUT_S)
-            for it in wanted
-        ]
-        verdicts += [it if isinstance(it, HoldfastError) else await it for it in asked]
+        asked = [it for it in wanted if not isinstance(it, HoldfastError)]
+        # When the connection closes, this is cancelled, and what is undecided is withdrawn.
+        with authority.submitted(identity, asked, TIMEOUT_S) as answers:
+            known = iter(answers)
+            verdicts += [
+                it if isinstance(it, HoldfastError) else await next(known) for it in wanted
+            ]
         # A slice that cannot be read is refused without asking anybody; others have their turn.
         await asyncio.sleep(0)
     await call.settled(*verdicts)

@@ -6,8 +6,8 @@ clients print them as they come.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ _AGE = Column(
 )
 
 
+@cache
 def columns(kind: Kind) -> tuple[Column, ...]:
     """The columns of a kind, the name first and the age last of those always shown."""
     own = COLUMNS[kind.struct]
@@ -67,54 +68,67 @@ def duration(seconds: int) -> str:
     return f"{years}y{rest}d" if years < 8 and rest else f"{years}y"
 
 
-def table(
-    kind: Kind,
-    objects: Iterable[Object],
-    *,
-    now: datetime,
+def opening(
+    definitions: list[dict[str, Any]],
     version: str,
-    include: str = METADATA,
     more_from: str = "",
     remaining: int | None = None,
 ) -> bytes:
-    """The whole table of a list."""
-    shown = columns(kind)
+    """The beginning of a table, up to its rows; `ENDING` follows them."""
     metadata: dict[str, Any] = {"resourceVersion": version}
     if more_from:
         metadata["continue"] = more_from
     if remaining is not None:
         metadata["remainingItemCount"] = remaining
-    return _ENCODER.encode(
+    body = _ENCODER.encode(
         {
             "kind": "Table",
             "apiVersion": TABLE_API_VERSION,
             "metadata": metadata,
-            "columnDefinitions": [_definition(column) for column in shown],
-            "rows": [_row(obj, shown, now, include) for obj in objects],
+            "columnDefinitions": definitions,
         }
     )
+    return body.removesuffix(b"}") + b',"rows":['
 
 
+ENDING = b"]}"
 _ENCODER = msgspec.json.Encoder()
 
 
-def _definition(column: Column) -> dict[str, Any]:
+@cache
+def definitions(kind: Kind) -> list[dict[str, Any]]:
+    """The columns of a kind as a table declares them."""
+    return [
+        definition(it.name, it.type, it.format, it.description, it.priority) for it in columns(kind)
+    ]
+
+
+def definition(
+    name: str, type_: str, format_: str, description: str, priority: int
+) -> dict[str, Any]:
+    """One column as a table declares it."""
     return {
-        "name": column.name,
-        "type": column.type,
-        "format": column.format,
-        "description": column.description,
-        "priority": column.priority,
+        "name": name,
+        "type": type_,
+        "format": format_,
+        "description": description,
+        "priority": priority,
     }
 
 
-def _row(obj: Object, shown: tuple[Column, ...], now: datetime, include: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"cells": [column.cell(obj, now) for column in shown]}
+def row(kind: Kind, obj: Object, now: datetime, include: str) -> bytes:
+    """The row of an object."""
+    return row_of([column.cell(obj, now) for column in columns(kind)], obj, obj, include)
+
+
+def row_of(cells: list[Any], whole: Any, obj: Object, include: str) -> bytes:
+    """A row of these cells, with as much of the object as was asked for."""
+    made: dict[str, Any] = {"cells": cells}
     if include == OBJECT:
-        row["object"] = obj
+        made["object"] = whole
     elif include == METADATA:
-        row["object"] = partial(obj)
-    return row
+        made["object"] = partial(obj)
+    return _ENCODER.encode(made)
 
 
 def partial(obj: Object) -> dict[str, Any]:

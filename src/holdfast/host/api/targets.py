@@ -23,7 +23,8 @@ from holdfast.host.api.plain import JSON_HEADERS
 from holdfast.host.api.scope import selection
 from holdfast.model.kinds.endpoints import Endpoints, list_of
 from holdfast.model.rights import Deed
-from holdfast.model.wire import decode_trusted
+from holdfast.model.wire import readable
+from holdfast.observe.cabinet import selected
 
 # Prometheus knows these names as its own: they are there for relabelling, and gone afterwards.
 _PREFIX = "__meta_holdfast_"
@@ -40,10 +41,14 @@ async def list_(call: Call) -> web.StreamResponse:
     response = web.StreamResponse(headers=JSON_HEADERS)
     await response.prepare(call.request)
     await response.write(b"[")
-    comma = b""
-    for entry in call.services.hub.select(chosen):
+    comma, share = b"", call.services.loop_share
+    picture = call.services.hub.candidates(chosen)
+    for entry in selected(picture, chosen):
         # A list has a thousand addresses at most; between two lists others have their turn.
-        found = list(_targets(decode_trusted(Endpoints, entry.data), port))
+        if share.is_over:
+            await share.rest()
+        endpoints = readable(Endpoints, entry.data)
+        found = list(_targets(endpoints, port)) if endpoints is not None else []
         if found:
             await response.write(comma + b",".join(found))
             comma = b","

@@ -24,7 +24,7 @@ from holdfast.commit.bytes_held import BytesHeld
 from holdfast.commit.caps import Caps
 from holdfast.commit.classes import Errand, Flow, RequestClass, classify
 from holdfast.commit.gate import RETRY_SPREAD_S, Entry, Gate, State
-from holdfast.commit.gates import Gates
+from holdfast.commit.gates import LEFT_MAX, Gates
 from holdfast.commit.overload import Refused, overloaded
 from holdfast.host.api.call import Call
 from holdfast.host.api.connections import Connection
@@ -37,9 +37,11 @@ from holdfast.host.metrics import Histogram
 from holdfast.observe.hub import Hub
 
 _MS = 1_000
-# So many seats that came back may lie about.
-_LEFT_MAX = 8
 _EXTENSIVE_VERBS = ("list", "watch")
+# What adds bytes to the store. Who has written too much may still delete.
+_WRITING_VERBS = ("create", "update", "patch", "request")
+# Codes from here on say that nothing was written.
+_REFUSED = 300
 _PEOPLE = (RequestClass.TENANT, RequestClass.BACKGROUND)
 
 
@@ -55,8 +57,10 @@ class Turns:
         self.rates = TenantRates(hub)
         # By the row of the table, which lives as long as the process.
         self._errands = {id(route): errand_of(route) for route in table()}
-        self._left: list[tuple[Gate, Entry]] = []
-        self._is_turning = False
+        # Who is done and has a seat still, and since when.
+        self._left: list[tuple[Gate, Entry, int]] = []
+        # Since when the next turn of the event loop is awaited.
+        self._turning_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         # How long those waited that did, if anybody counts.
         self.waits: Histogram | None = None
@@ -72,10 +76,23 @@ class Turns:
             await self._wait(call, gate, entry)
         call.seat, call.turns = entry, self
         try:
-            return await call.route.handler(call)
+            response = await call.route.handler(call)
+            if call.route.verb in _WRITING_VERBS and response.status < _REFUSED:
+                self._charge_written(call, entry.flow)
+            return response
         finally:
             if call.seat is not None:
                 self._leave(gate, call.seat)
+
+    def _charge_written(self, call: Call, flow: Flow) -> None:
+        """A write costs what it sends, or the whole object if that is more."""
+        if flow.request_class not in _PEOPLE:
+            return
+        size, kind = call.request.content_length or 0, call.route.kind
+        if kind is not None and call.name:
+            there = self._hub.get(kind, call.namespace, call.name)
+            size = max(size, len(there.data) if there is not None else 0)
+        self.rates.charge_written(flow.tenant, size, self.now_ms())
 
     async def _serve_large(self, call: Call) -> web.StreamResponse:
         """Read what is still on its way, if there is room for it, and then the same."""
@@ -144,6 +161,8 @@ class Turns:
                 self._count_connection(connection, call)
         if flow.request_class in _PEOPLE:
             self._demand_rate(flow, now_ms)
+            if errand is Errand.WRITE and route.verb in _WRITING_VERBS:
+                self._demand_write_rate(flow, now_ms)
         gate = self.gates.of(errand)
         if ATTEMPT_HEADER in call.request.headers:
             gate.count_retry(flow)
@@ -189,18 +208,24 @@ class Turns:
             connection.doorkeeper = (self._doorkeeper, of_all)
 
     def _leave(self, gate: Gate, entry: Entry) -> None:
-        self._left.append((gate, entry))
-        if gate.waiting or len(self._left) >= _LEFT_MAX:
+        self._left.append((gate, entry, self.now_ms()))
+        if gate.waiting or len(self._left) >= LEFT_MAX:
             self._soon()
 
     def _soon(self) -> None:
-        if not self._is_turning:
-            self._is_turning = True
-            asyncio.get_running_loop().call_soon(self._turn)
+        if self._turning_ms is None:
+            self._turning_ms = self.now_ms()
+            asyncio.get_running_loop().call_soon(self._turned)
+
+    def _turned(self) -> None:
+        """The event loop has gone round once. How long that took is how long leases wait."""
+        if self._turning_ms is not None:
+            self.gates.turned(self.now_ms() - self._turning_ms)
+            self._turning_ms = None
+        self._turn()
 
     def _turn(self) -> None:
         """Give the seats back that became free, and then away."""
-        self._is_turning = False
         self.settle()
         for gate in self.gates.all:
             if gate.waiting:
@@ -208,10 +233,9 @@ class Turns:
 
     def settle(self) -> None:
         """Give back what lies about; who takes the seats is decided with the next turn."""
-        now_ms = self.now_ms()
         left, self._left = self._left, []
-        for gate, entry in left:
-            gate.leave(entry, now_ms)
+        for gate, entry, at_ms in left:
+            gate.leave(entry, at_ms)
 
     def _decide(self, gate: Gate, now_ms: int) -> None:
         for entry in gate.turn(now_ms):
@@ -240,6 +264,11 @@ class Turns:
         wait_ms = self.rates.take(flow.tenant, now_ms)
         if wait_ms:
             raise overloaded(flow, Refused.RATE_EXCEEDED, self._later_s() + wait_ms // _MS)
+
+    def _demand_write_rate(self, flow: Flow, now_ms: int) -> None:
+        wait_ms = self.rates.write_wait_ms(flow.tenant, now_ms)
+        if wait_ms:
+            raise overloaded(flow, Refused.WRITES_TOO_MUCH, self._later_s() + wait_ms // _MS)
 
     def _later_s(self) -> int:
         return 1 + int(self._rng.random() * RETRY_SPREAD_S)

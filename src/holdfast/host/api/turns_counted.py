@@ -10,6 +10,7 @@ from functools import partial
 
 from holdfast.commit.caps import Caps
 from holdfast.commit.gate_counts import Standing
+from holdfast.commit.limits import ConcurrencyLimit
 from holdfast.commit.overload import Refused
 from holdfast.host.api.turns import Turns
 from holdfast.host.metrics import LATENCY_S, Labels, Metrics
@@ -29,6 +30,24 @@ def count(turns: Turns, metrics: Metrics) -> None:
     """Add all of it to what the server counts."""
     for name, text, read in _STANDINGS:
         metrics.gauges(name, text, ("gate", "class"), partial(_standings, turns, read))
+    metrics.gauges(
+        "request_limit_scale",
+        "How many times the seats of the table a gate has, as measured.",
+        ("gate",),
+        partial(_limits, turns, lambda it: it.scale),
+    )
+    metrics.gauges(
+        "request_patience_seconds",
+        "How long people wait at a gate while others are refused, as measured.",
+        ("gate",),
+        lambda: (((it.name,), it.patience_ms / 1_000) for it in turns.gates.all),
+    )
+    metrics.gauges(
+        "request_turn_seconds",
+        "How long a turn of the event loop takes while requests end, smoothed.",
+        ("gate",),
+        partial(_limits, turns, lambda it: it.turn_ms / 1_000),
+    )
     metrics.gauges(
         "requests_refused_total",
         "Requests that were not begun because there was too much to do, by reason.",
@@ -68,6 +87,14 @@ def _standings(turns: Turns, read: Callable[[Standing], float]) -> Iterator[tupl
     for gate in turns.gates.all:
         for it, standing in gate.standing(turns.now_ms()).items():
             yield (gate.name, it.label), read(standing)
+
+
+def _limits(
+    turns: Turns, read: Callable[[ConcurrencyLimit], float]
+) -> Iterator[tuple[Labels, float]]:
+    for gate in turns.gates.all:
+        if gate.limit is not None:
+            yield (gate.name,), read(gate.limit)
 
 
 def _open(caps: Callable[[], Caps]) -> Iterator[tuple[Labels, float]]:

@@ -15,7 +15,8 @@ from holdfast.host.api import presentation, status
 from holdfast.host.api.call import Call
 from holdfast.host.api.plain import JSON_HEADERS
 from holdfast.host.api.reads import AHEAD_S, too_new
-from holdfast.host.api.scope import selection
+from holdfast.host.api.scope import SECRETS, selection
+from holdfast.host.audit.accesses import WATCH
 from holdfast.host.streams import Stream
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
 from holdfast.observe.selection import Selection
@@ -32,6 +33,8 @@ async def watch(call: Call) -> web.StreamResponse:
     """Changes, until somebody goes."""
     call.demand("watch")
     chosen = selection(call, named=bool(call.name))
+    if call.kind.plural == SECRETS:
+        await call.witness(WATCH)
     try:
         return await _watch(call, chosen)
     except Expired as error:
@@ -46,6 +49,7 @@ async def _watch(call: Call, chosen: Selection) -> web.StreamResponse:
         is_partial,
         presentation.form_of(call.route.facade, call.shape),
         bookmarks=call.flag("allowWatchBookmarks"),
+        bookmark_ms=(call.number("bookmarkSeconds") or 0) * 1_000,
         marks_list_end=call.flag("sendInitialEvents"),
         ends_with_list=call.flag("endsWithInitialEvents"),
     )

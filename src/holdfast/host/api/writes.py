@@ -13,8 +13,9 @@ from aiohttp import web
 from holdfast.host.api import batch, presentation, reads, slices, status
 from holdfast.host.api.bodies import decoded, demand_json, is_dry, manager, validation
 from holdfast.host.api.call import Call, bad, code_of, reply
-from holdfast.host.api.scope import selection
+from holdfast.host.api.scope import SECRETS, selection
 from holdfast.host.api.warnings import warned
+from holdfast.host.audit.accesses import READ
 from holdfast.model import wire
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.replica import Replica
@@ -38,7 +39,7 @@ async def create(call: Call) -> web.StreamResponse:
     found = decoded(call, body, wish)
     # A collection's path names nothing, yet refusals and replays are about this very object.
     call.name = found.object.name
-    request = Create(found.object, manager(call), is_dry(call), call.operation)
+    request = Create(found.object, manager(call), is_dry(call), call.operation, call.term)
     return await written(call, await call.ask(request), found.warnings)
 
 
@@ -48,7 +49,7 @@ async def update(call: Call) -> web.StreamResponse:
     demand_json(call)
     found = decoded(call, await call.body(), validation(call))
     request = Update(
-        found.object, call.route.subresource, manager(call), is_dry(call), call.operation
+        found.object, call.route.subresource, manager(call), is_dry(call), call.operation, call.term
     )
     return await written(call, await call.ask(request), found.warnings)
 
@@ -62,6 +63,9 @@ async def written(
     if not verdict.objects:
         return await replayed(call, code_of(verdict))
     obj = verdict.objects[0]
+    if call.kind.plural == SECRETS:
+        # A patch that changes nothing, or is only tried, shows what is there to who may not read.
+        await call.witness(READ, "in the answer to a write", waits=False)
     body = wire.encode(obj)
     shape = call.shape
     if shape:
@@ -74,6 +78,8 @@ async def replayed(call: Call, code: int = 200) -> web.StreamResponse:
     entry = await reads.current(call) if call.name else None
     if entry is None:
         return reply(200, status.success(call.kind, call.name, ""))
+    if call.kind.plural == SECRETS:
+        await call.witness(READ, "in the answer to a write", waits=False)
     return reply(code, entry.data)
 
 
@@ -133,6 +139,7 @@ async def delete(call: Call) -> web.StreamResponse:
         call.namespace,
         call.name,
         operation=call.operation,
+        term=call.term,
         **await _options(call),
     )
     verdict = await call.ask(request)
@@ -159,7 +166,8 @@ async def delete_many(call: Call) -> web.StreamResponse:
     call.demand("deletecollection")
     await call.services.freshness.is_hub_fresh()
     arguments = await _options(call)
-    kind, entries = call.kind, call.services.hub.select(selection(call))
+    kind, chosen = call.kind, selection(call)
+    entries, _ = await reads.chosen_entries(call, chosen, call.services.hub.candidates(chosen))
 
     def make(number: int) -> Remove:
         entry = entries[number]
@@ -167,7 +175,10 @@ async def delete_many(call: Call) -> web.StreamResponse:
 
     objects = []
     verdicts = await slices.decided(call, len(entries), make)
+    share = call.services.loop_share
     for entry, verdict in zip(entries, verdicts, strict=True):
+        if share.is_over:
+            await share.rest()
         if isinstance(verdict, Accepted):
             objects += [wire.encode(obj) for obj in verdict.objects]
         elif isinstance(verdict, Refusal) and verdict.reason == "Missing":
@@ -175,5 +186,5 @@ async def delete_many(call: Call) -> web.StreamResponse:
         else:
             return reply(*status.of(verdict, kind, entry.name))
     listing = presentation.Listing(complete_version(call.services.hub.revision))
-    head = presentation.head(call.route.facade, "", kind, listing)
-    return reply(200, b"%b%b]}" % (head, b",".join(objects)))
+    rendering = presentation.Rendering(call.route.facade, "", kind, listing)
+    return reply(200, b"%b%b%b" % (rendering.head, b",".join(objects), rendering.tail))

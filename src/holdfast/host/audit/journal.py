@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
 from holdfast.host.audit.segments import Segment, lines_of, path_of, segments
+from holdfast.host.audit.thinning import Shares
 from holdfast.host.files import PRIVATE_FILE, private_directory, sync_directory
 from holdfast.model.audit import AuditRecord, Head, record_of
 
@@ -36,15 +37,31 @@ class Limits(msgspec.Struct, frozen=True):
 DEFAULT_LIMITS = Limits()
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """What a journal means to keep: all from `floor` on, and up to `thinned` not all of it."""
+
+    floor: int = 1
+    thinned: int = 0
+
+
 class Journal:
     """See the module's docstring. Raises OSError."""
 
-    def __init__(self, folder: Path, limits: Limits = DEFAULT_LIMITS) -> None:
-        self._folder, self._limits = folder, limits
+    def __init__(
+        self,
+        folder: Path,
+        limits: Limits = DEFAULT_LIMITS,
+        exported: Callable[[], int] | None = None,
+    ) -> None:
+        """`exported` says which record was the last to be sent elsewhere; none after it goes."""
+        self._folder, self._limits, self._exported = folder, limits, exported
         self._file: int | None = None
         self._path = folder
         self._size = 0
         self._begun_ms = 0
+        self._shares = Shares()
+        # Up to which record the store has been told of thinning.
+        self._told = 0
         # Lines that are in the file already, after what the head names.
         self._tail: deque[bytes] = deque()
         # A file of which a sync failed is not written to any more: nobody knows what is on disk.
@@ -68,22 +85,28 @@ class Journal:
             self._open(last)
             self._size, self._tail = place[0], deque(place[1])
 
-    def append(self, lines: Sequence[bytes]) -> int:
-        """Have these on disk; the first record that is to be kept from now on."""
+    def append(self, lines: Sequence[bytes]) -> Kept:
+        """Have these on disk; what is to be kept from now on."""
         rest = self._without_known(lines)
         if rest:
             self._rotate(record_of(rest[0]).number)
             self._write(b"".join(line + b"\n" for line in rest))
         if self._file is not None:
             self._sync(self._file)
-        return self._floor()
+        return self._kept()
 
-    def prune(self, floor: int) -> None:
-        """Remove the files that lie wholly before this record; never the last one."""
+    def prune(self, floor: int, thinned: int = 0) -> None:
+        """Remove the files that lie wholly before this record, and thin out those that lie wholly
+        up to another one; never the last file.
+        """
         found = segments(self._folder)
         for segment, following in pairwise(found):
             if following.first <= floor:
                 segment.path.unlink(missing_ok=True)
+                self._shares.forget(segment.path)
+        self._told = max(self._told, thinned)
+        if thinned:
+            self._shares.thin(segments(self._folder), self._limits.keep_bytes, thinned)
 
     def cut(self, last: int, head: Head | None = None) -> None:
         """Set aside all that comes after this record: another server wrote on from there.
@@ -189,17 +212,31 @@ class Journal:
 
     # Letting go ----------------------------------------------------------------------------------
 
-    def _floor(self) -> int:
-        """The first record of the oldest file that is neither too old nor too much."""
+    def _kept(self) -> Kept:
+        """What is neither too old nor too much.
+
+        Where it is too much, those make room who wrote more than their share; files are removed
+        only if that is not enough.
+        """
         found = segments(self._folder)
         sizes = [segment.path.stat().st_size for segment in found]
         total, floor, oldest_ms = sum(sizes), 1, _now_ms() - self._limits.keep_ms
+        most, thinned = self._limits.keep_bytes, 0
+        if total > most:
+            thinned, spared = self._shares.to_thin(found, most, total - most)
+            total -= spared
+            if 0 < thinned <= self._told:
+                # The store knows already: a crash or a full disk came before it was done.
+                self._shares.thin(found, most, thinned)
         for (segment, following), size in zip(pairwise(found), sizes, strict=False):
-            if total <= self._limits.keep_bytes and _changed_ms(segment) >= oldest_ms:
+            if total <= most and _changed_ms(segment) >= oldest_ms:
                 break
             total -= size
             floor = following.first
-        return floor
+        if self._exported is None:
+            return Kept(floor, thinned)
+        sent = self._exported()
+        return Kept(min(floor, sent + 1), min(thinned, sent))
 
 
 def _place_after(path: Path, head: Head) -> tuple[int, list[bytes]] | None:

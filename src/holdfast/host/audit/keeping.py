@@ -4,9 +4,9 @@
 disk that hangs holds up nobody but the scribe, and then another server writes instead.
 
 A full disk loses nothing either: who did what is in the store, committed with what was done, and
-history is not forgotten before it is written down. Only when so much waits that the store itself
-would suffer are mutations refused (`refusal`), or, if the operator has chosen so, is the rest let
-go of and the hole written down.
+history is not forgotten before it is written down. Only when so many bytes wait that the store
+itself would suffer are mutations refused (`refusal`), or, if the operator has chosen so, is the
+rest let go of and the hole written down.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.host import clock
+from holdfast.host.audit.exporting import Exporting, Target
 from holdfast.host.audit.journal import DEFAULT_LIMITS, Journal, Limits
 from holdfast.host.audit.standing import Standing
 from holdfast.host.metrics import Metrics
@@ -29,26 +30,46 @@ from holdfast.model import keys
 from holdfast.model.audit import head_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered
+from holdfast.observe.history_bytes import HistoryBytes
 from holdfast.observe.scribe import Scribe
 from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.store.contract import Store
 
 _log = logging.getLogger(__name__)
-# So many revisions of history may wait for the scribe; each costs the store some kilobytes.
-LAG_MAX = 1_000_000
+# So much of the store's history may wait for the scribe. etcd takes no more writes at all when its
+# file has 2 GiB, unless told otherwise.
+WAITING_BYTES_MAX = 1 << 30
 
 
 class Keeping:
     """See the module's docstring. `attach` its shell before that is started."""
 
     def __init__(
-        self, name: str, folder: Path, *, when_behind: str = REFUSE, limits: Limits = DEFAULT_LIMITS
+        self,
+        name: str,
+        folder: Path,
+        history: HistoryBytes,
+        *,
+        when_behind: str = REFUSE,
+        limits: Limits = DEFAULT_LIMITS,
+        export: Target | None = None,
     ) -> None:
+        """`history` is what a follower of the whole store has counted."""
         self.scribe = Scribe(name)
-        self._journal = Journal(folder, limits)
+        self.exporting = (
+            Exporting(folder, export, lambda: self.scribe.head) if export is not None else None
+        )
+        self._history = history
+        self._journal = Journal(folder, limits, self._exported if export is not None else None)
         self._folder, self._when_behind = folder, when_behind
         self._thread = ThreadPoolExecutor(1, "audit")
         self._shell: Shell | None = None
+
+    def _exported(self) -> int:
+        return self.exporting.sent if self.exporting is not None else 0
+
+    def _export_failures(self) -> int:
+        return self.exporting.failures if self.exporting is not None else 0
 
     def attach(self, shell: Shell) -> None:
         """The shell that runs the scribe."""
@@ -59,7 +80,9 @@ class Keeping:
         return {
             Resume: self._resume,
             Append: self._append,
-            Prune: lambda effect: self._in_passing(lambda: self._journal.prune(effect.floor)),
+            Prune: lambda effect: self._in_passing(
+                lambda: self._journal.prune(effect.floor, effect.thinned)
+            ),
             Cut: lambda effect: self._in_passing(lambda: self._journal.cut(effect.last)),
         }
 
@@ -84,13 +107,19 @@ class Keeping:
             error=scribe.last_error,
         )
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of the store's history is kept because the audit has not come so far."""
+        return self._history.since(self.scribe.head.revision) if self.scribe.lag else 0
+
     def refusal(self) -> str:
         """Why nothing may be changed at the moment; empty while it may."""
-        if self._when_behind == FORGET or self.scribe.lag <= LAG_MAX:
+        if self._when_behind == FORGET or self.waiting_bytes <= WAITING_BYTES_MAX:
             return ""
         return (
-            f"nothing is changed while {self.scribe.lag} revisions are not in the audit: "
-            f"{self.scribe.last_error or 'nobody writes it'}"
+            f"changes are refused: {self.waiting_bytes >> 20} MiB of history wait for the audit, "
+            f"and no server writes it: {self.scribe.last_error or 'the one that should is silent'}."
+            " Mend its disk, or start it; docs/audit.md says more"
         )
 
     def count(self, metrics: Metrics) -> None:
@@ -100,6 +129,7 @@ class Keeping:
         gauge("audit_records", "Number of the last audit record.", lambda: scribe.head.number)
         gauge("audit_revision", "Revision up to which it is.", lambda: scribe.head.revision)
         gauge("audit_lag_revisions", "Revisions not written down yet.", lambda: scribe.lag)
+        gauge("audit_lag_bytes", "History that waits for the audit.", lambda: self.waiting_bytes)
         gauge(
             "audit_standstill_seconds",
             "Since a record was last written, while some wait.",
@@ -108,6 +138,8 @@ class Keeping:
         gauge("audit_writing", "Whether this server writes.", lambda: float(scribe.is_writing))
         gauge("audit_written", "Records that this server wrote.", lambda: scribe.wrote)
         gauge("audit_failures", "How often it could not.", lambda: scribe.failures)
+        gauge("audit_exported", "Last record that was exported.", self._exported)
+        gauge("audit_export_failures", "How often records could not be.", self._export_failures)
 
     async def horizon(self, store: Store, upto: int) -> int:
         """As far as history may be forgotten, if it is to be up to this revision."""
@@ -115,7 +147,8 @@ class Keeping:
         page = await store.range(key, f"{key}\0", limit=1)
         written = head_of(page.records[0].value).revision if page.records else 0
         if self._when_behind == FORGET:
-            written = max(written, page.revision - LAG_MAX)
+            kept_from = self._history.revision_before(WAITING_BYTES_MAX)
+            written = max(written, min(page.revision, kept_from))
         return min(upto, written)
 
     # Performing ----------------------------------------------------------------------------------
@@ -125,7 +158,11 @@ class Keeping:
         self._do(effect.call, lambda: self._journal.resume(head, cut), lambda _: Ready())
 
     def _append(self, effect: Append) -> None:
-        self._do(effect.call, lambda: self._journal.append(effect.lines), Appended)
+        self._do(
+            effect.call,
+            lambda: self._journal.append(effect.lines),
+            lambda kept: Appended(kept.floor, kept.thinned),
+        )
 
     def _in_passing(self, work: Callable[[], None]) -> None:
         """What nobody waits for. A disk that cannot do it now is asked again by the next life."""

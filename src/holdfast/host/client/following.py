@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Generic
 
 import aiohttp
@@ -18,19 +18,28 @@ import msgspec
 
 from holdfast.host.client import paths
 from holdfast.host.client.answers import Answer, error_of, status_of
+from holdfast.host.client.lines import Lines
 from holdfast.host.client.reading import Reading
 from holdfast.model.errors import Expired, HoldfastError, Invalid, Unavailable
 from holdfast.model.meta import AnyObject
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.versions import complete_version
-from holdfast.observe.news import Departed, Present, Reached, read_line
+from holdfast.observe.news import (
+    AGENT_BOOKMARK_MS,
+    Departed,
+    Opaque,
+    Present,
+    Reached,
+    is_bookmark,
+    read_line,
+    within_ms,
+)
 from holdfast.observe.retry import FOLLOW_POLICY
 
-# A server sends a bookmark every 15 s, so more silence than this means that nobody is there.
-SILENCE_S = 45.0
 # A watch is opened anew after so long, so that followers spread over the servers again.
 WATCH_S = 1_800
-LINE_BYTES_MAX = 8 << 20
+# How often a watch of a user's program wants a sign of life.
+BOOKMARK_S = AGENT_BOOKMARK_MS // 1_000
 
 
 class Listed(msgspec.Struct, Generic[AnyObject], frozen=True):
@@ -123,6 +132,7 @@ async def _watch(
         "watch": "true",
         "resourceVersion": complete_version(revision),
         "allowWatchBookmarks": "true",
+        "bookmarkSeconds": str(BOOKMARK_S),
         "timeoutSeconds": str(WATCH_S),
     }
     chosen = {"labelSelector": labels, "fieldSelector": fields}
@@ -131,22 +141,28 @@ async def _watch(
     lines = watched(client, path, query)
     async with contextlib.aclosing(lines):
         async for line in lines:
-            yield _news(cls, line)
+            news = _news(cls, line)
+            # What cannot be read is there all the same, so nothing is told of it.
+            if not isinstance(news, Opaque):
+                yield news
 
 
 async def watched(
     client: Reading, path: str, query: dict[str, str], headers: dict[str, str] | None = None
 ) -> AsyncGenerator[bytes, None]:
     """The lines of one watch until it ends, as they come. Raises Unavailable."""
-    response, server = await client.transport.stream(
-        path, query, silence_s=SILENCE_S, headers=headers
-    )
+    response, server = await client.transport.stream(path, query, headers=headers)
+    lines = Lines(response)
     try:
         if response.status != 200:
             answer = Answer(response.status, await response.read())
             raise answer.error(may_have_happened=False)
-        async for line in _lines(response):
-            yield line
+        async with contextlib.aclosing(lines.pieces()) as pieces:
+            async for piece in pieces:
+                for line in piece:
+                    if is_bookmark(line):
+                        lines.expect_within(within_ms(line))
+                    yield line
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         client.transport.fault(server)
         raise Unavailable(f"{server}: the watch broke: {error}") from error
@@ -154,18 +170,7 @@ async def watched(
         response.close()
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    rest = b""
-    async for piece in response.content.iter_any():
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            if line:
-                yield line
-        if len(rest) > LINE_BYTES_MAX:
-            raise Unavailable("the server sends a line without end")
-
-
-def _news(cls: type[AnyObject], line: bytes) -> News[AnyObject]:
+def _news(cls: type[AnyObject], line: bytes) -> News[AnyObject] | Opaque:
     news = read_line(cls, line)
     if not isinstance(news, bytes):
         return news

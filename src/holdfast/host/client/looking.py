@@ -14,7 +14,7 @@ import msgspec
 from holdfast.host.client.performing import Refused
 from holdfast.model.errors import Missing
 from holdfast.model.meta import AnyObject, Object
-from holdfast.model.wire import decode_trusted
+from holdfast.model.wire import decode_trusted, readable
 
 
 class Fetching(Protocol):
@@ -58,8 +58,8 @@ async def trace_of_generated(
     """The object that was created under a name of the server's choice, if one was."""
     body = await client.fetch(collection, None, timeout_s)
     for item in msgspec.json.decode(body, type=_Items).items:
-        obj = decode_trusted(cls, bytes(item))
-        if is_remembered(obj, operation):
+        obj = readable(cls, bytes(item))
+        if obj is not None and is_remembered(obj, operation):
             return obj
     return None
 

@@ -75,9 +75,11 @@ class Reading:
         policy: RetryPolicy = DEFAULT_POLICY,
         agent: str = "holdfast",
         rng: Rng | None = None,
+        transport: Transport | None = None,
     ) -> None:
+        """`transport` is for whoever reaches servers in a way of its own; the client closes it."""
         self.access = access
-        self.transport = Transport(access, agent=agent)
+        self.transport = transport if transport is not None else Transport(access, agent=agent)
         self.performer = Performer(policy, rng)
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 A connection that could not be made took nothing in. One that broke, or was silent for too long,
 may have; of a write nobody knows then what became of it. Several servers may be given: one is used
-until it fails, then the next, and one that has failed is left alone for a while.
+until it fails, then the next, and one that has failed is left alone for a while (`reachable`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from weakref import WeakSet
@@ -19,13 +19,14 @@ import aiohttp
 
 from holdfast.host.client.access import Access
 from holdfast.host.client.answers import REASON_HEADER, Answer
+from holdfast.host.client.reachable import Reachable
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 
-# A server that failed is asked last for so long.
-AVOID_S = 2.0
 # Longer than this nobody stays away, whatever a server says.
 STAY_AWAY_MAX_S = 30.0
 CONNECT_S = 3.0
+# A server that works begins to answer a watch at once, whatever it has to tell.
+OPENING_S = 6.0
 CONNECTIONS_MAX = 256
 # A connection waits so long for its next question, a little less than servers let it: agents renew
 # every ten seconds or every twenty, and a handshake for each would cost more than the renewal.
@@ -44,12 +45,18 @@ _BEFORE_SENDING = (
 
 
 class Transport:
-    """HTTP over TLS to any of several servers. Use as an async context manager."""
+    """HTTP over TLS to any of several servers. Use as an async context manager.
 
-    def __init__(self, access: Access, *, agent: str = USER_AGENT) -> None:
+    `reachable` may be shared with others of the same process.
+    """
+
+    def __init__(
+        self, access: Access, *, agent: str = USER_AGENT, reachable: Reachable | None = None
+    ) -> None:
         access.check()
-        self._servers = [server.rstrip("/") for server in access.servers]
-        self._failed_at: dict[str, float] = {}
+        self._given = [server.rstrip("/") for server in access.servers]
+        self._servers = list(self._given)
+        self._reachable = reachable if reachable is not None else Reachable()
         self._current = 0
         self._away_until = 0.0
         self._agent = agent
@@ -62,11 +69,23 @@ class Transport:
     @property
     def server(self) -> str:
         """The server that is asked next."""
-        now = time.monotonic()
-        count = len(self._servers)
-        turns = [self._servers[(self._current + turn) % count] for turn in range(count)]
-        rested = [s for s in turns if now - self._failed_at.get(s, -AVOID_S) >= AVOID_S]
-        return rested[0] if rested else min(turns, key=lambda s: self._failed_at.get(s, 0.0))
+        at = self._current
+        chosen = self._reachable.choose(self._servers[at:] + self._servers[:at])
+        # It stays with this one: coming back to a server that hangs would cost another silence.
+        self._current = self._servers.index(chosen)
+        return chosen
+
+    @property
+    def servers(self) -> int:
+        """How many servers may be asked."""
+        return len(self._servers)
+
+    def learn(self, servers: Sequence[str]) -> None:
+        """These servers may be asked, too: when none of those that were given serves us."""
+        current = self._servers[self._current]
+        self._servers = list(dict.fromkeys((*self._given, *servers)))
+        # One that is not there any more is replaced by what was given.
+        self._current = self._servers.index(current) if current in self._servers else 0
 
     async def send(
         self,
@@ -87,9 +106,11 @@ class Transport:
             async with self._session.request(
                 method, server + path, params=query, data=body, headers=headers, timeout=timeout
             ) as response:
+                body = await response.read()
+                self._reachable.answered(server)
                 return Answer(
                     response.status,
-                    await response.read(),
+                    body,
                     response.headers.get(REASON_HEADER, ""),
                     patience_ms(response.headers),
                     server,
@@ -104,16 +125,17 @@ class Transport:
         path: str,
         query: Mapping[str, str],
         *,
-        silence_s: float,
         headers: Mapping[str, str] | None = None,
+        opening_s: float | None = OPENING_S,
     ) -> tuple[aiohttp.ClientResponse, str]:
         """An answer whose body goes on and on, and the server it comes from. Raises Unavailable."""
         server = self.server
-        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=silence_s)
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S)
         try:
-            response = await self._session.get(
-                server + path, params=query, headers=headers, timeout=timeout
-            )
+            async with asyncio.timeout(opening_s):
+                response = await self._session.get(
+                    server + path, params=query, headers=headers, timeout=timeout
+                )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.fault(server)
             raise self._meaning("GET", server, error) from error
@@ -122,7 +144,7 @@ class Transport:
 
     def fault(self, server: str) -> None:
         """This server did not serve us: try another for a while."""
-        self._failed_at[server] = time.monotonic()
+        self._reachable.failed(server)
         if self._servers[self._current] == server:
             self._current = (self._current + 1) % len(self._servers)
 

@@ -22,14 +22,14 @@ from holdfast.host.client.looking import (
 )
 from holdfast.host.client.performing import demand_good
 from holdfast.host.client.reading import Reading
+from holdfast.host.headers import OPERATION_HEADER, TERM_HEADER
 from holdfast.model.errors import OutcomeUnknown
 from holdfast.model.meta import AnyObject
 from holdfast.model.registry import Kind, kind_of, kind_of_struct
-from holdfast.model.requests import PatchType, Propagation
+from holdfast.model.requests import PatchType, Propagation, Term
 from holdfast.model.wire import decode_trusted, encode
 from holdfast.observe.retry import Nature, Send
 
-OPERATION_HEADER = "X-Holdfast-Operation"
 JSON = "application/json"
 
 _JSON = msgspec.json.Encoder()
@@ -40,7 +40,13 @@ class Gone(msgspec.Struct, frozen=True, gc=False):
 
 
 class Writing(Reading):
-    """The writing half of a client."""
+    """The writing half of a client.
+
+    `term` is the lease under which it writes: a component's client sets it to what AcquireLease
+    gave it, because its writes of objects are refused without one. People have none.
+    """
+
+    term: Term | None = None
 
     async def create(self, obj: AnyObject, *, operation: str = "", manager: str = "") -> AnyObject:
         """A new object. Raises Conflict (AlreadyExists) when there is one."""
@@ -235,6 +241,8 @@ class Writing(Reading):
         headers = {"Content-Type": form}
         if operation:
             headers[OPERATION_HEADER] = operation
+        if self.term is not None:
+            headers[TERM_HEADER] = f"{self.term.epoch} {self.term.scope}"
         answer = await self.transport.send(
             method,
             path,

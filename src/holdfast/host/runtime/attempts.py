@@ -8,7 +8,7 @@ directory lie, out of the work's sight as far as its user's rights go:
     state     written by the shim before the work begins: who the shim and the work are
     control   the shim's socket
     exit      written by the shim when everything has ended
-    stdout, stderr, work/
+    stdout, stderr, work/, tmp/
 
 The lock is what makes looking safe. It is taken before the shim exists and handed over to it, so
 whoever gets it knows that no shim of this attempt lives or will live; a pid proves nothing.
@@ -40,7 +40,7 @@ from holdfast.host.runtime.records import (
 )
 from holdfast.model.errors import Invalid
 
-LOCK, LAUNCH, WORK = "lock", "launch", "work"
+LOCK, LAUNCH, WORK, TMP = "lock", "launch", "work", "tmp"
 LAUNCH_BYTES_MAX = 64 * 1024
 # The logs of these many attempts are kept beside the present one.
 ENDED_KEPT = 2
@@ -50,7 +50,13 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """Whose the work is and what the agent chose when it launched it, for whoever adopts it."""
+    """Whose the work is and what the agent chose when it launched it, for whoever adopts it.
+
+    runs_as: the user that it runs as, as the shim was told; empty if that is the agent's own.
+    disk_bytes: what it may have on the disk; 0 is without a limit.
+    listens: all of its ports, such as TCP/20001.
+    token_file: the file with its service token, if it has one.
+    """
 
     namespace: str = ""
     name: str = ""
@@ -60,6 +66,17 @@ class Choices(msgspec.Struct, frozen=True):
     user: str = ""
     working_dir: str = ""
     is_boxed: bool = False
+    runs_as: str = ""
+    grace_ms: int | None = None
+    disk_bytes: int = 0
+    listens: tuple[str, ...] = ()
+    token_file: str = ""
+
+    @property
+    def uid(self) -> int | None:
+        """The user that it runs as, if that is written down."""
+        number = self.runs_as.partition(":")[0]
+        return int(number) if number.isdecimal() else None
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -132,6 +149,11 @@ class Attempts:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted((int(name) for name in names if _NUMBER.fullmatch(name)), reverse=True)
+
+    def has(self, attempt: Attempt) -> bool:
+        """Whether an attempt has a directory; what cannot be one of ours is left alone."""
+        is_ours = _UID.fullmatch(attempt.uid) is not None
+        return not is_ours or attempt.number in self.numbers(attempt.uid)
 
     def clear(self, uid: str) -> None:
         """Remove everything of a replica."""

@@ -19,8 +19,6 @@ from holdfast.model.problems import excerpt
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Folder = AbstractContextManager[int]
 PARTS_MAX = 128
-# A tree that somebody made deeper than this is not removed at once.
-DEPTH_MAX = 256
 
 
 def parts(path: str, field: str) -> list[str]:
@@ -115,22 +113,54 @@ def write_synced(name: str, at: int, content: bytes) -> None:
     os.fsync(at)
 
 
-def remove(name: str, at: int, depth: int = 0) -> None:
-    """Remove a file, a link or a whole tree. What is not there is removed already."""
-    try:
-        is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=at).st_mode)
-        if not is_folder:
+def remove(name: str, at: int) -> None:
+    """Remove a file, a link or a whole tree. What is not there is removed already.
+
+    However deep a tree is, it takes three descriptors and no recursion: work chose its depth, and
+    a tree that could not be removed would fill the disk for good.
+    """
+    with suppress(FileNotFoundError):
+        if not _is_folder(name, at):
             os.unlink(name, dir_fd=at)
             return
-        if depth >= DEPTH_MAX:
-            raise OSError(f"{name} lies more than {DEPTH_MAX} directories deep")
         _open_up(name, at)
-        with folder(name, at) as fd:
-            for below in os.listdir(fd):
-                remove(below, fd, depth + 1)
+        with folder(name, at) as top:
+            _empty(top)
         os.rmdir(name, dir_fd=at)
-    except FileNotFoundError:
-        return
+
+
+def _empty(top: int) -> None:
+    """Remove all in a directory: what lies two levels below it is lifted to one level first."""
+    lifted = 0
+    while names := os.listdir(top):
+        for name in names:
+            if not _is_folder(name, top):
+                os.unlink(name, dir_fd=top)
+                continue
+            _open_up(name, top)
+            with folder(name, top) as fd:
+                for below in os.listdir(fd):
+                    if _is_folder(below, fd):
+                        lifted = _lift(below, fd, top, lifted)
+                    else:
+                        os.unlink(below, dir_fd=fd)
+            os.rmdir(name, dir_fd=top)
+
+
+def _lift(name: str, at: int, top: int, lifted: int) -> int:
+    """Move a directory up, under a name that none has there; how many names were tried so far."""
+    _open_up(name, at)
+    while True:
+        lifted += 1
+        try:
+            os.lstat(f"lifted-{lifted}", dir_fd=top)
+        except FileNotFoundError:
+            os.rename(name, f"lifted-{lifted}", src_dir_fd=at, dst_dir_fd=top)
+            return lifted
+
+
+def _is_folder(name: str, at: int) -> bool:
+    return stat.S_ISDIR(os.lstat(name, dir_fd=at).st_mode)
 
 
 def _open_up(name: str, at: int) -> None:

@@ -143,12 +143,12 @@ def prepare(
     folder = place.attempts.root.absolute() / held.attempt.uid / str(held.attempt.number)
     if choices.is_boxed:
         name = cgroups.name(held.attempt)
-        command = containers.inside(folder, name, command, has_terminal=has_terminal, more=more)
+        command = containers.inside(name, command, has_terminal=has_terminal, more=more)
         variables = [b"PATH=" + PATH_DEFAULT.encode()]
     else:
-        runs_as = user(choices.user)
-        word = runs_as.word() if runs_as is not None else "-"
-        where = (str(folder / WORK), choices.working_dir or ".")
+        word = choices.runs_as or _word(choices.user)
+        # The program follows no links: what the work sees there is its own doing.
+        where = (str(folder.resolve() / WORK), choices.working_dir or ".")
     text = os.memfd_create("holdfast-command", os.MFD_CLOEXEC)
     opened.callback(os.close, text)
     strings = [*(os.fsencode(argument) for argument in command), *variables]
@@ -157,6 +157,12 @@ def prepare(
     joins = opened.enter_context(place.groups.entrances(held.attempt))
     counts = (len(command), len(variables))
     return Prepared(state.isolation, word, counts, text, work, where, tuple(joins))
+
+
+def _word(name: str) -> str:
+    """For work that an agent started which did not write down as whom."""
+    runs_as = user(name)
+    return runs_as.word() if runs_as is not None else "-"
 
 
 def _open(pid: int, start: int) -> int:

@@ -75,8 +75,6 @@ class Cgroups:
             told[controller] = self._limit(attempt, controller, of)
         if of.share_milli:
             told["share"] = self._share(attempt, of)
-        if of.disk_bytes:
-            told["disk"] = "none: nothing here limits the disk of one replica"
         if denied:
             told[DEVICES] = self._deny(attempt, denied)
         for controller in self._seats:
@@ -153,14 +151,19 @@ class Cgroups:
                     return int(line.split()[1])
         return 0
 
+    def is_used(self, attempt: Attempt) -> bool:
+        """Whether a process is in any of its groups."""
+        groups = [it for path in self._each(attempt) for it in cgroups_files.below(path)]
+        return any(cgroups_files.pids(group) for group in groups)
+
     def kill(self, attempt: Attempt) -> bool:
         """Kill whatever is in its groups. True when nothing is left in any."""
         for _ in range(KILL_ROUNDS_MAX):
-            groups = [it for path in self._each(attempt) for it in cgroups_files.below(path)]
-            if not any(cgroups_files.pids(group) for group in groups):
+            if not self.is_used(attempt):
                 return True
-            for group in groups:
-                cgroups_files.kill(group)
+            for path in self._each(attempt):
+                for group in cgroups_files.below(path):
+                    cgroups_files.kill(group)
             time.sleep(KILL_PAUSE_S)
         return False
 

@@ -6,7 +6,8 @@ an end is different for containers, and the kernel ends a container together wit
 
 runc's bundle and its state lie on a tmpfs in a mount namespace of the work's own, above which the
 image is mounted with a writable layer. Both vanish with the work, however that ends: no mounts and
-no state are left for anybody to clean up, and no secret among the variables touches a disk.
+no state are left for anybody to clean up, and no secret among the variables touches a disk. The
+same holds for its network, which is a pair of devices that the kernel removes with the namespace.
 """
 
 from __future__ import annotations
@@ -21,24 +22,30 @@ from pathlib import Path
 import msgspec
 
 from holdfast.agent.words import Launch
-from holdfast.host.runtime import cgroups, devices
+from holdfast.host.runtime import cgroups, containers_network, containers_runc, devices
 from holdfast.host.runtime.containers_images import UNSAFE, Image
+from holdfast.host.runtime.containers_network import Network
 from holdfast.host.runtime.containers_spec import DIRECTORY, LOOKUPS, Container, config
 from holdfast.host.runtime.devices import LocalDevice
+from holdfast.host.runtime.run_as import BLOCK
+from holdfast.host.runtime.shim_binary import ShimProgram
 from holdfast.host.runtime.surroundings import MARK, PATH_DEFAULT, Surroundings, User, user
-from holdfast.model.errors import Unavailable, invariant
+from holdfast.model.errors import FieldError, Invalid, Unavailable, invariant
 from holdfast.model.kinds.template import EnvVar, Template
 
-RUNC = "runc"
-TOOLS = (RUNC, "unshare", "mount", "sh")
-BOX, UPPER, SCRATCH = "box", "layer/upper", "layer/scratch"
+RUNC = containers_runc.RUNC
+TOOLS = (RUNC, "unshare", "mount", "sh", "sed", "mkfifo", *containers_network.TOOLS)
+# Where everything of a container is in its mount namespace. The users of a container must be able
+# to pass all that is above it, and on the node it is an empty directory.
+BOX = Path("/run/holdfast/box")
+UPPER, SCRATCH = "layer/upper", "layer/scratch"
 # A single variable may have 128 KiB for the kernel.
 CHUNK_BYTES = 96 * 1024
 CHUNKS_MAX = 256
 PROBE_TIMEOUT_S = 20
-_CHUNK = "HOLDFAST_BOX_"
-_OVERLAY = 'mount -t overlay -o "lowerdir=$LOWER,upperdir=$UPPER,workdir=$SCRATCH" holdfast'
-_PROBE = f'mount -t tmpfs holdfast "$BOX" && mkdir "$BOX/rootfs" && {_OVERLAY} "$BOX/rootfs"'
+_CHUNK, _LAYER = "HOLDFAST_BOX_", "HOLDFAST_LAYER_"
+# runc itself needs no more than the bundle to be private.
+_TMPFS = f'mount -t tmpfs -o mode=0711,size=16m holdfast "{BOX}"'
 
 
 class Boxing(msgspec.Struct, frozen=True):
@@ -46,6 +53,9 @@ class Boxing(msgspec.Struct, frozen=True):
 
     folder: the directory of the attempt.
     group: its control group.
+    program: the shim, which also mounts layers and publishes ports.
+    first: what the user 0 inside is outside; 0 if users inside are those of the node.
+    secrets: files that are mounted into its directory, by their paths there.
     """
 
     folder: Path
@@ -54,10 +64,17 @@ class Boxing(msgspec.Struct, frozen=True):
     image: Image
     user: User | None
     devices: tuple[LocalDevice, ...]
+    program: Path
+    network: Network
+    first: int = 0
+    secrets: tuple[tuple[str, Path], ...] = ()
 
 
-def check(root: Path, groups: cgroups.Cgroups) -> None:
-    """Raises Unavailable unless containers can be run here, with their layers below this folder."""
+def check(root: Path, groups: cgroups.Cgroups, program: ShimProgram, first: int = 0) -> None:
+    """Raises Unavailable unless containers can be run here, with their layers below this folder.
+
+    With `first`, they have users of their own, from this number on.
+    """
     if os.geteuid() != 0:
         raise Unavailable("containers can be run by an agent that is root only")
     missing = [name for name in TOOLS if shutil.which(name, path=PATH_DEFAULT) is None]
@@ -67,30 +84,63 @@ def check(root: Path, groups: cgroups.Cgroups) -> None:
         raise Unavailable("runc needs control groups, and none can be made on this node")
     if UNSAFE.search(str(root)):
         raise Unavailable("the agent's directory has a path that no layer can be mounted from")
+    containers_runc.check()
+    _make_box()
     with tempfile.TemporaryDirectory(dir=root, prefix=".probe-") as made:
-        places = {it: str(Path(made, it)) for it in ("BOX", "LOWER", "UPPER", "SCRATCH")}
+        places = {it: str(Path(made, it)) for it in ("LOWER", "UPPER", "SCRATCH")}
         for path in places.values():
             os.mkdir(path)
-        try:
-            tried = subprocess.run(
-                [*_unshared(), _PROBE],
-                env={"PATH": PATH_DEFAULT, **places},
-                capture_output=True,
-                text=True,
-                timeout=PROBE_TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise Unavailable(f"whether layers can be mounted cannot be tried: {error}") from error
+        _try(program, first, places)
+
+
+def _make_box() -> None:
+    try:
+        for path in (BOX.parent, BOX):
+            path.mkdir(exist_ok=True)
+            path.chmod(0o755)
+    except OSError as error:
+        raise Unavailable(f"{BOX}, where containers are made, cannot be: {error}") from error
+
+
+def _try(program: ShimProgram, first: int, places: dict[str, str]) -> None:
+    """Mount an empty image as that of a container is, and make a network, in earnest."""
+    layers = _layers(1)
+    names = {"SHIM": str(program.path), "FIRST": str(first), f"{_LAYER}0": places["LOWER"]}
+    mapped = f'test "$(stat -c %u {BOX}/rootfs)" = {first}' if first else "true"
+    os.chown(places["UPPER"], first, first)
+    script = "\n".join((_TMPFS, *layers, mapped, containers_network.PROBE))
+    try:
+        tried = subprocess.run(
+            [*_unshared(), script],
+            env={"PATH": PATH_DEFAULT, **places, **names, "COUNT": str(BLOCK if first else 0)},
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"whether containers can be run cannot be tried: {error}") from error
     if tried.returncode != 0:
         why = tried.stderr.strip().splitlines()
         raise Unavailable(
-            f"layers cannot be mounted: {why[-1][:200] if why else 'no reason given'}"
+            f"containers cannot be made: {why[-1][:200] if why else 'no reason given'}"
         )
 
 
 def _unshared() -> list[str]:
     return ["unshare", "--mount", "--propagation", "slave", "sh", "-e", "-c"]
+
+
+def _layers(count: int) -> tuple[str, ...]:
+    """Mount the image's layers, of which the first is the topmost, and the root file system."""
+    places = [f"{BOX}/lower/{number}" for number in range(count)]
+    pairs = " ".join(f'"${_LAYER}{number}" {place}' for number, place in enumerate(places))
+    options = f"nosuid,nodev,lowerdir={':'.join(places)},upperdir=$UPPER,workdir=$SCRATCH"
+    return (
+        f"mkdir -p {BOX}/rootfs {' '.join(places)}",
+        f'"$SHIM" layers "$FIRST" "$COUNT" {pairs}',
+        f'mount -t overlay -o "{options}" holdfast {BOX}/rootfs',
+    )
 
 
 def dressed(of: Launch, image: Image) -> Launch:
@@ -113,17 +163,24 @@ def _literal(text: str) -> str:
 def user_of(of: Template) -> User | None:
     """As whom it runs: a user of the node, or any number; None is root."""
     if not of.user.isdecimal():
-        return user(of.user)
-    number = int(of.user)
-    return User(number, number, (number,), "") if number else None
+        found = user(of.user)
+    else:
+        number = int(of.user)
+        found = User(number, number, (number,), "") if number else None
+    if found is not None and max(found.uid, *found.groups) >= BLOCK:
+        rule = f"must be below {BLOCK}: a container has no more users"
+        raise Invalid(f"user: {of.user}: {rule}", (FieldError("user", of.user, rule),))
+    return found
 
 
 def boxed(of: Launch, place: Boxing, found: Surroundings) -> Surroundings:
     """What the shim is to run, so that this command runs inside the container."""
-    for path in (UPPER, SCRATCH, BOX):
+    for path in (UPPER, SCRATCH):
         (place.folder / path).mkdir(mode=0o700, parents=True)
     # The root of the container is this directory, and any user may have to look into it.
     (place.folder / UPPER).chmod(0o755)
+    if place.first:
+        os.chown(place.folder / UPPER, place.first, place.first)
     working_dir = f"{DIRECTORY}/{of.template.working_dir}".rstrip("/")
     container = Container(
         name=of.name,
@@ -133,6 +190,10 @@ def boxed(of: Launch, place: Boxing, found: Surroundings) -> Surroundings:
         group=place.group,
         devices=devices.paths(place.devices, of.devices),
         lookups=tuple(path for path in LOOKUPS if os.path.isfile(path)),
+        first=place.first,
+        has_host_network=place.network.is_host,
+        connect=place.network.connect(BOX),
+        secrets=place.secrets,
     )
     text = config(container, found)
     chunks = [text[at : at + CHUNK_BYTES] for at in range(0, len(text), CHUNK_BYTES)]
@@ -140,39 +201,43 @@ def boxed(of: Launch, place: Boxing, found: Surroundings) -> Surroundings:
     variables = {
         "PATH": PATH_DEFAULT,
         MARK: f"{of.attempt.uid}/{of.attempt.number}",
-        "BOX": str(place.folder / BOX),
-        "LOWER": str(place.image.root),
+        "SHIM": str(place.program),
+        "FIRST": str(place.first),
+        "COUNT": str(BLOCK if place.first else 0),
         "UPPER": str(place.folder / UPPER),
         "SCRATCH": str(place.folder / SCRATCH),
+        **{f"{_LAYER}{number}": str(path) for number, path in enumerate(place.image.layers)},
     }
     pairs = [os.fsencode(f"{name}={value}") for name, value in variables.items()]
     pairs += [f"{_CHUNK}{number}=".encode() + chunk for number, chunk in enumerate(chunks)]
-    script = _script(len(chunks), cgroups.name(of.attempt))
+    script = _script(len(chunks), cgroups.name(of.attempt), place)
     return Surroundings((*_unshared(), script), tuple(os.fsdecode(pair) for pair in pairs))
 
 
-def _script(chunks: int, name: str) -> str:
+def _script(chunks: int, name: str, place: Boxing) -> str:
     """Mount, write down what runc is to do, and become runc."""
     names = [f"{_CHUNK}{number}" for number in range(chunks)]
     values = " ".join(f'"${name}"' for name in names)
     return "\n".join(
         (
-            'mount -t tmpfs -o mode=0700,size=16m holdfast "$BOX"',
-            'mkdir "$BOX/rootfs" "$BOX/state"',
-            f'{_OVERLAY} "$BOX/rootfs"',
-            f'printf %s {values} > "$BOX/config.json"',
+            _TMPFS,
+            f"mkdir -m 0700 {BOX}/state",
+            *_layers(len(place.image.layers)),
+            f"touch {BOX}/config.json && chmod 0600 {BOX}/config.json",
+            f"printf %s {values} > {BOX}/config.json",
             f"unset {' '.join(names)}",
-            f'exec {RUNC} --root "$BOX/state" run --keep --bundle "$BOX" {shlex.quote(name)}',
+            *place.network.publish(BOX, place.first),
+            f"exec {RUNC} --root {BOX}/state run --keep --bundle {BOX} {shlex.quote(name)}",
         )
     )
 
 
-def has_begun(pid: int, folder: Path, name: str) -> bool:
+def has_begun(pid: int, name: str) -> bool:
     """Whether runc, which is the process `pid`, has started what the container is for.
 
     Before that no command can enter it. What is in the box is seen by whoever is in it alone.
     """
-    seen = Path(f"/proc/{pid}/root{folder.absolute() / BOX}/state/{name}")
+    seen = Path(f"/proc/{pid}/root{BOX}/state/{name}")
     try:
         # A container that is made and not started has a pipe on which its start waits.
         return (seen / "state.json").exists() and not (seen / "exec.fifo").exists()
@@ -181,7 +246,6 @@ def has_begun(pid: int, folder: Path, name: str) -> bool:
 
 
 def inside(
-    folder: Path,
     name: str,
     command: tuple[str, ...],
     *,
@@ -194,5 +258,5 @@ def inside(
     """
     terminal = ("--tty",) if has_terminal else ()
     variables = (word for pair in more for word in ("--env", os.fsdecode(pair)))
-    state = ("--root", str(folder / BOX / "state"))
+    state = ("--root", str(BOX / "state"))
     return (RUNC, *state, "exec", *terminal, *variables, name, *command)

@@ -1,22 +1,29 @@
 """Waits for images without letting anything else wait.
 
-Kept by `runtime`, which asks for the image of each piece of work before it starts it. An image may
-take minutes to come; it is waited for in threads that nothing else needs.
+Kept by `runtime`, which asks for the image of each piece of work before it starts it. What is here
+already is found by threads that never wait for a network, so that no pull delays a start that needs
+none. A tenant pulls one image at a time, so that none takes all the threads that pull.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from holdfast.host.runtime import containers
-from holdfast.host.runtime.cgroups import Cgroups
-from holdfast.host.runtime.containers_images import Image, find
-from holdfast.model.kinds.template import Runtime, Template
+from holdfast.agent.words import Launch
+from holdfast.host.runtime import containers, containers_images
+from holdfast.host.runtime.containers_images import Image
+from holdfast.host.runtime.starting import Place
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.kinds.template import PULL_KEY, Runtime
 
+LOOKS_MAX = 2
 # More pulls at once would only share the same network.
-THREADS_MAX = 2
+PULLS_MAX = 4
 
 
 class Images:
@@ -24,20 +31,58 @@ class Images:
 
     def __init__(self, root: Path, folders: tuple[Path, ...]) -> None:
         self._root, self._folders = root, folders
-        self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="images")
+        self._looks = ThreadPoolExecutor(LOOKS_MAX, thread_name_prefix="images")
+        self._pulls = ThreadPoolExecutor(PULLS_MAX, thread_name_prefix="pulls")
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._waiting: Counter[str] = Counter()
         # Only a yes is kept: who lacks runc may install it any time.
         self._are_possible = False
 
-    async def of(self, template: Template, groups: Cgroups) -> Image | None:
+    async def of(self, launch: Launch, place: Place) -> Image | None:
         """The image of this work; None when it is no container. Raises Invalid or Unavailable."""
+        template, tenant = launch.template, launch.namespace
         if template.runtime is not Runtime.CONTAINER:
             return None
         loop = asyncio.get_running_loop()
         if not self._are_possible:
-            await loop.run_in_executor(self._pool, containers.check, self._root, groups)
+            first = place.confinement.block_first if place.confinement is not None else 0
+            check = (self._root, place.groups, place.program, first)
+            await loop.run_in_executor(self._looks, containers.check, *check)
             self._are_possible = True
-        return await loop.run_in_executor(self._pool, find, template.image, self._folders)
+        store = containers_images.store_of(self._root, tenant)
+        find, look = containers_images.local, (template.image, self._folders, store)
+        found = await loop.run_in_executor(self._looks, find, *look)
+        if found is not None:
+            return found
+        credentials = _credentials(launch)
+        self._waiting[tenant] += 1
+        try:
+            async with self._turns.setdefault(tenant, asyncio.Lock()):
+                # Another replica of the same image may have been waited for.
+                found = await loop.run_in_executor(self._looks, find, *look)
+                if found is not None:
+                    return found
+                words = (template.image, store, credentials)
+                return await loop.run_in_executor(self._pulls, containers_images.pull, *words)
+        finally:
+            self._waiting[tenant] -= 1
+            if not self._waiting[tenant]:
+                del self._waiting[tenant], self._turns[tenant]
 
     def close(self) -> None:
         """Wait for nothing any more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._looks, self._pulls):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _credentials(of: Launch) -> bytes:
+    """What the tenant's own Secret says for its registries; empty without one."""
+    name = of.template.image_pull_secret
+    if not name:
+        return b""
+    text = of.secrets.values.get(f"{name}/{PULL_KEY}", "")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        error = FieldError("imagePullSecret", name, f"its key {PULL_KEY} is not base64")
+        raise Invalid(str(error), (error,)) from None

@@ -1,8 +1,12 @@
 """Images of containers: a directory of the node, or what podman has under a reference.
 
-Called by `runtime` before a container is started, in threads of their own: a pull may take minutes,
-and nobody else's work should wait for it. An image is only ever read; what a container writes goes
-into a layer of its attempt.
+Called by `containers_awaited` in threads of its own: a pull may take minutes, and no other work
+should wait for it. An image is only ever read; what a container writes goes into a layer of its
+attempt.
+
+What podman has for the node is the operator's doing and there for every tenant. Nothing is ever
+pulled into it: each tenant has a store of its own, which is filled with that tenant's credentials
+and looked into for that tenant alone, so that a private image is no one else's for lying here.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,12 +31,19 @@ UNSAFE = re.compile(r"[,:\\\"\x00-\x1f\x7f]")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}", re.ASCII)
 # runc is what containers run by here, and no other manager of groups is needed.
 _GLOBAL = ("--cgroup-manager", "cgroupfs", "--runtime", "runc")
+# The options of one mount fit a page, and images have fewer.
+LAYERS_MAX = 120
+STORES = ".podman"
+_NO_CREDENTIALS = b"{}"
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A root file system, and what runs in it unless a template says otherwise."""
+    """A root file system, and what runs in it unless a template says otherwise.
 
-    root: Path
+    layers: the directories that it is made of, the topmost first.
+    """
+
+    layers: tuple[Path, ...]
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     variables: dict[str, str] = {}
@@ -46,18 +57,60 @@ class _Config(msgspec.Struct, frozen=True, rename="pascal"):
     env: tuple[str, ...] | None = None
 
 
+class _Driver(msgspec.Struct, frozen=True, rename="pascal"):
+    name: str = ""
+    data: dict[str, str] | None = None
+
+
 class _Inspected(msgspec.Struct, frozen=True, rename="pascal"):
     id: str
     config: _Config = _Config()
+    graph_driver: _Driver = _Driver()
 
 
-def find(image: str, folders: Sequence[Path]) -> Image:
-    """The image of a template. Invalid or Unavailable say why there is none."""
+class Store(msgspec.Struct, frozen=True):
+    """Where podman keeps images: what the operator set up, or the store of one tenant."""
+
+    options: tuple[str, ...] = ()
+
+
+NODE_STORE = Store()
+
+
+def store_of(root: Path, tenant: str) -> Store:
+    """The images that were pulled for this tenant, below the agent's directory."""
+    folder = root.absolute() / STORES / tenant
+    return Store(("--root", str(folder / "images"), "--runroot", str(folder / "run")))
+
+
+def local(image: str, folders: Sequence[Path], store: Store) -> Image | None:
+    """The image, if it is here already. Invalid or Unavailable say why there can be none."""
     if image.startswith("/"):
-        return Image(_directory(image, folders))
+        return Image((_directory(image, folders),))
     if not _REFERENCE.fullmatch(image):
         raise _wrong(image, "must be an absolute path or a reference such as docker.io/a/b:1")
-    return _by_podman(image)
+    program = _program(image)
+    for it in (NODE_STORE, store):
+        if _podman(program, it, "image", "exists", image).returncode == 0:
+            return _described(program, it, image)
+    return None
+
+
+def pull(reference: str, store: Store, credentials: bytes) -> Image:
+    """Pull it into a tenant's store, with that tenant's credentials or none."""
+    program = _program(reference)
+    # A file without a name: podman reads it, and no disk has it. Without one podman would look
+    # for the credentials of the agent's own user.
+    fd = os.memfd_create("holdfast-credentials", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, credentials or _NO_CREDENTIALS)
+        words = ("pull", "--quiet", "--authfile", f"/proc/self/fd/{fd}", reference)
+        pulled = _podman(program, store, *words, timeout_s=PULL_TIMEOUT_S, files=(fd,))
+    finally:
+        os.close(fd)
+    if pulled.returncode != 0:
+        raise Unavailable(f"the image {reference} cannot be pulled: {_last(pulled.stderr)}")
+    return _described(program, store, reference)
 
 
 def _directory(image: str, folders: Sequence[Path]) -> Path:
@@ -80,41 +133,62 @@ def _directory(image: str, folders: Sequence[Path]) -> Path:
     return real
 
 
-def _by_podman(reference: str) -> Image:
+def _program(reference: str) -> str:
     program = shutil.which(PODMAN)
     if program is None:
         raise Unavailable(f"the image {reference} needs podman, which is not installed here")
-    if _podman(program, "image", "exists", reference).returncode != 0:
-        pulled = _podman(program, "pull", "--quiet", reference, timeout_s=PULL_TIMEOUT_S)
-        if pulled.returncode != 0:
-            raise Unavailable(f"the image {reference} cannot be pulled: {_last(pulled.stderr)}")
-    inspected = _podman(program, "image", "inspect", reference)
-    mounted = _podman(program, "image", "mount", reference)
-    for asked in (inspected, mounted):
-        if asked.returncode != 0:
-            raise Unavailable(f"the image {reference} cannot be used: {_last(asked.stderr)}")
+    return program
+
+
+def _described(program: str, store: Store, reference: str) -> Image:
+    inspected = _podman(program, store, "image", "inspect", reference)
+    if inspected.returncode != 0:
+        raise Unavailable(f"the image {reference} cannot be used: {_last(inspected.stderr)}")
     try:
         (of,) = msgspec.json.decode(inspected.stdout, type=tuple[_Inspected, ...])
     except (msgspec.DecodeError, ValueError) as error:
         raise Unavailable(f"podman's word on {reference} cannot be read: {error}") from error
     pairs = (text.partition("=") for text in of.config.env or ())
     variables = {name: value for name, _, value in pairs if not name.startswith("HOLDFAST_")}
-    root = Path(mounted.stdout.strip())
-    if not root.is_dir() or UNSAFE.search(str(root)):
-        raise Unavailable(f"podman has {reference} at {root}, which cannot be used")
-    return Image(root, of.config.entrypoint or (), of.config.cmd or (), variables)
+    layers = _layers(program, store, reference, of.graph_driver)
+    for layer in layers:
+        if not layer.is_dir() or UNSAFE.search(str(layer)):
+            raise Unavailable(f"podman has {reference} at {layer}, which cannot be used")
+    if len(layers) > LAYERS_MAX:
+        raise Unavailable(f"the image {reference} has more than {LAYERS_MAX} layers")
+    return Image(layers, of.config.entrypoint or (), of.config.cmd or (), variables)
+
+
+def _layers(program: str, store: Store, reference: str, driver: _Driver) -> tuple[Path, ...]:
+    """The directories of the layers themselves, where podman says them; else all of it, mounted.
+
+    A mounted image is itself an overlay, of which the kernel cannot shift the owners.
+    """
+    data: Mapping[str, str] = driver.data or {}
+    if driver.name == "overlay" and data.get("UpperDir"):
+        below = data.get("LowerDir", "").split(":")
+        return tuple(Path(text) for text in (data["UpperDir"], *below) if text)
+    mounted = _podman(program, store, "image", "mount", reference)
+    if mounted.returncode != 0:
+        raise Unavailable(f"the image {reference} cannot be used: {_last(mounted.stderr)}")
+    return (Path(mounted.stdout.strip()),)
 
 
 def _podman(
-    program: str, *words: str, timeout_s: int = ASK_TIMEOUT_S
+    program: str,
+    store: Store,
+    *words: str,
+    timeout_s: int = ASK_TIMEOUT_S,
+    files: tuple[int, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            [program, *_GLOBAL, *words],
+            [program, *_GLOBAL, *store.options, *words],
             capture_output=True,
             text=True,
             timeout=timeout_s,
             stdin=subprocess.DEVNULL,
+            pass_fds=files,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,8 +1,8 @@
 """What runc is told of one container, as the OCI's runtime specification writes it.
 
-Called by `containers`. The container has file system, processes, IPC and host name of its own, and
-deliberately not a network: its ports are ports of the node, as those of processes are. It gains no
-privileges, keeps few capabilities, and none as an ordinary user; no system call is filtered.
+Called by `containers`. The container has file system, processes, IPC, host name and network of its
+own, and where tenants are kept apart users as well. It gains no privileges, keeps few capabilities,
+and none as an ordinary user; it may make only the system calls that seccomp.json lists.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.runtime.surroundings import Surroundings, User
+from holdfast.host.runtime.run_as import BLOCK
+from holdfast.host.runtime.surroundings import PATH_DEFAULT, Surroundings, User
 
 VERSION = "1.0.2"
 # Where the replica's own directory is inside.
 DIRECTORY = "/holdfast"
 HOSTNAME_MAX = 63
+HOOK_TIMEOUT_S = 20
 # What root needs to set up files and ports of its own and to become somebody else.
 CAPABILITIES = (
     "CAP_CHOWN",
@@ -32,7 +34,9 @@ CAPABILITIES = (
     "CAP_SETGID",
     "CAP_SETUID",
 )
-# Files of the node that names are looked up by; the network is the node's.
+# What the kernel is asked for by a container; runc has no list of its own.
+SECCOMP = Path(__file__).with_name("seccomp.json")
+# Files of the node that names are looked up by.
 LOOKUPS = ("/etc/resolv.conf", "/etc/hosts")
 _MASKED = (
     "/proc/acpi",
@@ -53,6 +57,14 @@ _MOUNTS = (
     ("/dev/shm", "tmpfs", "shm", ("nosuid", "noexec", "nodev", "mode=1777", "size=65536k")),
     ("/sys", "sysfs", "sysfs", ("nosuid", "noexec", "nodev", "ro")),
 )
+# Of the node's network no new view can be mounted by who does not own it.
+_HOST_SYS = ("/sys", "none", "/sys", ("rbind", "nosuid", "noexec", "nodev", "ro"))
+
+_FLAGS = (
+    (os.ST_NOEXEC, "noexec"),
+    (os.ST_NOATIME, "noatime"),
+    (os.ST_NODIRATIME, "nodiratime"),
+)
 
 
 class Container(msgspec.Struct, frozen=True):
@@ -61,6 +73,10 @@ class Container(msgspec.Struct, frozen=True):
     work: the replica's own directory on the node.
     group: its control group, as every hierarchy names it.
     devices: paths of the devices that it owns.
+    first: what the user 0 inside is outside; 0 if users inside are those of the node.
+    has_host_network: whether the node's network is its own.
+    connect: the script that gives its network a way out, when that is made; empty for none.
+    secrets: files that are mounted into its directory, by their paths there.
     """
 
     name: str
@@ -70,6 +86,16 @@ class Container(msgspec.Struct, frozen=True):
     group: str
     devices: tuple[str, ...] = ()
     lookups: tuple[str, ...] = ()
+    first: int = 0
+    has_host_network: bool = False
+    connect: str = ""
+    secrets: tuple[tuple[str, Path], ...] = ()
+
+
+def _seccomp() -> dict[str, Any]:
+    profile: dict[str, Any] = msgspec.json.decode(SECCOMP.read_bytes())
+    del profile["comment"]
+    return profile
 
 
 def config(of: Container, found: Surroundings) -> bytes:
@@ -94,10 +120,13 @@ def config(of: Container, found: Surroundings) -> bytes:
                 "noNewPrivileges": True,
                 "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), kept),
             },
-            "mounts": [*_own_mounts(), *_node_mounts(of)],
+            "mounts": [*_own_mounts(of), *_node_mounts(of)],
+            "hooks": _hooks(of),
             "linux": {
                 "cgroupsPath": of.group,
-                "namespaces": [{"type": it} for it in ("pid", "mount", "ipc", "uts")],
+                "namespaces": [{"type": it} for it in _namespaces(of)],
+                **_mappings(of),
+                "seccomp": _seccomp(),
                 "devices": owned,
                 "resources": {"devices": _rules(owned)},
                 "maskedPaths": _MASKED,
@@ -107,20 +136,65 @@ def config(of: Container, found: Surroundings) -> bytes:
     )
 
 
-def _own_mounts() -> list[dict[str, Any]]:
+def _namespaces(of: Container) -> tuple[str, ...]:
+    users = ("user",) if of.first else ()
+    network = () if of.has_host_network else ("network",)
+    return ("pid", "mount", "ipc", "uts", *users, *network)
+
+
+def _mappings(of: Container) -> dict[str, Any]:
+    """Which users outside those inside are. What is in no mapping cannot be anyone inside."""
+    mapping = [{"containerID": 0, "hostID": of.first, "size": BLOCK}]
+    return {"uidMappings": mapping, "gidMappings": mapping} if of.first else {}
+
+
+def _hooks(of: Container) -> dict[str, Any]:
+    """What runc runs on the node when the namespaces are there and nothing else is."""
+    if not of.connect:
+        return {}
+    hook = {
+        "path": "/bin/sh",
+        "args": ["sh", "-e", "-c", of.connect],
+        "env": [f"PATH={PATH_DEFAULT}"],
+        "timeout": HOOK_TIMEOUT_S,
+    }
+    return {"createRuntime": [hook]}
+
+
+def _own_mounts(of: Container) -> list[dict[str, Any]]:
+    mounts = (*_MOUNTS[:-1], _HOST_SYS) if of.has_host_network else _MOUNTS
     return [
         {"destination": at, "type": kind, "source": source, "options": options}
-        for at, kind, source, options in _MOUNTS
+        for at, kind, source, options in mounts
     ]
 
 
 def _node_mounts(of: Container) -> list[dict[str, Any]]:
     """The replica's directory, and how names are looked up."""
-    mounts = [(DIRECTORY, str(of.work), "rw"), *((it, it, "ro") for it in of.lookups)]
+    secrets = ((f"{DIRECTORY}/{at}", path, "rw") for at, path in of.secrets)
+    lookups = ((it, Path(it), "ro") for it in of.lookups)
+    mounts = [(DIRECTORY, of.work, "rw"), *secrets, *lookups]
     return [
-        {"destination": at, "type": "bind", "source": source, "options": ["bind", "nodev", how]}
+        {
+            "destination": at,
+            "type": "bind",
+            "source": str(source),
+            "options": ["bind", "nosuid", "nodev", how, *_locked(source)],
+        }
         for at, source, how in mounts
     ]
+
+
+def _locked(path: Path) -> list[str]:
+    """What the node's own mount of this says, which no user namespace may take away from it.
+
+    The kernel refuses a mount that allows more, and one that counts accesses in another way.
+    """
+    there = next(it for it in (path, *path.parents) if it.exists())
+    flags = os.statvfs(there).f_flag
+    found = [word for flag, word in _FLAGS if flags & flag]
+    is_usual = flags & (os.ST_NOATIME | os.ST_RELATIME)
+    return found if is_usual else [*found, "strictatime"]
 
 
 def _device(path: str) -> dict[str, Any]:

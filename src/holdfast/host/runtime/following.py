@@ -20,7 +20,7 @@ from holdfast.host.runtime.attempts import Attempts, Seen, died
 from holdfast.host.runtime.cgroups import Cgroups
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.line import connect, open_line
-from holdfast.host.runtime.records import REBOOTED, Exit, State
+from holdfast.host.runtime.records import PROTOCOL, REBOOTED, Exit, State
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 1.0
 # How long a shim may live without taking calls; starting and ending take milliseconds.
@@ -72,6 +72,14 @@ class Following:
             work = None
         # It may have been just starting when we looked; by now it has said who it is.
         await self.learn(held)
+        if held.state is not None and not held.state.is_neighbour:
+            _log.warning(
+                "the shim of %s speaks protocol %d and this agent %d: its work may end at its "
+                "deadline; install a version in between, and do not skip one",
+                held.attempt,
+                held.state.protocol,
+                PROTOCOL,
+            )
         if work is not None and held.state is not None and work != held.state.work:
             _log.warning("the state of %s names another process than its shim", held.attempt)
             held.state = msgspec.structs.replace(held.state, work=work)
@@ -88,8 +96,10 @@ class Following:
         began, pause_s = loop.time(), RETRY_MIN_S
         while True:
             seen = await self._look(held)
+            if seen is None and await self._in_thread(self._end_unrecorded, held):
+                return (died(held.state) if held.state is not None else None), True
             if seen is None:
-                return None, True
+                seen = Seen(is_alive=True)
             if seen.is_alive:
                 if await self._connect(held):
                     return None, False
@@ -138,6 +148,12 @@ class Following:
             held.ports = ports.take_back(held.choices.picked)
         held.connect(await open_line(near))
         return True
+
+    def _end_unrecorded(self, held: Held) -> bool:
+        """Its directory is gone, which proves nothing about its processes: look at those."""
+        if held.state is not None and held.state.boot == self._boot:
+            return self._end_all(held, held.state)
+        return survivors.end_unrecorded(held.attempt) and self._groups.kill(held.attempt)
 
     def _end_all(self, held: Held, state: State) -> bool:
         # The groups hold even what left its parents and threw its variables away.

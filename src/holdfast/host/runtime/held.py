@@ -30,6 +30,8 @@ class Held:
         self.choices = Choices()
         # Whether the agent was told that it runs, or found it itself.
         self.is_known = False
+        # Why this agent itself ended it; empty if it did not.
+        self.stopped_for = ""
         # Set when its end is proven.
         self.is_over = asyncio.Event()
         self._boot = boot

@@ -7,12 +7,30 @@ becomes of the work is posted to the agent. An attempt is held here exactly as l
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
+from contextlib import suppress
 from typing import Any
 
-from holdfast.agent.words import Attempt, Exited, Inventory, Item, Launched, NotLaunched
-from holdfast.host.runtime import cgroups, containers, limits_closing, records
+from holdfast.agent.words import (
+    DISK_EXCEEDED,
+    Attempt,
+    Exited,
+    Inventory,
+    Item,
+    Launched,
+    NotLaunched,
+)
+from holdfast.host.runtime import (
+    cgroups,
+    containers,
+    disk,
+    limits_closing,
+    listeners,
+    records,
+    survivors,
+)
 from holdfast.host.runtime.following import Following
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.starting import Place
@@ -21,6 +39,12 @@ from holdfast.model.kinds.replica import Process
 
 # So long runc may take to make a container on a busy machine before it counts as running anyway.
 MADE_S, MADE_LOOK_S = 10.0, 0.02
+
+# `Process.reason` begins with this when somebody else listens on a port of the work.
+PORT_TAKEN = "PortTaken"
+PORTS_LOOK_S = 2.0
+
+_log = logging.getLogger(__name__)
 
 InThread = Callable[..., Awaitable[Any]]
 
@@ -56,8 +80,14 @@ class Keeping:
         if line is not None and not held.is_known and await line.begun:
             await self._following.learn(held)
             await self._until_entered(held)
-            self._tell_launched(held)
-        end = await self._closed(held.attempt, await self._following.until_end(held))
+            is_own = not _is_told_apart(held) or self._check_ports(
+                held, await self._in_thread(listeners.owners)
+            )
+            if is_own:
+                self._tell_launched(held)
+        if held.choices.disk_bytes:
+            self._turns.begin(self._mind_disk(held))
+        end = await self._closed(held, await self._following.until_end(held))
         failure = held.line.failure if held.line is not None else None
         del self.held[held.attempt]
         held.is_over.set()
@@ -72,15 +102,45 @@ class Keeping:
             self._tell_launched(held)
         self._post(Exited(held.attempt, records.ended(end)))
 
+    async def mind_ports(self) -> None:
+        """End work whose port is someone else's: its address must never lead there."""
+        while True:
+            watched = [held for held in self.held.values() if _is_told_apart(held)]
+            known = await self._in_thread(listeners.owners) if watched else {}
+            for held in watched:
+                self._check_ports(held, known)
+            await asyncio.sleep(PORTS_LOOK_S)
+
+    def _check_ports(self, held: Held, known: listeners.Owners) -> bool:
+        """Whether all of its ports are its own, or nobody's yet."""
+        user = held.choices.uid
+        taken = listeners.foreign(held.choices.listens, user, known) if user is not None else ""
+        if taken and not held.stopped_for:
+            _log.warning("%s is another user's and not that of %s", taken, held.attempt)
+            held.stopped_for = f"{PORT_TAKEN}: {taken} is used by other work of this node"
+            held.stop(0)
+        return not taken
+
+    async def _mind_disk(self, held: Held) -> None:
+        """End it when it has more on the disk than it may: there is no other bound."""
+        folder = self._place.attempts.root / held.attempt.uid / str(held.attempt.number)
+        while not held.is_over.is_set():
+            if await self._in_thread(disk.is_exceeded, folder, held.choices.disk_bytes):
+                _log.warning("%s exceeds its limits.disk: it is ended", held.attempt)
+                held.stopped_for = DISK_EXCEEDED
+                held.stop(0)
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(held.is_over.wait(), disk.LOOK_S)
+
     async def _until_entered(self, held: Held) -> None:
         """A container runs when what is in it does: nobody asks one that is still being made."""
         line, state = held.line, held.state
         if not held.choices.is_boxed or state is None or line is None:
             return
-        folder = self._place.attempts.root / held.attempt.uid / str(held.attempt.number)
         name, until_s = cgroups.name(held.attempt), asyncio.get_running_loop().time() + MADE_S
         while not line.ended.done() and asyncio.get_running_loop().time() < until_s:
-            if await self._in_thread(containers.has_begun, state.work.pid, folder, name):
+            if await self._in_thread(containers.has_begun, state.work.pid, name):
                 return
             await asyncio.sleep(MADE_LOOK_S)
 
@@ -97,11 +157,13 @@ class Keeping:
         """Kill a shim that does not do what it is there for, and its work with it."""
         await self._following.end_shim(held)
 
-    async def _closed(self, attempt: Attempt, end: records.Exit | None) -> records.Exit | None:
+    async def _closed(self, held: Held, end: records.Exit | None) -> records.Exit | None:
         groups, attempts = self._place.groups, self._place.attempts
         closed: records.Exit | None = await self._in_thread(
-            limits_closing.close, groups, attempts, attempt, end
+            limits_closing.close, groups, attempts, held.attempt, end, held.stopped_for
         )
+        if self._place.secret_files is not None:
+            await self._in_thread(self._place.secret_files.remove, held.attempt)
         return closed
 
     def _tell_launched(self, held: Held) -> None:
@@ -118,7 +180,8 @@ class Keeping:
         """What is really enforced on this work."""
         program = self._place.program
         proc = "own" if program.has_own_proc else "host"
-        return {**held.choices.limits, "isolation": program.isolation, "proc": proc}
+        user = {"user": held.choices.runs_as} if held.choices.runs_as else {}
+        return {**held.choices.limits, **user, "isolation": program.isolation, "proc": proc}
 
     # Looking around ------------------------------------------------------------------------------
 
@@ -126,6 +189,7 @@ class Keeping:
         """Tell the agent all that is here, once the jobs before this are done."""
         if before:
             await asyncio.wait(before)
+        await self._end_strays()
         items = []
         for uid in await self._in_thread(self._place.attempts.uids):
             item = await self._latest(uid)
@@ -135,7 +199,22 @@ class Keeping:
         await self._in_thread(
             limits_closing.sweep, groups, self._place.attempts, frozenset(self.held)
         )
+        if self._place.secret_files is not None:
+            known = (self._place.attempts, frozenset(self.held))
+            await self._in_thread(self._place.secret_files.sweep, *known)
         self._post(Inventory(tuple(items)))
+
+    async def _end_strays(self) -> None:
+        """End what runs of this agent and has no directory any more: nobody could stop it later.
+
+        To take it for never started would be a lie on which a second copy could be started.
+        """
+        place = self._place
+        for attempt in await self._in_thread(_strays, place, frozenset(self.held)):
+            _log.warning("%s runs and its directory is gone: it is ended", attempt)
+            held, _ = await self.find(attempt)
+            if held.attempt in self.held:
+                await held.is_over.wait()
 
     async def _latest(self, uid: str) -> Item | None:
         """The latest attempt that ever began."""
@@ -147,7 +226,9 @@ class Keeping:
             if ended is not _NOTHING:
                 whose = held.choices
                 process = held.process if ended is None else ended
-                return Item(attempt, process, ended is None, whose.namespace, whose.name)
+                return Item(
+                    attempt, process, ended is None, whose.namespace, whose.name, whose.grace_ms
+                )
         return None
 
     async def find(self, attempt: Attempt) -> tuple[Held, Process | None]:
@@ -157,13 +238,25 @@ class Keeping:
             held.extend(self._until_ms)
         end, is_over = await self._following.adopt(held)
         if is_over:
-            end = await self._closed(attempt, end)
+            end = await self._closed(held, end)
             return held, records.ended(end) if end is not None else _NOTHING
         held.is_known = True
         held.process = self._process(held)
         self.held[attempt] = held
         self._turns.begin(self.watch(held))
         return held, None
+
+
+def _is_told_apart(held: Held) -> bool:
+    """Whether it has ports, and a user by which its listeners are known."""
+    return bool(held.choices.listens) and held.choices.uid is not None
+
+
+def _strays(place: Place, held: Container[Attempt]) -> list[Attempt]:
+    """Attempts of which something runs, in a group or elsewhere, and which have no directory."""
+    running = [it for it in place.groups.attempts() if place.groups.is_used(it)]
+    running += survivors.attempts_below(place.attempts.root)
+    return [it for it in dict.fromkeys(running) if it not in held and not place.attempts.has(it)]
 
 
 _NOTHING = Process(reason="NotStarted: nothing of this attempt is here")

@@ -12,7 +12,8 @@ from collections.abc import Container
 
 import msgspec
 
-from holdfast.agent.words import Attempt
+from holdfast.agent.words import DISK_EXCEEDED, STOPPED, Attempt
+from holdfast.host.runtime import disk
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.host.runtime.cgroups import Cgroups
 from holdfast.host.runtime.records import Exit
@@ -21,15 +22,32 @@ from holdfast.model.errors import Invalid
 _log = logging.getLogger(__name__)
 
 
-def close(groups: Cgroups, attempts: Attempts, attempt: Attempt, end: Exit | None) -> Exit | None:
-    """The end with what its groups know of it, which are then removed."""
+def close(
+    groups: Cgroups,
+    attempts: Attempts,
+    attempt: Attempt,
+    end: Exit | None,
+    stopped_for: str = "",
+) -> Exit | None:
+    """The end with what its groups know of it, which are then removed.
+
+    `stopped_for` is why the agent ended it, if it did. What exceeded the disk is removed at once:
+    ended attempts are kept for their logs, and would keep the disk full as well.
+    """
+    known = end
     if end is not None and end.is_started and end.code != 0 and groups.ooms(attempt):
         end = msgspec.structs.replace(end, oom=1)
-        try:
+    if end is not None and end.is_started and stopped_for and end.reason == STOPPED:
+        end = msgspec.structs.replace(end, reason=stopped_for)
+    try:
+        if end is not None and end is not known:
             attempts.record(attempt, end)
-        except OSError as error:
-            # This agent still tells of it; only one that comes after it would not know.
-            _log.warning("that %s ran out of memory cannot be written down: %s", attempt, error)
+        if stopped_for == DISK_EXCEEDED:
+            with attempts.of(attempt) as fd:
+                disk.give_back(fd)
+    except OSError as error:
+        # This agent still tells of it; only one that comes after it would not know.
+        _log.warning("how %s ended cannot be written down: %s", attempt, error)
     remove(groups, attempt)
     return end
 

@@ -50,7 +50,8 @@ class Line(asyncio.Protocol):
                 self._begin(True)
             case ["failed", error, step] if error.isdigit():
                 self.failure = (int(error), step)
-            case ["status", stage, who, _, _]:
+            # A shim of another version may say more.
+            case ["status", stage, who, *_]:
                 pid, _, start = who.partition("/")
                 is_whole = pid.isdigit() and start.isdigit()
                 if not self.work.done():

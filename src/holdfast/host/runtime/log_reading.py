@@ -18,6 +18,8 @@ from holdfast.host.runtime.log_files import Start, Tape
 from holdfast.host.runtime.log_records import STREAMS, WHOLE, Printer, Record
 
 BATCH_BYTES = 64 << 10
+# Where each of the last lines begins is held in memory while the first one is found.
+TAIL_MAX = 100_000
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -48,7 +50,7 @@ class LogReader:
         self._since = wish.since.encode()
         self._left = wish.limit_bytes
         # What is said after the last lines were found is none of them, unless somebody follows.
-        self._lines_left = None if wish.follow else wish.tail
+        self._lines_left = None if wish.follow or wish.tail is None else min(wish.tail, TAIL_MAX)
         self._printer = Printer(has_times=wish.timestamps)
         self._tapes: list[Tape] = []
         self._merged: Iterator[Record] | None = None
@@ -56,7 +58,7 @@ class LogReader:
             for stream in range(len(STREAMS)):
                 self._tapes.append(Tape(self._folder, stream, follows=wish.follow))
             if wish.tail is not None:
-                self._begin_with(wish.tail)
+                self._begin_with(min(wish.tail, TAIL_MAX))
         except BaseException:
             self.close()
             raise

@@ -13,7 +13,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 from holdfast.agent.words import Probe, Probed
-from holdfast.host.runtime import beside
+from holdfast.host.runtime import beside, containers, containers_network, listeners
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.starting import Place
 from holdfast.model.kinds.template import ExecAction, HttpAction
@@ -46,16 +46,35 @@ class Probing:
             return await beside.run(self._place, held, action.command, timeout_ms)
         word = "http" if isinstance(action, HttpAction) else "tcp"
         port = int(action.port)
+        taken = await asyncio.to_thread(_taken, held)
+        if taken:
+            return f"{word}: {taken} is used by other work of this node"
+        address = await asyncio.to_thread(self._reached_at, held)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 if isinstance(action, HttpAction):
-                    return await _get(self._address, port, action.path)
-                return await _connect(self._address, port)
+                    return await _get(address, port, action.path)
+                return await _connect(address, port)
         except TimeoutError:
             return f"{word}: no answer within {timeout_ms} ms"
         except OSError as error:
             why = os.strerror(error.errno).lower() if error.errno else "the connection failed"
             return f"{word}: {why}"
+
+    def _reached_at(self, held: Held) -> str:
+        """A container is asked itself: who publishes its ports answers before it does."""
+        if not held.choices.is_boxed or held.state is None:
+            return self._address
+        found = containers_network.address_in(held.state.work.pid, containers.BOX)
+        return found or self._address
+
+
+def _taken(held: Held) -> str:
+    """A port of its own that somebody else listens on; empty if there is none."""
+    user = held.choices.uid
+    if user is None or not held.choices.listens:
+        return ""
+    return listeners.foreign(held.choices.listens, user, listeners.owners())
 
 
 async def _connect(address: str, port: int) -> str:

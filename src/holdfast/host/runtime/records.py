@@ -16,6 +16,9 @@ from holdfast.model.kinds.replica import Process
 from holdfast.model.time import timestamp
 
 STATE, EXIT = "state", "exit"
+# The protocol of our own shims. Work outlives its agent, so an agent meets shims of the version
+# before and, after a rollback, of the next one. Those that name none are from before it was named.
+PROTOCOL, UNNAMED_PROTOCOL = 2, 1
 RECORD_BYTES_MAX = 4_096
 # What an attempt came to, beside the words of shim.c.
 SHIM_DIED, REBOOTED, NOT_STARTED = "ShimDied", "Rebooted", "NotStarted"
@@ -43,6 +46,12 @@ class State(msgspec.Struct, frozen=True, gc=False):
     work: Identity
     isolation: str
     started_ms: int
+    protocol: int = UNNAMED_PROTOCOL
+
+    @property
+    def is_neighbour(self) -> bool:
+        """Whether it is of a version that this one is made to work with."""
+        return abs(self.protocol - PROTOCOL) <= 1
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +104,7 @@ def parse_state(text: str) -> State:
         _identity(found["work"]),
         found["isolation"],
         _number(found["started_ms"]),
+        _number(found.get("protocol", str(UNNAMED_PROTOCOL))),
     )
 
 
@@ -149,6 +159,9 @@ _STEPS = {
     "log": "its logs cannot be opened",
     "arguments": "its arguments cannot be handed over",
     "group": "it cannot be put under its limits",
+    "namespace": "it cannot be kept apart from others",
+    "tmp": "it cannot have a /tmp of its own",
+    "hide": "the node's own files cannot be hidden from it",
 }
 
 

@@ -31,19 +31,21 @@ from holdfast.agent.words import (
     Probe,
 )
 from holdfast.host import clock
-from holdfast.host.runtime import openat2, shim_binary
+from holdfast.host.runtime import openat2, secret_files, shim_binary
 from holdfast.host.runtime import ports as free_ports
 from holdfast.host.runtime.attempts import Attempts, Choices
 from holdfast.host.runtime.cgroups_found import find as find_groups
+from holdfast.host.runtime.confining import confinement
 from holdfast.host.runtime.containers_awaited import Images
 from holdfast.host.runtime.ended_logs import EndedLogs
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.keeping import Keeping
 from holdfast.host.runtime.line import open_line
 from holdfast.host.runtime.probing import Probing
+from holdfast.host.runtime.service_tokens import FetchToken, TokenFiles
 from holdfast.host.runtime.starting import Options, Place, StartedBefore, start
 from holdfast.host.runtime.turns import Turns
-from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
+from holdfast.model.errors import HoldfastError, InvariantBroken, Unavailable, invariant
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import Runtime as RuntimeKind
 
@@ -65,10 +67,12 @@ class Runtime:
         address: str = "127.0.0.1",
         isolation: str | None = None,
         options: Options | None = None,
+        fetch_token: FetchToken | None = None,
     ) -> None:
         """`folder` is for this agent alone; `address` is where others reach the work's ports.
 
-        `isolation` is the strongest that can be had unless one is named.
+        `isolation` is the strongest that can be had unless one is named. `fetch_token` gets the
+        service tokens of replicas from the servers.
         """
         self._options = options or Options()
         self._attempts = Attempts(folder)
@@ -77,6 +81,7 @@ class Runtime:
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
         self._images = Images(folder, self._options.images)
         self._turns = Turns(self._report)
+        self._tokens = TokenFiles(self._attempts, fetch_token, self._in_thread)
         self._place: Place | None = None
         self._post: Callable[[Any], None] = lambda stimulus: None
         self._fail: Callable[[BaseException], None] = lambda bug: None
@@ -105,9 +110,14 @@ class Runtime:
         await self._in_thread(self._attempts.prepare)
         options, boot = self._options, clock.boot_id()
         groups = await self._in_thread(find_groups, self._node, self._attempts.root, options.cgroup)
-        self._place = Place(self._node, boot, program, self._attempts, groups, options)
+        confined = await self._in_thread(confinement, options.rules, program, self._attempts)
+        kept = await self._in_thread(secret_files.find, self._attempts.root)
+        place = (self._node, boot, program, self._attempts, groups, options, confined)
+        self._place = Place(*place, self._address, kept)
         self._probing = Probing(self._place, self._address)
         self._kept = Keeping(self._place, self._turns, post, self._in_thread)
+        self._turns.begin(self._kept.mind_ports())
+        self._turns.begin(self._tokens.renew_for_ever(self._kept.held))
 
     async def stop(self) -> None:
         """Let go of everything. The work runs on, held by its shims."""
@@ -118,6 +128,8 @@ class Runtime:
         self._images.close()
         if self._place is not None:
             await asyncio.to_thread(self._place.groups.retire)
+            if self._place.secret_files is not None:
+                await asyncio.to_thread(self._place.secret_files.retire)
 
     def _ready(self) -> Place:
         if self._place is None:
@@ -177,10 +189,12 @@ class Runtime:
     async def _start(self, effect: Launch, held: Held) -> None:
         place = self._ready()
         try:
+            self._check_alone(effect)
             held.ports = free_ports.choose(effect.template.ports)
             addresses = held.ports.addresses(self._address)
-            held.choices = _choices(effect, addresses, held.ports.picked)
-            image = await self._images.of(effect.template, place.groups)
+            held.choices = _choices(effect, addresses, held.ports)
+            image = await self._images.of(effect, place)
+            effect = await self._tokens.with_first(effect)
             numbers, choices = held.ports.numbers, held.choices
             near = await self._in_thread(start, effect, place, numbers, choices, image)
         except StartedBefore:
@@ -196,6 +210,16 @@ class Runtime:
             return
         held.connect(await open_line(near))
         self._turns.begin(self._keeping.watch(held))
+
+    def _check_alone(self, effect: Launch) -> None:
+        """Where all work has one user, only one tenant's runs, whatever was bound here before."""
+        if self._ready().has_users:
+            return
+        known = (held.choices.namespace for held in self._keeping.held.values())
+        if any(it not in ("", effect.namespace) for it in known):
+            raise Unavailable(
+                "this node's isolation is none, and work of another tenant runs on it"
+            )
 
     async def _stop(self, effect: Halt) -> None:
         held = self._keeping.held.get(effect.attempt)
@@ -229,16 +253,20 @@ class Runtime:
             _log.warning("replica %s cannot be cleared away: %s", uid, error)
 
 
-def _choices(of: Launch, addresses: dict[str, str], picked: tuple[str, ...]) -> Choices:
+def _choices(of: Launch, addresses: dict[str, str], ports: free_ports.Ports) -> Choices:
     template = of.template
+    listens = (f"{it.protocol.value}/{ports.numbers[it.name]}" for it in template.ports)
     return Choices(
         of.namespace,
         of.name,
         addresses,
-        picked,
+        ports.picked,
+        listens=tuple(listens),
         user=template.user,
         working_dir=template.working_dir,
         is_boxed=template.runtime is RuntimeKind.CONTAINER,
+        grace_ms=of.grace_ms,
+        token_file=template.service_token.file if template.service_token is not None else "",
     )
 
 

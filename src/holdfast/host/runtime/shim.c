@@ -8,19 +8,25 @@
  *
  * It is told everything when it is started and parses nothing but numbers:
  *
- *   run ISOLATION BOOT DEADLINE GRACE USER ARGC ENVC LINE LOCK TEXT FOLDER CWD NAME [JOIN…]
+ *   run ISOLATION BOOT DEADLINE GRACE USER ARGC ENVC PATHC LINE LOCK TEXT FOLDER CWD NAME [JOIN…]
  *
  * DEADLINE is a reading in ms or "none"; USER is "-" or uid:gid[,gid…]; LINE is a socket to the
- * agent, LOCK a file that is locked as long as the shim lives, TEXT a file of ARGC + ENVC strings,
- * FOLDER the directory of the attempt and CWD that of the work, all as open descriptors. NAME is
- * for people who look at the process table. Each JOIN is the open cgroup.procs of a group that the
+ * agent, LOCK a file that is locked as long as the shim lives, TEXT a file of ARGC + ENVC + PATHC
+ * strings, FOLDER the directory of the attempt and CWD that of the work, all as open descriptors.
+ * With paths the work is confined (shim_confine.c): they are its own directory, the working
+ * directory below that, and those that do not exist for it. NAME is for people who look at the
+ * process table. Each JOIN is the open cgroup.procs of a group that the
  * work is to be in: the work joins it, and the shim does not, so that no limit can end the shim.
  *
  * Requests are lines, on LINE and on the socket "control" in FOLDER, and so are the answers:
  *
- *   status             status starting|running|stopping PID/START DEADLINE KILL-AT
+ *   status             status starting|running|stopping PID/START DEADLINE KILL-AT PROTOCOL
  *   extend BOOT MS     extended DEADLINE, or refused boot|earlier|stopping|none
  *   stop GRACE         stopping KILL-AT
+ *
+ * Anything else is answered with "unknown": an agent of a later version may ask for more, and must not
+ * lose its line by that. PROTOCOL is in the file "state" as well; it grows when an agent has to know
+ * what a shim can do. Shims before protocol 2 do not say it, and hang up on what they do not know.
  *
  * -1 is no deadline, or no end yet. "started" and "exited" are told to everybody on the line, when
  * the work has replaced its process and when the file "exit" is on disk. Nothing is allocated, and
@@ -31,7 +37,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
 #include <poll.h>
 #include <sched.h>
@@ -43,7 +48,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -61,6 +65,7 @@
 
 enum {
     JOINS_MAX = 8,
+    PROTOCOL = 2,
     CLIENTS_MAX = 8,
     WAITING_MAX = 64,
     LINE_BYTES = 128,
@@ -87,7 +92,7 @@ const char *user;
 static long long deadline_ms, grace_ms, started_wall_ms;
 static long long asked_ms = NONE; /* by when whoever asked it to stop wants it gone */
 static long long kill_ms = NONE;  /* when it is killed: the earlier of that and deadline + grace */
-int argument_count, variable_count, join_count;
+int argument_count, variable_count, join_count, path_count;
 static const char *reason;      /* why it is being stopped; NULL while it is not */
 static bool has_struck;         /* whether the deadline has come; from then on it does not move */
 static bool killed, is_started; /* whether SIGKILL was needed; whether exec succeeded */
@@ -408,7 +413,8 @@ static bool extend(int fd, const char *of_boot, const char *until)
     return tell(fd, "extended %lld\n", deadline_ms);
 }
 
-/* One line of a client. False when it is none that anybody should send. */
+/* One line of a client. False when it is one that nobody should send: a request that is known, and
+ * wrong. */
 static bool serve(int fd, char *line)
 {
     char *rest = line, *verb = strtok_r(line, " ", &rest);
@@ -417,16 +423,18 @@ static bool serve(int fd, char *line)
     if (verb == NULL)
         return false;
     if (strcmp(verb, "status") == 0)
-        return tell(fd, "status %s %d/%llu %lld %lld\n",
+        return tell(fd, "status %s %d/%llu %lld %lld %d\n",
                     reason != NULL ? "stopping" : is_started ? "running" : "starting", work.pid,
-                    work.start, deadline_ms, kill_ms);
+                    work.start, deadline_ms, kill_ms, PROTOCOL);
     if (strcmp(verb, "extend") == 0 && first != NULL && second != NULL)
         return extend(fd, first, second);
     if (strcmp(verb, "stop") == 0 && first != NULL && parse(first, &within)) {
         stop("Stopped", clock_ms(CLOCK_BOOTTIME), within);
         return tell(fd, "stopping %lld\n", kill_ms);
     }
-    return false;
+    if (strcmp(verb, "extend") == 0 || strcmp(verb, "stop") == 0)
+        return false;
+    return tell(fd, "unknown\n");
 }
 
 static bool hear(struct client *from)
@@ -459,33 +467,8 @@ void give_up(int pipe, const char *step, int error)
     _exit(written == sizeof why ? 127 : 126);
 }
 
-/* A /proc that shows the pids that the work itself sees, and nobody else's processes. */
-static bool see_own_proc(void)
-{
-    return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) == 0 &&
-           mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
-}
-
-void become_user(int pipe)
-{
-    static gid_t groups[GROUPS_MAX];
-    int count = 0;
-    char *end;
-    if (user[0] == '-')
-        return;
-    uid_t uid = strtoul(user, &end, 10);
-    while ((*end == ':' || *end == ',') && count < GROUPS_MAX)
-        groups[count++] = strtoul(end + 1, &end, 10);
-    if (*end != '\0' || count == 0)
-        give_up(pipe, "user", EINVAL);
-    /* Work that opens /dev/stderr anew opens our pipe by its rights. */
-    if (fchown(1, uid, groups[0]) != 0 || fchown(2, uid, groups[0]) != 0)
-        give_up(pipe, "log", errno);
-    if (setgroups(count, groups) != 0 || setgid(groups[0]) != 0 || setuid(uid) != 0)
-        give_up(pipe, "user", errno);
-}
-
-/* The strings of TEXT, one after the other, as exec wants them. */
+/* The strings of TEXT, one after the other, as exec wants them: a null pointer ends the arguments, and
+ * one the variables. The paths come behind those. */
 void take_strings(int pipe, char **strings)
 {
     struct stat about;
@@ -497,11 +480,10 @@ void take_strings(int pipe, char **strings)
     char *end = text + about.st_size;
     if (end[-1] != '\0')
         give_up(pipe, "arguments", EINVAL);
-    for (int i = 0; i < argument_count + variable_count; i++) {
+    for (int i = 0; i < argument_count + variable_count + path_count; i++) {
         if (text >= end)
             give_up(pipe, "arguments", EINVAL);
-        /* A null pointer ends the arguments, so that the variables come one place later. */
-        strings[i < argument_count ? i : i + 1] = text;
+        strings[i + (i >= argument_count) + (i >= argument_count + variable_count)] = text;
         text += strlen(text) + 1;
     }
 }
@@ -517,7 +499,7 @@ void forget_signals(void)
 
 static void become_work(int pipe, int go, const int outputs[2])
 {
-    static char *strings[STRINGS_MAX + 2];
+    static char *strings[STRINGS_MAX + 2]; /* with the null pointers */
     struct identity who;
     char word;
     if (!identify(&who) || write(pipe, &who, sizeof who) != sizeof who || read(go, &word, 1) != 1)
@@ -529,9 +511,12 @@ static void become_work(int pipe, int go, const int outputs[2])
     int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (input < 0 || dup2(input, 0) < 0 || dup2(outputs[0], 1) < 0 || dup2(outputs[1], 2) < 0)
         give_up(pipe, "log", errno);
-    if (is_init())
+    take_strings(pipe, strings);
+    if (path_count > 0)
+        confine(pipe, isolation, strings + argument_count + variable_count + 2, path_count);
+    else if (is_init())
         (void)see_own_proc(); /* `probe` has said whether it can be had. */
-    if (fchdir(CWD) != 0)
+    if (path_count == 0 && fchdir(CWD) != 0)
         give_up(pipe, "directory", errno);
     become_user(pipe);
     /* No program with a set-user-id bit makes more of it than it is. */
@@ -542,7 +527,6 @@ static void become_work(int pipe, int go, const int outputs[2])
         give_up(pipe, "parent", ESRCH);
     forget_signals();
     umask(022);
-    take_strings(pipe, strings);
     environ = strings + argument_count + 1;
     if (is_late())
         give_up(pipe, "deadline", ETIME);
@@ -582,8 +566,9 @@ static void start_work(void)
         refuse("identity", EIO);
     started_wall_ms = clock_ms(CLOCK_REALTIME);
     snprintf(text, sizeof text,
-             "boot %s\nshim %d/%llu\nwork %d/%llu\nisolation %s\nstarted_ms %lld\nend\n", boot,
-             self.pid, self.start, work.pid, work.start, isolation, started_wall_ms);
+             "boot %s\nshim %d/%llu\nwork %d/%llu\nisolation %s\nstarted_ms %lld\n"
+             "protocol %d\nend\n",
+             boot, self.pid, self.start, work.pid, work.start, isolation, started_wall_ms, PROTOCOL);
     /* Another agent must find the work by this. A power cut takes the work as well as the file,
      * so that nothing has to be synced before the work may start. */
     if (!persist("state", text, false))
@@ -719,15 +704,16 @@ static bool take_descriptors(char **numbers, char **joins)
     return fcntl(LINE, F_SETFL, O_NONBLOCK) == 0;
 }
 
-/* Whether this isolation can be had here, tried in earnest: 0, or 3 when /proc stays the host's. */
-static int probe(const char *how)
+/* Whether this isolation can be had here, tried in earnest: 0, or 3 when /proc stays the host's. With
+ * `as`, the number of a user, whether work can be confined as well. */
+static int probe(const char *how, const char *as)
 {
     int status = 1;
     if (!isolate(how))
         return 1;
     pid_t child = fork();
     if (child == 0)
-        _exit(see_own_proc() ? 0 : 3);
+        _exit((as != NULL ? try_confinement(how, as) : see_own_proc()) ? 0 : 3);
     if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
         return 1;
     return how[0] == 's' ? 0 : WEXITSTATUS(status);
@@ -735,20 +721,26 @@ static int probe(const char *how)
 
 int main(int count, char **words)
 {
-    long long arguments, variables;
+    long long arguments, variables, paths;
+    /* An agent that ignores SIGCHLD would have the kernel throw away how the work ended. */
+    forget_signals();
     if (count > 1 && strcmp(words[1], "beside") == 0)
         return beside(count, words);
     if (count > 1 && strcmp(words[1], "enter") == 0)
         return enter_work(count, words);
-    if (count == 3 && strcmp(words[1], "probe") == 0)
-        return probe(words[2]);
+    if (count > 1 && strcmp(words[1], "layers") == 0)
+        return mount_layers(count, words);
+    if (count > 1 && strcmp(words[1], "publish") == 0)
+        return publish(count, words);
+    if ((count == 3 || count == 4) && strcmp(words[1], "probe") == 0)
+        return probe(words[2], words[3]);
     if (count == 2 && strcmp(words[1], "version") == 0) {
         puts(SHIM_SOURCE);
         return 0;
     }
-    join_count = count - 15;
+    join_count = count - 16;
     if (join_count < 0 || join_count > JOINS_MAX || strcmp(words[1], "run") != 0 ||
-        !take_descriptors(words + 9, words + 15))
+        !take_descriptors(words + 10, words + 16))
         return 2;
     isolation = words[2];
     boot = words[3];
@@ -756,10 +748,12 @@ int main(int count, char **words)
     deadline_ms = NONE;
     if ((strcmp(words[4], "none") != 0 && !parse(words[4], &deadline_ms)) ||
         !parse(words[5], &grace_ms) || !parse(words[7], &arguments) ||
-        !parse(words[8], &variables) || arguments < 1 || arguments + variables > STRINGS_MAX)
+        !parse(words[8], &variables) || !parse(words[9], &paths) || arguments < 1 ||
+        arguments + variables + paths > STRINGS_MAX)
         refuse("numbers", EINVAL);
     argument_count = (int)arguments;
     variable_count = (int)variables;
+    path_count = (int)paths;
     setsid();
     if (!isolate(isolation))
         refuse("isolation", errno);

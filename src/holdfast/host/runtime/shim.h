@@ -1,11 +1,13 @@
 /* What the parts of the shim share. shim.c holds the deadline, shim_logs.c writes down what the work
- * says, shim_beside.c and shim_enter.c run commands beside work that runs already.
+ * says, shim_confine.c keeps it away from what is not its own, shim_beside.c and shim_enter.c run
+ * commands beside work that runs already, shim_layers.c and shim_publish.c are for containers.
  */
 #ifndef HOLDFAST_SHIM_H
 #define HOLDFAST_SHIM_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 #include <time.h>
 
 enum {
@@ -15,14 +17,14 @@ enum {
     KILL_AGAIN_MS = 100 /* a tree that forks faster than it dies is killed again so often */
 };
 enum { LINE = 3, LOCK, TEXT, FOLDER, CWD, FIRST_FREE }; /* where the given descriptors go */
-enum { WORK = TEXT + 1 };                               /* and that of work that runs already */
+enum { WORK = TEXT + 1, NOTHING };                      /* that of work that runs already, /dev/null */
 
 struct failure {
     int error;
     char step[28];
 };
 
-extern int argument_count, variable_count; /* of the strings in TEXT */
+extern int argument_count, variable_count, path_count; /* of the strings in TEXT */
 extern const char *user;
 
 long long clock_ms(clockid_t which);
@@ -30,9 +32,17 @@ bool parse(const char *text, long long *number);
 void read_small(const char *path, char *text, size_t size);
 void signal_children(int signal);
 void give_up(int pipe, const char *step, int error) __attribute__((noreturn));
-void become_user(int pipe);
 void forget_signals(void);
 void take_strings(int pipe, char **strings);
+
+/* Take on the user that was named, for good and without a single capability. */
+void become_user(int pipe);
+bool become(uid_t uid, const gid_t *groups, int count);
+/* Take everything out of sight that these paths do not give back; `isolation` is that of the shim. */
+void confine(int pipe, const char *isolation, char **paths, int count);
+bool try_confinement(const char *isolation, const char *as);
+bool see_own_proc(void);
+bool enter(const char *root, const char *cwd);
 
 /* Make the pipes that the work writes to; `ends` are its standard output and error. */
 bool logs_open(int folder, int ends[2]);
@@ -45,6 +55,8 @@ void logs_make_room(int step);
 
 int beside(int count, char **words);
 int enter_work(int count, char **words);
+int mount_layers(int count, char **words);
+int publish(int count, char **words);
 const char *step_beside(const char *isolation, const int files[3], char **joins, int count);
 void become_command(int told, const int files[3], bool is_terminal, const char *root,
                     const char *cwd) __attribute__((noreturn));

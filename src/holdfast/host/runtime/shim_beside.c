@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -44,16 +43,6 @@ static int answer(const char *what, int number, const char *step)
     int length = snprintf(text, 64, "%s %d %s\n", what, number, step);
     memcpy(text + length, kept, kept_used);
     return write(1, text, length + kept_used) > 0 ? 0 : 1;
-}
-
-/* The work may have put links below its own directory: none of them leads us anywhere. */
-static bool enter(const char *root, const char *cwd)
-{
-    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-    int top = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int fd = top < 0 ? -1 : (int)syscall(SYS_openat2, top, cwd, &how, sizeof how);
-    return fd >= 0 && fchdir(fd) == 0;
 }
 
 void become_command(int told, const int files[3], bool is_terminal, const char *root,
@@ -116,8 +105,7 @@ static void oversee(long long timeout_ms, const char *root, const char *cwd)
         _exit(answer("failed", errno, "fork"));
     if (command == 0) {
         fcntl(output[1], F_SETFL, 0);
-        int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        become_command(told[1], (const int[3]){input, output[1], output[1]}, false, root, cwd);
+        become_command(told[1], (const int[3]){NOTHING, output[1], output[1]}, false, root, cwd);
     }
     close(told[1]);
     close(output[1]);
@@ -165,16 +153,20 @@ static void oversee(long long timeout_ms, const char *root, const char *cwd)
 }
 
 /* Join the groups and the namespaces of the work, and put the given descriptors, LINE (or -1), TEXT and
- * WORK, where they belong. NULL, or the step that failed with errno. */
+ * WORK, where they belong. NULL, or the step that failed with errno. What NOTHING is is settled before:
+ * inside, /dev is whatever the work has made of it, and we still have the rights of root. */
 const char *step_beside(const char *isolation, const int files[3], char **joins, int count)
 {
     int copies[3], places[3] = {LINE, TEXT, WORK}, flags = 0;
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (isolation[0] != 's')
-        flags = CLONE_NEWPID | CLONE_NEWNS | (isolation[0] == 'u' ? CLONE_NEWUSER : 0);
+        flags = CLONE_NEWPID | CLONE_NEWNS | (isolation[0] == 'u' ? CLONE_NEWUSER : CLONE_NEWIPC);
     for (int i = 0; i < 3; i++)
         if ((copies[i] = files[i] < 0 ? -1 : fcntl(files[i], F_DUPFD_CLOEXEC, COPIES_FROM)) < 0 &&
             files[i] >= 0)
             return "arguments";
+    if (nothing < 0 || (nothing = fcntl(nothing, F_DUPFD_CLOEXEC, COPIES_FROM)) < 0)
+        return "arguments";
     for (int i = 0; i < count; i++)
         if (write(atoi(joins[i]), "0", 1) != 1)
             return "group";
@@ -185,7 +177,9 @@ const char *step_beside(const char *isolation, const int files[3], char **joins,
             close(places[i]);
         else if (dup3(copies[i], places[i], O_CLOEXEC) < 0)
             return "arguments";
-    syscall(SYS_close_range, WORK + 1, ~0U, 0);
+    if (dup3(nothing, NOTHING, O_CLOEXEC) < 0)
+        return "arguments";
+    syscall(SYS_close_range, NOTHING + 1, ~0U, 0);
     close(LOCK);
     return NULL;
 }

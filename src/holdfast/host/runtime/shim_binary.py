@@ -48,6 +48,11 @@ def find(isolation: str | None = None) -> ShimProgram:
     raise Unavailable(f"the shim {path} cannot isolate work by {isolation or ISOLATIONS} here")
 
 
+def can_confine(program: ShimProgram, user: int) -> bool:
+    """Whether work can be kept from what is not its own, as this user where the agent is root."""
+    return _ask(program.path, "probe", program.isolation, str(user)).returncode == 0
+
+
 def _program() -> Path:
     wanted = version()
     installed = SOURCE.with_name(NAME)

@@ -38,9 +38,8 @@ static int answer(const char *what, int number, const char *step)
 /* Whoever reads what the command says must see its end when the command has ended, not later. */
 static void close_outputs(void)
 {
-    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; fd <= 2 && nothing >= 0; fd++)
-        dup3(nothing, fd, O_CLOEXEC);
+    for (int fd = 0; fd <= 2; fd++)
+        dup3(NOTHING, fd, O_CLOEXEC);
 }
 
 static void oversee(bool is_terminal, const char *root, const char *cwd)

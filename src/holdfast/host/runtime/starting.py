@@ -21,16 +21,22 @@ from holdfast.host.runtime import (
     beneath,
     cgroups_found,
     containers,
+    containers_network,
     containers_spec,
     devices,
+    disk,
     limits,
     limits_closing,
     unsealing,
 )
-from holdfast.host.runtime.attempts import LAUNCH, WORK, Attempts, Choices, lock
+from holdfast.host.runtime.attempts import LAUNCH, TMP, WORK, Attempts, Choices, lock
 from holdfast.host.runtime.cgroups import Cgroups
+from holdfast.host.runtime.confining import Confinement, Rules
 from holdfast.host.runtime.containers_images import Image
+from holdfast.host.runtime.containers_network import Network
 from holdfast.host.runtime.devices import LocalDevice
+from holdfast.host.runtime.run_as import BLOCK
+from holdfast.host.runtime.secret_files import SecretFiles
 from holdfast.host.runtime.shim_binary import ShimProgram
 from holdfast.host.runtime.surroundings import (
     Surroundings,
@@ -40,11 +46,12 @@ from holdfast.host.runtime.surroundings import (
     user,
 )
 from holdfast.model.errors import InvariantBroken, Unavailable
-from holdfast.model.kinds.template import Runtime, Template
+from holdfast.model.kinds.template import Template
+from holdfast.model.quantity import Resource, render
 
 # The program that we start only forks; the shim is its child.
 FORK_TIMEOUT_S = 10
-PRIVATE, PASSABLE = 0o700, 0o711
+PRIVATE, PASSABLE, SHARED = 0o700, 0o711, 0o1777
 
 _log = logging.getLogger(__name__)
 
@@ -60,12 +67,24 @@ class Options(msgspec.Struct, frozen=True):
     pids_max: how many processes and threads one attempt may have.
     devices: the machine's devices.
     images: the directories in which root file systems of containers may lie.
+    rules: how tenants are kept apart.
+    container_egress: whether the node forwards what containers send beyond it.
     """
 
     cgroup: str = msgspec.field(default_factory=cgroups_found.default_parent)
     pids_max: int = limits.PIDS_MAX
     devices: tuple[LocalDevice, ...] = ()
     images: tuple[Path, ...] = ()
+    rules: Rules = Rules()
+    container_egress: bool = False
+
+
+class _Box(msgspec.Struct, frozen=True):
+    """What a container has beside what a process has. `first` is who is root in it."""
+
+    image: Image
+    network: Network
+    first: int
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -77,6 +96,18 @@ class Place(msgspec.Struct, frozen=True):
     attempts: Attempts
     groups: Cgroups
     options: Options
+    confinement: Confinement | None = None
+    address: str = "127.0.0.1"
+    secret_files: SecretFiles | None = None
+
+    @property
+    def has_users(self) -> bool:
+        """Whether each tenant's work has a user of its own."""
+        return self.confinement is not None and self.confinement.has_users
+
+    def block_of(self, tenant: str) -> int:
+        """The user outside that is 0 inside this tenant's containers; 0 where it is 0 as well."""
+        return self.confinement.block_of(tenant) if self.confinement is not None else 0
 
 
 def start(
@@ -93,33 +124,46 @@ def start(
     """
     of = of if image is None else containers.dressed(of, image)
     check_supported(of.template)
-    runs_as = user(of.template.user) if image is None else containers.user_of(of.template)
+    # A container has its own ways to be apart from others; see `containers`.
+    confined = place.confinement if image is None else None
+    runs_as = _runs_as(of, confined, image)
+    first = place.block_of(of.namespace) if image is not None else 0
     attempts = place.attempts
-    _make_room(of, attempts, PRIVATE if runs_as is None else PASSABLE)
+    # What is confined never passes through the directories above its own.
+    _make_room(of, attempts, PRIVATE if runs_as is None or confined else PASSABLE)
     try:
         attempts.prune(of.attempt.uid)
     except OSError as error:
         # What an earlier attempt made of its directory must not keep this one from starting.
         _log.warning("old attempts of %s cannot be removed: %s", of.name, error)
-    found = _found(of, place, ports, runs_as, image)
-    with attempts.of(of.attempt) as fd, _limited(of, place) as (told, entrances):
+    box = _Box(image, _network(of, place, ports), first) if image is not None else None
+    found = _found(of, place, ports, runs_as, box)
+    with attempts.of(of.attempt) as fd, _limited(of, place, box) as (told, entrances):
         held = lock(fd)
         if held is None:
             raise InvariantBroken(f"somebody holds the new attempt {of.attempt}")
         try:
-            chosen = msgspec.structs.replace(choices, limits=told)
+            word = runs_as.word() if runs_as is not None and image is None else ""
+            most = limits.wanted(of.template).disk_bytes
+            if most:
+                told["disk"] = f"looked at each {disk.LOOK_S:g} s {render(Resource.DISK, most)}"
+            chosen = msgspec.structs.replace(choices, limits=told, runs_as=word, disk_bytes=most)
             beneath.write_new(LAUNCH, fd, msgspec.json.encode(chosen), 0o600)
-            owner = (runs_as.uid, runs_as.gid) if runs_as is not None else None
-            _furnish(of, fd, owner)
+            owner = _owner(runs_as, first)
+            _furnish(of, fd, owner, place.secret_files, is_boxed=box is not None)
+            if confined:
+                _make_folder(TMP, SHARED, fd, owner)
             with beneath.folder(WORK, fd) as work, _inside(of.template, work, owner) as cwd:
-                text = _text(found.text())
+                # The shim follows no links.
+                folder = attempts.root.resolve() / of.attempt.uid / str(of.attempt.number)
+                paths = confined.paths(folder / WORK, of.template.working_dir) if confined else ()
+                text = _text(found.text(paths))
                 try:
                     return _spawn(
                         of,
                         place,
                         runs_as if image is None else None,
-                        len(found.arguments),
-                        len(found.variables),
+                        (len(found.arguments), len(found.variables), len(paths)),
                         (held, text, fd, cwd),
                         entrances,
                     )
@@ -129,41 +173,95 @@ def start(
             os.close(held)
 
 
+def _runs_as(of: Launch, confined: Confinement | None, image: Image | None) -> User | None:
+    if image is not None:
+        return containers.user_of(of.template)
+    if confined is None:
+        return user(of.template.user)
+    return confined.user_of(of.namespace, of.template.user)
+
+
 def _found(
     of: Launch,
     place: Place,
     ports: Mapping[str, int],
     runs_as: User | None,
-    image: Image | None,
+    box: _Box | None,
 ) -> Surroundings:
     """What the shim is to run, and its variables."""
     folder = place.attempts.root.absolute() / of.attempt.uid / str(of.attempt.number)
-    seen = str(folder / WORK) if image is None else containers_spec.DIRECTORY
+    seen = str(folder / WORK) if box is None else containers_spec.DIRECTORY
     given = devices.variables(place.options.devices, of.devices)
     found = surroundings(of, place.node, seen, ports, runs_as.home if runs_as else "", given)
-    if image is None:
+    if box is None:
         return found
-    group, local = place.groups.path(of.attempt), place.options.devices
-    boxing = containers.Boxing(folder, folder / WORK, group, image, runs_as, local)
+    boxing = containers.Boxing(
+        folder=folder,
+        work=folder / WORK,
+        group=place.groups.path(of.attempt),
+        image=box.image,
+        user=runs_as,
+        devices=place.options.devices,
+        program=place.program.path,
+        network=box.network,
+        first=box.first,
+        secrets=_secrets(of, place),
+    )
     return containers.boxed(of, boxing, found)
 
 
+def _network(of: Launch, place: Place, ports: Mapping[str, int]) -> Network:
+    is_routed = place.options.container_egress
+    host = socket.getaddrinfo(place.address, None, proto=socket.IPPROTO_TCP)[0][4][0]
+    return containers_network.network(of.template, ports, str(host), is_routed=is_routed)
+
+
+def _secrets(of: Launch, place: Place) -> tuple[tuple[str, Path], ...]:
+    """The files from Secrets that are in memory: where they are inside a container, and outside."""
+    kept = place.secret_files
+    if kept is None:
+        return ()
+    files = enumerate(of.template.files)
+    return tuple((it.path, kept.path(of.attempt, at)) for at, it in files if it.secret is not None)
+
+
+def _owner(runs_as: User | None, first: int) -> tuple[int, int] | None:
+    """Whose the work's directory is; None if it is the agent's."""
+    if runs_as is None:
+        return (first, first) if first else None
+    return (first + runs_as.uid, first + runs_as.gid)
+
+
+def _told(box: _Box) -> dict[str, str]:
+    """What else bounds a container."""
+    users = f"{box.first}-{box.first + BLOCK - 1}" if box.first else "none: those of the node"
+    return {
+        "devices": "runc, none but its own",
+        "network": box.network.word,
+        "syscalls": "seccomp",
+        "users": users,
+    }
+
+
 @contextmanager
-def _limited(of: Launch, place: Place) -> Iterator[tuple[dict[str, str], tuple[int, ...]]]:
+def _limited(
+    of: Launch, place: Place, box: _Box | None
+) -> Iterator[tuple[dict[str, str], tuple[int, ...]]]:
     """Its groups: what they enforce, and how to join them. Gone again when nothing was started."""
     wanted = limits.wanted(of.template, place.options.pids_max)
     denied = devices.denied(place.options.devices, of.devices)
-    is_boxed = of.template.runtime is Runtime.CONTAINER
     try:
-        told = place.groups.make(of.attempt, wanted, () if is_boxed else denied)
-        if is_boxed:
+        told = place.groups.make(of.attempt, wanted, () if box is not None else denied)
+        if box is not None:
             # runc itself stays outside, and puts what it starts into the groups.
-            yield {**told, "devices": "runc, none but its own"}, ()
+            yield {**told, **_told(box)}, ()
             return
         with place.groups.entrances(of.attempt) as entrances:
             yield told, entrances
     except BaseException:
         limits_closing.remove(place.groups, of.attempt)
+        if place.secret_files is not None:
+            place.secret_files.remove(of.attempt)
         raise
 
 
@@ -180,17 +278,40 @@ def _make_room(of: Launch, attempts: Attempts, mode: int) -> None:
         attempts.make(of.attempt, mode)
 
 
-def _furnish(of: Launch, fd: int, owner: tuple[int, int] | None) -> None:
-    """Put the template's files into the work's own directory."""
-    os.mkdir(WORK, PRIVATE, dir_fd=fd)
-    if owner is not None:
-        os.chown(WORK, *owner, dir_fd=fd, follow_symlinks=False)
+def _furnish(
+    of: Launch,
+    fd: int,
+    owner: tuple[int, int] | None,
+    kept: SecretFiles | None,
+    *,
+    is_boxed: bool,
+) -> None:
+    """Put the template's files into the work's own directory, those from Secrets by a link.
+
+    Into a container such a file is mounted, for which there has to be an empty one.
+    """
+    _make_folder(WORK, PRIVATE, fd, owner)
     with beneath.folder(WORK, fd) as work:
-        for file in of.template.files:
+        for number, file in enumerate(of.template.files):
             *above, name = beneath.parts(file.path, "files.path")
-            content = unsealing.content(file, of.secrets)
+            content, mode = unsealing.content(file, of.secrets), unsealing.mode(file)
             with beneath.descend(above, work, owner) as where:
-                beneath.write_new(name, where, content, unsealing.mode(file), owner)
+                if kept is None or file.secret is None:
+                    beneath.write_new(name, where, content, mode, owner)
+                    continue
+                target = kept.write(of.attempt, number, content, mode, owner)
+                if is_boxed:
+                    beneath.write_new(name, where, b"", mode, owner)
+                else:
+                    os.symlink(target, name, dir_fd=where)
+
+
+def _make_folder(name: str, mode: int, at: int, owner: tuple[int, int] | None) -> None:
+    os.mkdir(name, PRIVATE, dir_fd=at)
+    with beneath.folder(name, at) as fd:
+        os.fchmod(fd, mode)
+        if owner is not None:
+            os.fchown(fd, *owner)
 
 
 def _inside(of: Template, work: int, owner: tuple[int, int] | None) -> beneath.Folder:
@@ -211,8 +332,7 @@ def _spawn(
     of: Launch,
     place: Place,
     runs_as: User | None,
-    arguments: int,
-    variables: int,
+    counts: tuple[int, int, int],
     files: tuple[int, int, int, int],
     entrances: tuple[int, ...],
 ) -> socket.socket:
@@ -227,8 +347,7 @@ def _spawn(
             str(of.deadline_ms) if of.deadline_ms is not None else "none",
             str(of.grace_ms),
             runs_as.word() if runs_as is not None else "-",
-            str(arguments),
-            str(variables),
+            *map(str, counts),
             *(str(fd) for fd in given),
             f"{of.namespace}/{of.name}",
             *(str(fd) for fd in entrances),

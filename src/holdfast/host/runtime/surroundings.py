@@ -18,7 +18,7 @@ from holdfast.agent.words import Launch
 from holdfast.host.runtime import unsealing
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.template import Template
-from holdfast.model.validation.template import port_variable
+from holdfast.model.validation.template import KUBECONFIG_SUFFIX, port_variable
 from holdfast.model.validation.text import ARGUMENT_BYTES_MAX
 
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -26,7 +26,9 @@ PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # thousand places, and nobody should build gigabytes here to be refused there.
 STRINGS_BYTES_MAX = 2 * 1024 * 1024
 # What marks every process of an attempt that did not throw its variables away.
-MARK = "HOLDFAST_ATTEMPT"
+MARK, DIRECTORY = "HOLDFAST_ATTEMPT", "HOLDFAST_DIRECTORY"
+# Where work that asked for a service token finds it, and a kubeconfig that names it.
+TOKEN_FILE, KUBECONFIG = "HOLDFAST_TOKEN_FILE", "HOLDFAST_KUBECONFIG"
 
 _REFERENCE = re.compile(r"\$(\$(?=\()|\([A-Za-z_][-A-Za-z0-9_.]*\))", re.ASCII)
 
@@ -49,9 +51,10 @@ class Surroundings(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...]
     variables: tuple[str, ...]
 
-    def text(self) -> bytes:
-        """All strings, each with the NUL that ends it."""
-        return b"".join(os.fsencode(s) + b"\x00" for s in (*self.arguments, *self.variables))
+    def text(self, paths: tuple[str, ...] = ()) -> bytes:
+        """All strings and then these, each with the NUL that ends it."""
+        strings = (*self.arguments, *self.variables, *paths)
+        return b"".join(os.fsencode(it) + b"\x00" for it in strings)
 
 
 def _invalid(field: str, value: str, rule: str) -> Invalid:
@@ -124,9 +127,12 @@ def surroundings(
         "HOLDFAST_INDEX": str(of.index),
         "HOLDFAST_NODE": node,
         "HOLDFAST_TOKEN": str(of.token),
-        "HOLDFAST_DIRECTORY": folder,
+        DIRECTORY: folder,
         MARK: f"{of.attempt.uid}/{of.attempt.number}",
     }
+    if template.service_token is not None:
+        file = f"{folder}/{template.service_token.file}"
+        known |= {TOKEN_FILE: file, KUBECONFIG: file + KUBECONFIG_SUFFIX}
     known.update({port_variable(name): str(port) for name, port in ports.items()})
     known.update(given)
     for entry in template.env:

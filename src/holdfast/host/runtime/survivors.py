@@ -1,4 +1,4 @@
-"""Ends what may be left of work whose shim died without a word.
+"""Ends what may be left of work whose shim died without a word, or whose directory is gone.
 
 Called by `runtime` in a thread, when the lock of an attempt is free and there is no exit. Where the
 shim was init of a namespace, the kernel ends the tree as a part of the shim's own end, a little
@@ -12,17 +12,22 @@ its start time compared, so that the pid cannot pass to another process in betwe
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.agent.words import Attempt
 from holdfast.host.runtime.records import Identity, State
-from holdfast.host.runtime.surroundings import MARK
+from holdfast.host.runtime.surroundings import DIRECTORY, MARK
 
 _PROC = Path("/proc")
 _START_FIELD = 22
+# The control group of an attempt, of whichever agent of this machine.
+_GROUP = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-([0-9]{1,10})", re.ASCII)
+_MARKED = re.compile(MARK.encode() + rb"=([A-Za-z0-9][-A-Za-z0-9_]{0,127})/([0-9]{1,10})")
 # Each round kills what the last one's victims had started before they died.
 ROUNDS_MAX = 20
 ROUND_WAIT_MS = 500
@@ -68,10 +73,26 @@ def kill(who: Identity, wait_ms: int) -> bool:
         os.close(fd)
 
 
-def _marked(attempt: Attempt) -> list[Identity]:
-    """All processes that carry the mark of this attempt."""
-    mark = f"{MARK}={attempt.uid}/{attempt.number}".encode()
-    found = []
+def _groups(pid: int) -> set[Attempt]:
+    """The attempts in whose control groups a process is. Who is not root cannot leave those."""
+    try:
+        text = (_PROC / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    found = (_GROUP.fullmatch(line.rpartition("/")[2]) for line in text.splitlines())
+    return {Attempt(it[1], int(it[2])) for it in found if it is not None}
+
+
+def _is_forged(pid: int, attempt: Attempt) -> bool:
+    """Whether this is a process of another attempt, whatever its variables say: anybody can set
+    those, and to end or to wait for it would be a tenant's power over another one's work.
+    """
+    groups = _groups(pid)
+    return bool(groups) and attempt not in groups
+
+
+def _processes() -> Iterator[tuple[Identity, list[bytes]]]:
+    """All processes whose variables we may read."""
     for name in os.listdir(_PROC):
         if not name.isdigit():
             continue
@@ -82,9 +103,46 @@ def _marked(attempt: Attempt) -> list[Identity]:
         except OSError:
             # Gone meanwhile, or of another user, and so nothing that we started.
             continue
-        if start is not None and mark in variables.split(b"\x00"):
-            found.append(Identity(int(name), start))
-    return found
+        if start is not None:
+            yield Identity(int(name), start), variables.split(b"\x00")
+
+
+def _marked(attempt: Attempt) -> list[Identity]:
+    """All processes that carry the mark of this attempt."""
+    mark = f"{MARK}={attempt.uid}/{attempt.number}".encode()
+    found = [who for who, variables in _processes() if mark in variables]
+    return [who for who in found if not _is_forged(who.pid, attempt)]
+
+
+def attempts_below(root: Path) -> list[Attempt]:
+    """The attempts of this agent's directory of which a process runs, by what they carry.
+
+    Several agents may share a machine, so the directory tells whose they are. Containers have names
+    of their own for it; those are found by their control groups.
+    """
+    within = b"%s=%s/" % (DIRECTORY.encode(), os.fsencode(root.absolute()))
+    found: set[Attempt] = set()
+    for who, variables in _processes():
+        if not any(text.startswith(within) for text in variables):
+            continue
+        marks = filter(None, map(_MARKED.fullmatch, variables))
+        named = {Attempt(mark[1].decode("ascii"), int(mark[2])) for mark in marks}
+        found.update(it for it in named if not _is_forged(who.pid, it))
+    return sorted(found, key=lambda it: (it.uid, it.number))
+
+
+def end_unrecorded(attempt: Attempt) -> bool:
+    """Let nothing of an attempt survive of which no directory says who its processes are.
+
+    Its shim ends with its work. False when something still lives, and to be tried again.
+    """
+    for _ in range(ROUNDS_MAX):
+        left = _marked(attempt)
+        if not left:
+            return True
+        for who in left:
+            kill(who, ROUND_WAIT_MS)
+    return False
 
 
 def end(attempt: Attempt, state: State) -> bool:
@@ -95,12 +153,4 @@ def end(attempt: Attempt, state: State) -> bool:
     """
     if not kill(state.shim, ROUND_WAIT_MS) or not kill(state.work, ROUND_WAIT_MS):
         return False
-    if state.isolation != "session":
-        return True
-    for _ in range(ROUNDS_MAX):
-        left = _marked(attempt)
-        if not left:
-            return True
-        for who in left:
-            kill(who, ROUND_WAIT_MS)
-    return False
+    return state.isolation != "session" or end_unrecorded(attempt)

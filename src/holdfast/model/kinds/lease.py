@@ -18,6 +18,7 @@ class LeaseSpec(Part, frozen=True):
         clock.
     instance: which of the processes that share this identity, by the name that it was given.
     address: where its peers reach the holder, if it has peers that ask it for something.
+    version: the version of holdfast that the holder runs; empty where it does not say.
     """
 
     scope: str
@@ -29,6 +30,7 @@ class LeaseSpec(Part, frozen=True):
     renewals: Revision = 0
     instance: str = ""
     address: str = ""
+    version: str = ""
 
 
 class Lease(Object, frozen=True, kw_only=True, tag="Lease"):

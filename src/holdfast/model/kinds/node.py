@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.model.kinds.placement import Taint
-from holdfast.model.meta import Condition, Count, Int, Object, Part, Quantity, Timestamp
+from holdfast.model.kinds.placement import Isolation, Taint
+from holdfast.model.meta import (
+    Condition,
+    Count,
+    Int,
+    Millis,
+    Object,
+    Part,
+    Quantity,
+    Revision,
+    Timestamp,
+)
 
 
 class NodePhase(StrEnum):
@@ -46,6 +56,23 @@ class Protection(Part, frozen=True):
     priority_classes: tuple[str, ...] = ()
 
 
+class PortShare(Part, frozen=True):
+    """Which fixed ports a node offers that has its machine's network in common with other nodes.
+
+    Each port belongs to one of them: the one whose index is the remainder of port and `of`.
+
+    index: which of those nodes this one is, from 0.
+    of: how many they are.
+    """
+
+    index: Count
+    of: Count
+
+    def has(self, port: int) -> bool:
+        """Whether a port belongs to this node."""
+        return port % self.of == self.index
+
+
 class NodeDrain(Part, frozen=True):
     """Take all work off the node.
 
@@ -66,6 +93,7 @@ class NodeSpec(Part, frozen=True):
     capacity: what it has, by resource.
     reserved: what is kept for the system.
     devices: its devices.
+    port_share: which fixed ports it offers; all of them unless it shares its machine's network.
     overcommit: by resource, how many per cent of the capacity may be set aside; only cpu may
         exceed 100.
     cordoned: take no new work.
@@ -81,6 +109,7 @@ class NodeSpec(Part, frozen=True):
     capacity: dict[str, Quantity] = {}
     reserved: dict[str, Quantity] = {}
     devices: tuple[Device, ...] = ()
+    port_share: PortShare | None = None
     overcommit: dict[str, Int] = {}
     cordoned: bool = False
     taints: tuple[Taint, ...] = ()
@@ -108,6 +137,29 @@ class Mark(Part, frozen=True):
     reason: str = ""
 
 
+class HeldTiming(Part, frozen=True):
+    """The greatest times that anything on a node may hold; its fence waits for all of them.
+
+    number: grows with every change.
+    ack_window_ms: how old a read may be by which a renewal is acknowledged.
+    self_stop_after_ms: how long work runs on without a renewal.
+    grace_ms: how long work may take to stop then.
+    kill_bound_ms: how long a kill may take.
+    drift_ppm: by how much clocks may run wrong, in millionths.
+    margin_ms: what is added to all of it.
+    fence_after_ms: how long a fence waits after the mark was seen.
+    """
+
+    number: Revision = 0
+    ack_window_ms: Millis = 0
+    self_stop_after_ms: Millis = 0
+    grace_ms: Millis = 0
+    kill_bound_ms: Millis = 0
+    drift_ppm: Count = 0
+    margin_ms: Millis = 0
+    fence_after_ms: Millis = 0
+
+
 class NodeStatus(Part, frozen=True):
     """What was observed.
 
@@ -120,6 +172,9 @@ class NodeStatus(Part, frozen=True):
     boot_id: the boot of the machine.
     installation: which of all agents this life belongs to, by the directory that it keeps.
     images: what is on it already, to rank by.
+    timing: the greatest times that work on it may hold; its fence waits for these.
+    isolation: how it keeps the work of tenants apart; absent where its agent does not say.
+    isolation_notes: what keeps it from more, and what its operator should know of it.
     last_heartbeat: the last one that was written down; newer ones are kept in memory.
     conditions: each type has one writer.
     """
@@ -133,6 +188,9 @@ class NodeStatus(Part, frozen=True):
     boot_id: str = ""
     installation: str = ""
     images: tuple[str, ...] = ()
+    timing: HeldTiming | None = None
+    isolation: Isolation | None = None
+    isolation_notes: tuple[str, ...] = ()
     last_heartbeat: Timestamp | None = None
     conditions: tuple[Condition, ...] = ()
 

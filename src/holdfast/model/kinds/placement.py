@@ -17,6 +17,26 @@ from holdfast.model.selectors import Expression, LabelSelector
 Weight = Annotated[int, Meta(ge=1, le=100)]
 
 
+class Isolation(StrEnum):
+    """How a node keeps the work of one tenant from that of others, the weakest first.
+
+    none: by nothing but processes; all work has the agent's user.
+    user: a user of each tenant's own, which sees neither the node's files nor others'.
+    container: a container with a user namespace, filtered system calls and a network of its own.
+    sandboxed: a kernel of its own, by a runtime that the operator installed.
+    """
+
+    NONE = "none"
+    USER = "user"
+    CONTAINER = "container"
+    SANDBOXED = "sandboxed"
+
+    @property
+    def strength(self) -> int:
+        """By which levels are compared; a stronger one serves whoever asks for a weaker one."""
+        return tuple(Isolation).index(self)
+
+
 class TaintEffect(StrEnum):
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"

@@ -29,12 +29,15 @@ class ObjectCaps(Part, frozen=True):
     replicas: replicas in any state but Released.
     pending: replicas that wait for a place.
     objects: everything together.
+    bytes: what was written into all of them together, statuses and records of the server not
+        counted.
     """
 
     workloads: Count | None = None
     replicas: Count | None = None
     pending: Count | None = None
     objects: Count | None = None
+    bytes: Count | None = None
 
 
 class QuotaSpec(Part, frozen=True):
@@ -50,6 +53,8 @@ class QuotaSpec(Part, frozen=True):
         may have together, whatever else is free. A class that is not named has no budget.
     objects: how many objects the tenant may have.
     requests_per_second: how many API requests a second the tenant may make.
+    write_bytes_per_second: how many bytes a second the tenant's requests may write, each object
+        counted whole; absent means the plane's default.
     """
 
     cohort: str = ""
@@ -59,12 +64,13 @@ class QuotaSpec(Part, frozen=True):
     priority_classes: dict[str, dict[str, Quantity]] = {}
     objects: ObjectCaps = ObjectCaps()
     requests_per_second: Count | None = None
+    write_bytes_per_second: Count | None = None
 
 
 class QuotaStatus(Part, frozen=True):
-    """What the ledger held when this was last written; the ledger itself decides.
+    """What is known of a quota besides what is stated.
 
-    used: by class and resource.
+    used: by class and resource, as the ledger has it when the Quota is read. It is not stored.
     conditions: each type has one writer.
     """
 

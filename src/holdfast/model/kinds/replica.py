@@ -76,6 +76,9 @@ class Binding(Part, frozen=True):
     reservation: the reservation it consumed, if any.
     token: the fencing token; it grows with every binding of the store.
     deadline: for temporary placements: when it ends unless confirmed.
+    installation: the installation of the node's agent that runs it. Of work that runs on when it
+        is cut off, only this one can prove that it has stopped.
+    address: where that agent could be reached when it was bound, to find the machine by.
     """
 
     node: str
@@ -97,6 +100,8 @@ class Binding(Part, frozen=True):
     reservation: str = ""
     token: Revision = 0
     deadline: Timestamp | None = None
+    installation: str = ""
+    address: str = ""
 
 
 class Process(Part, frozen=True):

@@ -11,8 +11,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.kinds.placement import Placement
+from holdfast.model.kinds.placement import Isolation, Placement
 from holdfast.model.meta import Count, Int, Part, Quantity, Seconds
+
+# The key of a Secret that has credentials for registries, as Kubernetes and podman write them.
+PULL_KEY = ".dockerconfigjson"
 
 PortNumber = Annotated[int, Meta(ge=0, le=65_535)]
 
@@ -200,6 +203,18 @@ class PreStop(Part, frozen=True):
     http: HttpAction | None = None
 
 
+class ServiceToken(Part, frozen=True):
+    """A token by which the work may ask the plane, as its workload's service account.
+
+    file: the file that it finds the token in, in the replica's directory; the agent replaces it
+        before the token ends.
+    life_seconds: for how long each token counts.
+    """
+
+    file: str
+    life_seconds: Annotated[int, Meta(ge=600, le=86_400)] = 3_600
+
+
 class TemplateMeta(Part, frozen=True):
     """Labels and annotations that each replica gets.
 
@@ -217,16 +232,20 @@ class Template(Part, frozen=True):
     metadata: labels and annotations that each replica gets.
     runtime: process runs the command on the node, container inside an image.
     image: for containers: an image reference or a local root file system.
+    image_pull_secret: for containers: the Secret with the credentials to pull the image by.
+    host_network: for containers: use the node's network, which the tenant's policy must allow.
     command: the program and its arguments; $(NAME) is replaced from the environment.
     working_dir: relative to the replica's directory.
     user: run as this user of the node.
     env: environment variables.
     files: files put in place before the start.
+    service_token: a token for the plane's API, short-lived and replaced in time.
     ports: ports that the work listens on.
     resources: what is set aside for it.
     limits: what it may use at most; where absent, memory is limited to what is set aside.
     devices: exclusive devices or shares of one.
     placement: where it may run.
+    isolation: how far its node must keep it from the work of other tenants, at least.
     priority_class: how urgent it is; the class says who may use it.
     probes: how the agent knows how it is doing.
     pre_stop: what to do before the stop signal.
@@ -244,16 +263,20 @@ class Template(Part, frozen=True):
     metadata: TemplateMeta = TemplateMeta()
     runtime: Runtime = Runtime.PROCESS
     image: str = ""
+    image_pull_secret: str = ""
+    host_network: bool = False
     command: tuple[str, ...] = ()
     working_dir: str = ""
     user: str = ""
     env: tuple[EnvVar, ...] = ()
     files: tuple[File, ...] = ()
+    service_token: ServiceToken | None = None
     ports: tuple[Port, ...] = ()
     resources: Resources = Resources()
     limits: Resources = Resources()
     devices: tuple[DeviceRequest, ...] = ()
     placement: Placement = Placement()
+    isolation: Isolation = Isolation.NONE
     priority_class: str = ""
     probes: Probes = Probes()
     pre_stop: PreStop | None = None

@@ -372,7 +372,9 @@ class JobStatus(Part, frozen=True):
 class CronStatus(Part, frozen=True):
     """What the clock has started; written by the workload controller only.
 
-    last_schedule: the last time for which a run was started; written with the run itself.
+    last_schedule: the time of the run that was started last; written with the run itself.
+    recent_schedules: the times of the last runs, in the order in which they were started. A
+        calendar that was ahead leaves one that is still to come.
     next_schedule: the next one.
     active: the runs that are still going.
     observed_generation: the generation of the spec whose schedule is followed.
@@ -383,6 +385,7 @@ class CronStatus(Part, frozen=True):
     """
 
     last_schedule: Timestamp | None = None
+    recent_schedules: tuple[Timestamp, ...] = ()
     next_schedule: Timestamp | None = None
     active: tuple[str, ...] = ()
     observed_generation: Revision = 0

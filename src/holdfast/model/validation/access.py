@@ -20,6 +20,8 @@ from holdfast.model.validation.secret_keys import secret_key
 
 RULES_MAX = 256
 LIST_MAX = 256
+# Every permission check walks the groups of an identity, so a token names few.
+GROUPS_MAX = 64
 SECRET_KEYS_MAX = 1024
 SECRET_BYTES_MAX = 1024 * 1024
 
@@ -63,9 +65,11 @@ def _rule(at: Place, rule: Rule) -> None:
         for index, item in enumerate(items):
             if not form.fullmatch(item):
                 at[field][index].wrong(item, f"must be a plain word such as {example}")
-    for index, group in enumerate(rule.api_groups[:LIST_MAX]):
-        if group != "*" and not names.is_dotted(group):
-            at["apiGroups"][index].wrong(group, "must be an API group such as holdfast.dev, or *")
+    if names.at_most(at["apiGroups"], rule.api_groups, LIST_MAX):
+        for index, group in enumerate(rule.api_groups):
+            if group != "*" and not names.is_dotted(group):
+                place = at["apiGroups"][index]
+                place.wrong(group, "must be an API group such as holdfast.dev, or *")
     names.names(at["resourceNames"], rule.resource_names, LIST_MAX, dotted=True)
 
 
@@ -115,9 +119,10 @@ def token(obj: Token, at: Place) -> None:
     if spec.single_use:
         at["singleUse"].wrong(True, "must be left out for Bearer: it identifies whoever has it")
     text.token(at["user"], spec.user)
-    names.unique(at["groups"], spec.groups)
-    for index, group in enumerate(spec.groups[:LIST_MAX]):
-        text.token(at["groups"][index], group)
+    if names.at_most(at["groups"], spec.groups, GROUPS_MAX):
+        names.unique(at["groups"], spec.groups)
+        for index, group in enumerate(spec.groups):
+            text.token(at["groups"][index], group)
     if obj.namespace != SYSTEM_NAMESPACE:
         _own_identities(at, obj)
     elif spec.user.startswith(SYSTEM_PREFIX):
@@ -125,13 +130,31 @@ def token(obj: Token, at: Place) -> None:
         at["user"].wrong(spec.user, "must not be a component: those are known by certificates")
 
 
+def foreign_groups(obj: Token) -> tuple[str, ...]:
+    """The groups of a token that are not of its own namespace's making."""
+    prefix = tenant_prefix(obj.namespace)
+    return tuple(group for group in obj.spec.groups if not group.startswith(prefix))
+
+
+def speaks_for_others(obj: Token) -> bool:
+    """Whether a tenant's token names a user or a group that is not the tenant's own.
+
+    The authenticator asks this of every token it takes in: a token that was stored by an earlier
+    version, or by a hand in the store, gives no rights that admission would not have given.
+    """
+    if obj.namespace == SYSTEM_NAMESPACE:
+        return False
+    own_user = obj.spec.user.startswith(tenant_prefix(obj.namespace))
+    return not own_user or bool(foreign_groups(obj))
+
+
 def _own_identities(at: Place, obj: Token) -> None:
-    """Whoever may write tokens in one namespace must not be able to speak for anybody else."""
+    """The right to write tokens in one namespace gives no name outside of that namespace."""
     prefix = tenant_prefix(obj.namespace)
     rule = f"must begin with {prefix} outside namespace {SYSTEM_NAMESPACE}"
     if obj.spec.user and not obj.spec.user.startswith(prefix):
         at["user"].wrong(obj.spec.user, rule)
-    for index, group in enumerate(obj.spec.groups[:LIST_MAX]):
+    for index, group in enumerate(obj.spec.groups):
         if not group.startswith(prefix):
             at["groups"][index].wrong(group, rule)
 

@@ -8,6 +8,8 @@ from holdfast.model.validation import amounts, names
 from holdfast.model.validation.findings import Place
 from holdfast.model.validation.moments import after_creation
 
+# Less than a workload a second: nobody could work with it.
+WRITE_BYTES_MIN = 1 << 10
 QUOTA_NAME = "default"
 # Every bind writes the sums of all classes of its tenant.
 CLASSES_MAX = 32
@@ -34,6 +36,9 @@ def quota(obj: Quota, at: Place) -> None:
     _caps(at["objects"], spec.objects)
     if spec.requests_per_second == 0:
         at["requestsPerSecond"].wrong(0, "must be at least 1, or nobody could change it again")
+    stated = spec.write_bytes_per_second
+    if stated is not None and stated < WRITE_BYTES_MIN:
+        at["writeBytesPerSecond"].wrong(stated, f"must be at least {WRITE_BYTES_MIN}")
 
 
 def _classes(at: Place, spec: QuotaSpec) -> None:

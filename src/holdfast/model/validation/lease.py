@@ -26,6 +26,8 @@ def lease(obj: Lease, at: Place) -> None:
         text.token(at["instance"], spec.instance)
     if spec.address:
         text.url(at["address"], spec.address)
+    if spec.version:
+        text.token(at["version"], spec.version)
     in_order(at["renewed"], spec.acquired, spec.renewed, "acquired")
 
 

@@ -10,6 +10,7 @@ from holdfast.model.validation.placement import taints
 
 DEVICES_MAX = 1024
 IMAGES_MAX = 1024
+NOTES_MAX = 16
 # Beyond ten times the cores, nothing that runs there meets any promise.
 CPU_OVERCOMMIT_MAX = 1000
 TENANTS_MAX = 1024
@@ -22,6 +23,8 @@ def node(obj: Node, at: Place) -> None:
     names.name(at["pool"], spec.pool)
     _capacity(at, spec)
     _devices(at["devices"], spec.devices)
+    if spec.port_share is not None and spec.port_share.index >= spec.port_share.of:
+        at["portShare"]["index"].wrong(spec.port_share.index, "must be less than `of`")
     _overcommit(at["overcommit"], spec)
     taints(at["taints"], spec.taints)
     if spec.drain is not None:
@@ -83,6 +86,10 @@ def protection(at: Place, of: Protection) -> None:
 
 def node_status(obj: Node, at: Place) -> None:
     names.at_most(at["status"]["images"], obj.status.images, IMAGES_MAX)
+    notes = obj.status.isolation_notes
+    if names.at_most(at["status"]["isolationNotes"], notes, NOTES_MAX):
+        for index, note in enumerate(notes):
+            text.sentence(at["status"]["isolationNotes"][index], note)
     mark = obj.status.mark
     if mark is not None and mark.number > obj.status.marks:
         at["status"]["marks"].wrong(obj.status.marks, "must count the present mark as well")

@@ -117,7 +117,8 @@ def taints(at: Place, items: Sequence[Taint]) -> None:
 
 
 def _spread(at: Place, items: Sequence[Spread]) -> None:
-    names.unique(at, [item.over.value for item in items[:AFFINITIES_MAX]], "over")
+    if names.at_most(at, items, AFFINITIES_MAX):
+        names.unique(at, [item.over.value for item in items], "over")
 
 
 def _affinities(at: Place, items: Sequence[Affinity]) -> None:

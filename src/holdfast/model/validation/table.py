@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.errors import FieldError, invariant
+from holdfast.model.kinds.admissionpolicy import AdmissionPolicy
 from holdfast.model.kinds.commitment import Commitment
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.endpoints import Endpoints
@@ -33,6 +34,7 @@ from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of
 from holdfast.model.validation import (
     access,
+    admission,
     budgets,
     lease,
     node,
@@ -83,6 +85,7 @@ RULES: dict[type[Object], Rules] = {
     RoleBinding: Rules(access.role_binding),
     Token: Rules(access.token, update=access.token_update),
     Revocation: Rules(access.revocation, update=access.revocation_update),
+    AdmissionPolicy: Rules(admission.admission_policy),
     Secret: Rules(access.secret),
     WorkloadRevision: Rules(replica.workload_revision),
     Endpoints: Rules(records.endpoints),

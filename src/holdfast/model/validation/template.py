@@ -71,6 +71,7 @@ def _judge(at: Place, of: Template) -> None:
     _program(at, of)
     _environment(at["env"], of)
     _files(at["files"], of.files)
+    _service_token(at["serviceToken"], of)
     _ports(at["ports"], of.ports)
     _resources(at, of)
     devices(at["devices"], of.devices)
@@ -86,11 +87,36 @@ def _program(at: Place, of: Template) -> None:
         text.token(at["image"], of.image, limit=512)
     elif of.image:
         at["image"].wrong(of.image, "must be left out unless the runtime is container")
+    if of.image_pull_secret and not container:
+        at["imagePullSecret"].wrong(
+            of.image_pull_secret, "must be left out unless the runtime is container"
+        )
+    elif of.image_pull_secret:
+        names.name(at["imagePullSecret"], of.image_pull_secret)
+    if of.host_network and not container:
+        at["hostNetwork"].wrong(True, "must be left out: a process has the node's network anyway")
     text.command(at["command"], of.command, needed=not container)
     if of.working_dir:
         text.relative_path(at["workingDir"], of.working_dir)
     if of.user:
         text.user(at["user"], of.user)
+
+
+# The kubeconfig that lies beside a service token has its name and this after it.
+KUBECONFIG_SUFFIX = ".kubeconfig"
+
+
+def _service_token(at: Place, of: Template) -> None:
+    if of.service_token is None:
+        return
+    file = of.service_token.file
+    text.relative_path(at["file"], file)
+    if "/" in file:
+        at["file"].wrong(file, "must be one name, without directories")
+    first = {it.path.partition("/")[0] for it in of.files}
+    for name in (file, file + KUBECONFIG_SUFFIX):
+        if name in first:
+            at["file"].wrong(file, f"must leave {name} to the entry of files that has that name")
 
 
 def _secret(at: Place, ref: SecretRef) -> None:

@@ -6,8 +6,9 @@ from holdfast.model.kinds.priorityclass import PriorityClass
 from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.quantity import Resource
 from holdfast.model.registry import SYSTEM_NAMESPACE
-from holdfast.model.validation import names, text
+from holdfast.model.validation import amounts, names, text
 from holdfast.model.validation.findings import Place
 from holdfast.model.validation.node import protection
 
@@ -15,6 +16,9 @@ REGIONS_MAX = 256
 ZONES_MAX = 64
 POOLS_MAX = 64
 TENANTS_MAX = 1024
+USERS_MAX = 64
+REGISTRIES_MAX = 64
+ROOT = ("root", "0")
 DEFAULT_CLASS = "default"
 
 # Namespaces of the system itself begin so. Identities of the system begin with "system:", and a
@@ -37,6 +41,23 @@ def tenant(obj: Tenant, at: Place) -> None:
     text.sentence(at["displayName"], obj.spec.display_name, limit=names.DOTTED_MAX)
     names.optional_name(at["residency"], obj.spec.residency)
     names.names(at["regions"], obj.spec.regions, REGIONS_MAX)
+    if names.at_most(at["users"], obj.spec.users, USERS_MAX):
+        for index, user in enumerate(obj.spec.users):
+            text.user(at["users"][index], user)
+            if user in ROOT:
+                at["users"][index].wrong(user, "must not be root: no tenant's work runs as it")
+    registries = obj.spec.images.registries
+    if names.at_most(at["images"]["registries"], registries, REGISTRIES_MAX):
+        for index, registry in enumerate(registries):
+            text.token(at["images"]["registries"][index], registry, limit=512)
+    for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
+        of = resource.value
+        default = amounts.demanded(at["defaults"][of], resource, getattr(obj.spec.defaults, of))
+        least = amounts.demanded(at["minimum"][of], resource, getattr(obj.spec.minimum, of))
+        if default and least and default < least:
+            at["defaults"][of].wrong(
+                getattr(obj.spec.defaults, of), f"must not be less than spec.minimum.{of}"
+            )
 
 
 def priority_class(obj: PriorityClass, at: Place) -> None:

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.model.refusal import Refusal
 from holdfast.observe.columns import Codes, Level, Rows
 from holdfast.propose.filters import (
+    isolation,
     labels,
     readiness,
     residency,
@@ -39,7 +40,9 @@ class Filter(msgspec.Struct, frozen=True):
 
     `passes` says that what it refuses may be allowed later on the very same node, without anybody
     changing what the node is. `by_load` says that its answer changes with what is taken of a node,
-    and not only with the node. `reasons` are the codes of its refusals, in the order of its codes.
+    and not only with the node; `is_exact` that placing more of the same work changes it by sums
+    that are known ahead, or not at all. `reasons` are the codes of its refusals, in the order of
+    its codes.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Filter(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     passes: bool
     by_load: bool = False
+    is_exact: bool = False
 
 
 FILTERS: tuple[Filter, ...] = (
@@ -56,6 +60,7 @@ FILTERS: tuple[Filter, ...] = (
         "residency", residency.residency, residency.residencies, residency.REASONS, passes=False
     ),
     Filter("tenancy", tenancy.tenancy, tenancy.tenancies, tenancy.REASONS, passes=False),
+    Filter("isolation", isolation.isolation, isolation.isolated, isolation.REASONS, passes=False),
     Filter("labels", labels.labels, labels.labelled, labels.REASONS, passes=False),
     Filter("taints", taints.taints, taints.tainted, taints.REASONS, passes=False),
     Filter(
@@ -65,6 +70,17 @@ FILTERS: tuple[Filter, ...] = (
         resources.REASONS,
         passes=True,
         by_load=True,
+        is_exact=True,
+    ),
+    Filter(
+        "neighbours",
+        isolation.neighbours,
+        isolation.neighboured,
+        isolation.NEIGHBOUR_REASONS,
+        passes=True,
+        by_load=True,
+        # More of the same work is of the same tenant.
+        is_exact=True,
     ),
     Filter("readiness", readiness.readiness, readiness.ready, readiness.REASONS, passes=True),
     # Each for the reason of its own refusal.

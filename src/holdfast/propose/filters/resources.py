@@ -6,6 +6,8 @@ which the commit refuses, or misses what was given back, which the next news men
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from holdfast.model.fit import claim
@@ -14,8 +16,11 @@ from holdfast.observe.columns import Codes, Level, Rows
 from holdfast.propose.filters.devices import device_codes
 from holdfast.propose.view import Candidate, View, Work
 
-REASONS = (Reason.NODE_FULL, Reason.PORT_TAKEN, Reason.DEVICE_MISSING, Reason.DEVICE_TAKEN)
-_FULL, _PORT, _MISSING, _TAKEN = range(1, 5)
+REASONS = (
+    *(Reason.NODE_FULL, Reason.PORT_TAKEN, Reason.PORT_NOT_OFFERED),
+    *(Reason.DEVICE_MISSING, Reason.DEVICE_TAKEN),
+)
+_FULL, _PORT, _ELSEWHERE, _MISSING, _TAKEN = range(1, 6)
 
 
 def resources(work: Work, candidate: Candidate) -> Refusal | None:
@@ -34,13 +39,19 @@ def fitting(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
     if short is None:
         short = np.zeros(len(columns.live[rows]), np.bool_)
     codes = short.astype(np.uint8)
-    if work.demand.ports and level is not Level.EMPTY:
-        for port in work.demand.ports:
+    for port in work.demand.ports:
+        _mark(columns.ports.not_offered(port), view, rows, codes, _ELSEWHERE)
+        if level is not Level.EMPTY:
             taken = columns.ports.taken(port, settled=level is Level.SETTLED)
-            if taken:
-                there = np.zeros(columns.count, np.bool_)
-                there[taken] = True
-                codes[there[rows] & (codes == 0)] = _PORT
+            _mark(taken, view, rows, codes, _PORT)
     if work.demand.devices:
         device_codes(work, view, rows, level, codes, missing=_MISSING, taken=_TAKEN)
     return codes
+
+
+def _mark(found: Sequence[int], view: View, rows: Rows, codes: Codes, code: int) -> None:
+    """Give the code to those of the rows that were found and have none yet."""
+    if found:
+        there = np.zeros(view.columns.count, np.bool_)
+        there[found] = True
+        codes[there[rows] & (codes == 0)] = code

@@ -17,17 +17,20 @@ from holdfast.model.heartbeat import HeardOf, Renew, Renewed
 from holdfast.model.machine import Answered, Ask, Machine, Open
 from holdfast.model.requests import AcquireLease, RenewLease
 from holdfast.model.time import Instant
-from holdfast.observe.news import Get
+from holdfast.observe.news import Follow, Get
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.world import World
 from holdfast.sim.worlds.slice.processes import ProcessEnded, ProcessStarted
 
 RENEWAL, LEASE, SYSTEM, TENANT = "renewal", "lease", "system", "tenant"
-# Streams that are opened to be told what changes, and the lists of the resync beside them.
-STREAM, AUDIT = "stream", "audit"
+# Streams that are opened to be told what changes, the lists of the resync beside them, and those of
+# the lists that come sooner than the rhythm of resyncs allows.
+STREAM, AUDIT, AUDIT_AGAIN = "stream", "audit", "audit again"
 SERVED, REFUSED, FAILED, UNKNOWN = "served", "refused", "failed", "unknown"
 SECOND_US = 1_000_000
+# Resyncs come after half of their period at the earliest; the shortest period is a minute.
+RHYTHM_MIN_US = 30 * SECOND_US
 
 
 class Meter(Checker):
@@ -38,6 +41,8 @@ class Meter(Checker):
         self.offered: Counter[tuple[str, int]] = Counter()
         # When each stream was opened.
         self.opened_us: list[int] = []
+        # When each component last listed each kind.
+        self._listed_us: dict[tuple[str, str], int] = {}
         self.outcomes: Counter[tuple[str, str, int]] = Counter()
         # By the second in which it was asked: how long the answer took, in milliseconds.
         self.took_ms: dict[tuple[str, int], list[int]] = {}
@@ -62,10 +67,16 @@ class Meter(Checker):
     def asked(self, kind: str) -> None:
         self.offered[kind, self.second] += 1
 
-    def opened(self, *, is_list: bool) -> None:
-        self.asked(AUDIT if is_list else STREAM)
-        if not is_list:
+    def opened(self, who: str, body: Follow) -> None:
+        if not body.is_list:
+            self.asked(STREAM)
             self.opened_us.append(self.now_us)
+            return
+        self.asked(AUDIT)
+        last_us = self._listed_us.get((who, body.plural))
+        self._listed_us[who, body.plural] = self.now_us
+        if last_us is not None and self.now_us - last_us < RHYTHM_MIN_US:
+            self.asked(AUDIT_AGAIN)
 
     def answered(self, kind: str, who: str, ask: Ask, body: Any, sent_us: int) -> None:
         """What came back, and whether an agent may run on."""
@@ -182,7 +193,7 @@ class Counted:
                 self._asked[effect.call] = (kind, effect, self._meter.now_us)
                 self._meter.asked(kind)
             elif type(effect) is Open:
-                self._meter.opened(is_list=effect.body.is_list)
+                self._meter.opened(self._who, effect.body)
         return effects
 
 

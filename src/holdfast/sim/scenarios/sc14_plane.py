@@ -7,18 +7,15 @@ it, by what `sc14_meter` counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.facts import Facts
-from holdfast.commit.classes import RequestClass
 from holdfast.commit.context import Settings
-from holdfast.commit.fair_queues import QueueBounds
-from holdfast.commit.gate import Seats
-from holdfast.commit.gates import DEFAULT_GATES, Gates, GateSettings
+from holdfast.commit.gates import Gates
 from holdfast.commit.guarded import Guarded
 from holdfast.correct.registry import core_controllers
 from holdfast.correct.team import Team
@@ -80,8 +77,6 @@ COSTS_US: dict[type, int] = {
     Push: 40,
 }
 WRITE_US, TXN_US = 200, 300
-# Nobody waits longer than this for his turn, however slow the machines are.
-PATIENCE_MAX_MS = 1_000
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -126,37 +121,6 @@ def _burden(size: Size) -> Callable[[Any, Sequence[Any]], int]:
     return burden
 
 
-def _gates(size: Size) -> GateSettings:
-    """The gates that ship; before slower machines with as many seats fewer, and more patience."""
-    slower = size.slower
-    if slower <= 1:
-        return DEFAULT_GATES
-
-    def fewer(count: int) -> int:
-        return max(2, int(count / slower))
-
-    def longer(ms: int) -> int:
-        return max(ms, int(min(PATIENCE_MAX_MS, ms * slower)))
-
-    def table(of: Mapping[RequestClass, Seats]) -> dict[RequestClass, Seats]:
-        found = {}
-        for which, seats in of.items():
-            queue = QueueBounds(
-                fewer(seats.queue.all_max), fewer(seats.queue.tenant_max), seats.queue.user_max
-            )
-            found[which] = Seats(
-                fewer(seats.reserved),
-                fewer(seats.most),
-                fewer(seats.ceiling),
-                queue,
-                longer(seats.patience_ms),
-                longer(seats.calm_ms),
-            )
-        return found
-
-    return GateSettings(table(DEFAULT_GATES.writes), table(DEFAULT_GATES.reads))
-
-
 def _budget(size: Size) -> Budget:
     """A client that asks so much less often has so much less in reserve, and probes more rarely.
 
@@ -190,10 +154,10 @@ class Storm:
         self.books.learn(tuple(self.keyspace.range("", keys.END).records))
 
     def _servers(self) -> None:
-        settings, gates = Settings(fence=TIMING), _gates(self.size)
+        settings = Settings(fence=TIMING)
 
         def make(seat: Seat) -> Guarded:
-            return Guarded(SimServer(seat, settings), Gates(seat.rng, gates))
+            return Guarded(SimServer(seat, settings, confirms=False), Gates(seat.rng))
 
         for name in SERVER_NAMES:
             self.world.add(name, make, store="store", identity=f"system:server:{name}")

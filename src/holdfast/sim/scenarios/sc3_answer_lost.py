@@ -30,6 +30,8 @@ NODE = "node-b7"
 FIRST_AT_MS, SECOND_AT_MS, END_MS = 12_000, 60_000, 120_000
 # So long the servers are not heard; shorter than the scheduler waits for an answer.
 DEAF_MS = (2_500, 4_500)
+# So long no news reach the scheduler: it waits for the answer of 5 s, and has to read.
+HELD_MS = 7_000
 # So long the node's agent sleeps at most, and neither beats nor starts anything.
 LATE_MS = 25_000
 # Long enough for a message under way to be lost.
@@ -60,6 +62,7 @@ def _committed(stage: Stage) -> None:
     def lose(world: World) -> None:
         for server in SERVER_NAMES:
             strike(world, "cut", server, peer="main", for_ms=deaf_ms)
+        strike(world, "watch_hold", "main", for_ms=HELD_MS)
         strike(world, "pause", NODE, for_ms=LATE_MS)
 
     stage.cue(lambda it: isinstance(it.what, Bound) and it.what.replica.name == KEPT, lose)

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.commit.records import Epoch
 from holdfast.model import keys
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import AcquireLease, Bind
+from holdfast.model.requests import Accepted, AcquireLease, Bind
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.news import Get
 from holdfast.sim.randomness import between, pick
@@ -82,12 +82,17 @@ def _led(story: Story) -> str:
 
 
 def _refused(story: Story) -> str:
-    taken_ms = _takeover(story).at_ms
+    taken = _takeover(story)
+    taken_ms = taken.at_ms
     told = story.all(Told, lambda it: it.who == A and not isinstance(it.request, _READS))
     # What came back after A woke and was decided after the takeover; what B's lease let stand
     # before it is told as accepted, however late A hears of it.
     kept = {it.what.replica.metadata.uid for it in _before(story)}
-    late = [it for it in told if it.at_ms > taken_ms and not _is_of(it, kept)]
+    late = [
+        it
+        for it in told
+        if it.at_ms > taken_ms and not _is_of(it, kept) and not _is_older(it, taken)
+    ]
     binds = [it for it in late if isinstance(it.what.request, Bind)]
     demand(binds, "A wrote nothing after the takeover")
     for it in late:
@@ -95,6 +100,12 @@ def _refused(story: Story) -> str:
         demand(isinstance(answer, Refusal), f"{name} of A at {it.at_ms} ms came to {answer!r}")
         demand(answer.reason is Reason.STALE_EPOCH, f"{name} was refused with {answer.reason}")
     return f"{len(late)} writes of A after the takeover, {len(binds)} of them binds"
+
+
+def _is_older(moment: Moment, taken: Moment) -> bool:
+    """Whether it was decided before the takeover, such as a renewal on whose answer A slept."""
+    answer = moment.what.answer
+    return isinstance(answer, Accepted) and answer.revision < taken.what.answer.revision
 
 
 def _is_of(moment: Moment, uids: set[str]) -> bool:

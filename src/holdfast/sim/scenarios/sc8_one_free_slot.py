@@ -28,9 +28,9 @@ ASLEEP_AT_MS, AWAKE_AT_MS = 12_000, 35_000
 FIRST_AT_MS, SECOND_AT_MS = 34_000, 34_700
 FREED_AT_MS, END_MS = 60_000, 110_000
 # Two's messages take so long each; one's so long that its bind arrives while two's is under way, or
-# after it. All of that is less than either waits for an answer.
-TWO_DELAY_MS = 1_000
-ONE_WINS_MS, TWO_WINS_MS = (1_150, 1_350), (2_150, 2_400)
+# after it. Each is less than either waits for the renewal of its lease.
+TWO_DELAY_MS = 800
+ONE_WINS_MS, TWO_WINS_MS = (920, 1_080), (1_720, 1_920)
 
 
 class Slot:

@@ -43,6 +43,7 @@ from holdfast.sim.scenarios.people import RIVAL, Drainer, Patron, Rival
 from holdfast.sim.scenarios.story import Story
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import Books, Held
+from holdfast.sim.worlds.authority.budgets import Budgets
 from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
 from holdfast.sim.worlds.authority.hands import Tell
 from holdfast.sim.worlds.authority.laws import Lawful, Owned
@@ -238,6 +239,6 @@ class Stage:
         world.check(books, self.story, Expectations(self.story, expects), self.cues)
         if not self.has_laws:
             return
-        world.check(Held(books), Lawful(books), Owned(books, status=True))
+        world.check(Held(books), Lawful(books), Owned(books, status=True), Budgets(books))
         world.check(OneCopy(books, self.processes), Proven(books, self.processes))
         world.check(Kept(books, records), Once(books), Audited())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -41,12 +41,19 @@ Answer = TypeVar("Answer", bound=_WithHeader)
 
 
 class MemberFacts(msgspec.Struct, frozen=True):
-    """What a member said of itself when the store was opened; `error` when it did not answer."""
+    """What a member said of itself; `error` when it did not answer.
+
+    `size` is what its file takes, `in_use` how much of that, `quota` at which size it takes no more
+    writes, which only 3.6 and later tell.
+    """
 
     target: str
     version: str = ""
     alarms: tuple[str, ...] = ()
     error: str = ""
+    size: int = 0
+    in_use: int = 0
+    quota: int = 0
 
 
 class Cluster:
@@ -88,6 +95,17 @@ class Cluster:
 
     async def compact(self, request: pb.CompactionRequest, timeout_s: float) -> None:
         await self._call(_compact, request, timeout_s, writes=True)
+
+    async def snapshot(self, timeout_s: float) -> AsyncIterator[pb.SnapshotResponse]:
+        """All that one member holds. Raises Unavailable, or Forbidden where the login is not
+        allowed to.
+        """
+        member = await self.ready(timeout_s)
+        try:
+            async for piece in member.snapshot(self._metadata):
+                yield piece
+        except CallFailed as failed:
+            raise self._error(member, failed, writes=False) from None
 
     async def ready(self, timeout_s: float) -> Member:
         """A member to which a connection stands, the current one if possible.
@@ -219,7 +237,14 @@ class Cluster:
             raise Unavailable(
                 f"etcd at {member.target} belongs to another cluster than the other endpoints"
             )
-        return MemberFacts(member.target, answer.version, tuple(answer.errors))
+        return MemberFacts(
+            member.target,
+            answer.version,
+            tuple(answer.errors),
+            size=answer.dbSize,
+            in_use=answer.dbSizeInUse,
+            quota=answer.dbSizeQuota,
+        )
 
 
 async def _first_connected(

@@ -13,9 +13,11 @@ from holdfast.model.errors import FieldError, Invalid
 
 PREFIX_DEFAULT = "/holdfast/"
 
-# etcd's own defaults (--max-txn-ops, --max-request-bytes); a cluster may have others.
+# etcd's own defaults (--max-txn-ops, --max-request-bytes, --quota-backend-bytes); a cluster may
+# have others.
 MAX_TXN_OPS_DEFAULT = 128
 MAX_REQUEST_BYTES_DEFAULT = 1_572_864
+QUOTA_BYTES_DEFAULT = 2 << 30
 
 
 class EtcdConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,8 @@ class EtcdConfig(msgspec.Struct, frozen=True, kw_only=True):
     password: str | None = None
     max_txn_ops: int = MAX_TXN_OPS_DEFAULT
     max_request_bytes: int = MAX_REQUEST_BYTES_DEFAULT
+    # At this size etcd takes no more writes; members that tell it themselves are believed.
+    quota_bytes: int = QUOTA_BYTES_DEFAULT
     # Reads, fates and all else for which the contract lets the caller give no time.
     call_timeout_s: float = 5.0
 

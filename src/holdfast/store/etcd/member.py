@@ -12,6 +12,7 @@ has calls open, so that a dead or stopped one is noticed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -156,6 +157,12 @@ class Member:
             response_deserializer=pb.WatchResponse.FromString,
         )
 
+        self._snapshot = self._channel.unary_stream(
+            "/etcdserverpb.Maintenance/Snapshot",
+            request_serializer=pb.SnapshotRequest.SerializeToString,
+            response_deserializer=pb.SnapshotResponse.FromString,
+        )
+
     def is_ready(self) -> bool:
         """Whether a connection stands, so that a call would go out at once."""
         return bool(self._channel.get_state() is grpc.ChannelConnectivity.READY)
@@ -182,6 +189,14 @@ class Member:
 
     def watch(self, metadata: Metadata) -> WatchStream:
         return WatchStream(self._watch(metadata=metadata))
+
+    async def snapshot(self, metadata: Metadata) -> AsyncIterator[pb.SnapshotResponse]:
+        """All that the member holds, in pieces; raises CallFailed."""
+        try:
+            async for piece in self._snapshot(pb.SnapshotRequest(), metadata=metadata):
+                yield piece
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error) from None
 
     async def close(self) -> None:
         await self._channel.close()

@@ -258,7 +258,9 @@ class StatusResponse(_Message):
     dbSize: int  # noqa: N815
     leader: int
     errors: MutableSequence[str]
+    dbSizeInUse: int  # noqa: N815
     isLearner: bool  # noqa: N815
+    dbSizeQuota: int  # noqa: N815
     def __init__(
         self,
         *,
@@ -267,7 +269,24 @@ class StatusResponse(_Message):
         dbSize: int = ...,  # noqa: N803
         leader: int = ...,
         errors: Iterable[str] = ...,
+        dbSizeInUse: int = ...,  # noqa: N803
         isLearner: bool = ...,  # noqa: N803
+        dbSizeQuota: int = ...,  # noqa: N803
+    ) -> None: ...
+
+class SnapshotRequest(_Message):
+    def __init__(self) -> None: ...
+
+class SnapshotResponse(_Message):
+    header: ResponseHeader
+    remaining_bytes: int
+    blob: bytes
+    def __init__(
+        self,
+        *,
+        header: ResponseHeader = ...,
+        remaining_bytes: int = ...,
+        blob: bytes = ...,
     ) -> None: ...
 
 class AuthenticateRequest(_Message):

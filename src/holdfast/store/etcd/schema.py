@@ -127,7 +127,16 @@ StatusResponse
     3 int64 dbSize
     4 uint64 leader
     8 string* errors
+    9 int64 dbSizeInUse
     10 bool isLearner
+    12 int64 dbSizeQuota
+
+SnapshotRequest
+
+SnapshotResponse
+    1 ResponseHeader header
+    2 uint64 remaining_bytes
+    3 bytes blob
 
 AuthenticateRequest
     1 string name

@@ -17,6 +17,7 @@ from holdfast.store.contract import (
     Batch,
     Fate,
     Page,
+    Space,
     check,
 )
 from holdfast.store.etcd import codec
@@ -45,6 +46,7 @@ class EtcdStore:
         self._cluster = cluster
         self._layout = Layout(config.prefix)
         self._timeout_s = config.call_timeout_s
+        self._quota_bytes = config.quota_bytes
         self._bookmark_every_s = bookmark_every_s
         self._limits = codec.Limits(
             ops=config.max_txn_ops - codec.OWN_OPS,
@@ -111,12 +113,32 @@ class EtcdStore:
         self._reader.saw(outcome.revision)
         return outcome
 
+    async def space(self) -> Space:
+        """How full the fullest member is. Raises Unavailable when none answers."""
+        self._check_open()
+        facts = [fact for fact in await self._cluster.look() if not fact.error]
+        return Space(
+            in_use=max(fact.in_use for fact in facts),
+            size=max(fact.size for fact in facts),
+            most=min(fact.quota or self._quota_bytes for fact in facts),
+            is_closed=any("NOSPACE" in alarm for fact in facts for alarm in fact.alarms),
+        )
+
     def new_token(self) -> str:
         return self._once.new_token()
 
     async def fate(self, token: str) -> Fate:
         self._check_open()
         return await self._once.fate(token)
+
+    async def snapshot(self) -> AsyncIterator[tuple[bytes, int]]:
+        """The whole database of one member in pieces, each with how many bytes are to come.
+
+        It ends with a SHA-256 of itself, as etcd's own tools expect it.
+        """
+        self._check_open()
+        async for piece in self._cluster.snapshot(self._timeout_s):
+            yield piece.blob, piece.remaining_bytes
 
     def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
         self._check_open()

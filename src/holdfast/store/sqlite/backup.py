@@ -8,6 +8,7 @@ revisions that the backup never saw, and must not meet them again with another m
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -21,6 +22,7 @@ from holdfast.store.sqlite.files import (
     check_header,
     corrupt,
     draft_of_restore,
+    make_private,
     shm_of,
     sync_file,
     sync_folder,
@@ -88,11 +90,47 @@ def _copy(path: Path, draft: Path) -> None:
         application_id = schema.pragma(connection, "application_id")
         found = schema.pragma(connection, "user_version")
         check_format(path, application_id, found, format_newest=schema.FORMAT)
+        # SQLite writes into an empty file that is there, and leaves its mode alone.
+        make_private(draft)
         connection.execute("VACUUM INTO ?", (str(draft),))
+        _forget_history(draft)
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise corrupt(path, f"SQLite says: {error}") from error
-    except apsw.Error as error:
+    except (apsw.Error, OSError) as error:
         raise Unavailable(f"the backup of {path} to {draft} failed: {error}") from error
+    finally:
+        connection.close()
+
+
+def _forget_history(draft: Path) -> None:
+    """A restore forgets it anyway, and it may hold Secrets from before they were encrypted."""
+    connection = apsw.Connection(str(draft))
+    try:
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA secure_delete = ON")
+        revision = load(connection, draft).index.revision
+        with connection:
+            connection.execute("DELETE FROM log WHERE id NOT IN (SELECT id FROM current)")
+            connection.execute("UPDATE log SET previous = 0")
+            connection.execute(
+                "UPDATE meta SET value = ? WHERE name IN ('compacted', 'swept')", (revision,)
+            )
+        connection.execute("VACUUM")
+    finally:
+        connection.close()
+
+
+def read_prefix(path: Path, start: str, end: str) -> Iterator[tuple[str, bytes]]:
+    """The current records with start <= key < end of a backup, in order."""
+    connection = schema.connect(path, read_only=True)
+    try:
+        yield from connection.execute(
+            "SELECT current.key, log.value FROM current JOIN log ON log.id = current.id"
+            " WHERE current.key >= ? AND current.key < ? ORDER BY current.key",
+            (start, end),
+        )
+    except apsw.Error as error:
+        raise corrupt(path, f"SQLite says: {error}") from error
     finally:
         connection.close()
 
@@ -157,6 +195,7 @@ def _draft(source: Path, path: Path, revision: int, session: int) -> Restored:
     for left in files:
         left.unlink(missing_ok=True)
     try:
+        make_private(draft)
         shutil.copyfile(source, draft)
         restored = _leap(draft, revision, session)
         sync_file(draft)

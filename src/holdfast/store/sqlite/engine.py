@@ -20,7 +20,14 @@ from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable, in
 from holdfast.model.transaction import Committed, Outcome, Refused
 from holdfast.store.contract import Applied, Fate, Forgotten, NotApplied
 from holdfast.store.sqlite import schema
-from holdfast.store.sqlite.files import CORRUPT, FileLock, check_header, corrupt, sync_folder
+from holdfast.store.sqlite.files import (
+    CORRUPT,
+    FileLock,
+    check_header,
+    corrupt,
+    make_private,
+    sync_folder,
+)
 from holdfast.store.sqlite.group import Group
 from holdfast.store.sqlite.loading import Loaded, load
 from holdfast.store.sqlite.pointers import Pointer
@@ -83,6 +90,7 @@ class Engine:
                 if not create:
                     raise Unavailable(f"there is no store at {path}", code="StoreMissing")
                 schema.create(path)
+            make_private(path)
             connection = schema.connect(path, vfs=vfs)
             for setting in schema.SETTINGS:
                 connection.execute(setting)
@@ -114,6 +122,8 @@ class Engine:
             answers = [self._decide(request, group) for request in requests]
             has_written = self._write(group)
         except apsw.Error as error:
+            if self._is_locked_out(error):
+                return self._locked_out(requests)
             return self._failed(requests, self._describe("a write", error))
         except Unavailable as damage:
             return self._failed(requests, damage.message)
@@ -130,7 +140,8 @@ class Engine:
     def keep_house(self) -> None:
         """Checkpoint when the log has grown, and forget old tokens. To be called after answering.
 
-        Sets `failure` like `run` does.
+        Sets `failure` like `run` does. A program that copies or checkpoints the same file can keep
+        SQLite from both for a while. Nothing is lost by that: the next call tries again.
         """
         try:
             line = self.tokens.due()
@@ -139,7 +150,8 @@ class Engine:
             if self._wal_pages >= self.checkpoint_pages:
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
-            self.failure = self._describe("a checkpoint", error)
+            if not self._is_locked_out(error):
+                self.failure = self._describe("a checkpoint", error)
 
     def close(self) -> None:
         """Release the file. After a failure the file is not touched any more."""
@@ -148,7 +160,8 @@ class Engine:
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error as error:
             # Everything acknowledged is in the log, which stays, so nothing is lost.
-            self.failure = self._describe("the last checkpoint", error)
+            if not self._is_locked_out(error):
+                self.failure = self._describe("the last checkpoint", error)
         finally:
             self._connection.close()
             self._lock.release()
@@ -307,6 +320,22 @@ class Engine:
             else Unavailable(failure, code="StoreFailed")
             for maybe in unknown
         ]
+        return Answers(answers, self.view.revision, [])
+
+    def _is_locked_out(self, error: apsw.Error) -> bool:
+        """Whether another program's lock was in the way before anything was done.
+
+        Inside a transaction it is a failure like any other: a part of it has been taken in hand.
+        """
+        return isinstance(error, apsw.BusyError) and not self._connection.in_transaction
+
+    def _locked_out(self, requests: list[Request]) -> Answers:
+        """Nothing was written, and the next group finds everything as this one did."""
+        why = (
+            f"another program holds a lock on {self.path}: nothing was written. Find out which "
+            "one writes to the store's file, and stop it; see docs/stores.md."
+        )
+        answers: list[Answer] = [Unavailable(why, code="StoreBusy") for _ in requests]
         return Answers(answers, self.view.revision, [])
 
     def _describe(self, what: str, error: apsw.Error) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import Unavailable
@@ -17,6 +18,8 @@ APPLICATION_ID = 0x48465354
 CORRUPT = "StoreCorrupt"
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
+# A store holds Secrets and the hashes of tokens.
+_PRIVATE = 0o600
 
 
 def wal_of(path: Path) -> Path:
@@ -34,6 +37,19 @@ def draft_of_restore(path: Path) -> Path:
     return path.with_name(path.name + ".restoring")
 
 
+def make_private(path: Path) -> None:
+    """An empty file that this user alone may read, for SQLite to fill; its log gets the same mode.
+
+    A file that is there keeps its contents and loses the rights of others. It is not opened:
+    closing a descriptor of it would drop the locks that SQLite holds for this process.
+    """
+    if not path.exists():
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
+    for file in (path, wal_of(path), shm_of(path)):
+        with suppress(FileNotFoundError):
+            file.chmod(_PRIVATE)
+
+
 class FileLock:
     """Holds a store's file for one process.
 
@@ -49,7 +65,7 @@ class FileLock:
     def acquire(self) -> None:
         store = self._path.with_suffix("")
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
         except OSError as error:
             raise Unavailable(f"cannot open a store at {store}: {error.strerror}") from None
         try:

@@ -18,6 +18,7 @@ from holdfast.store.sqlite.files import (
     APPLICATION_ID,
     check_format,
     corrupt,
+    make_private,
     shm_of,
     sync_file,
     sync_folder,
@@ -79,6 +80,8 @@ SETTINGS = (
     "PRAGMA cell_size_check = ON",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA temp_store = MEMORY",
+    # What is forgotten is overwritten: it may be a Secret from before it was encrypted.
+    "PRAGMA secure_delete = ON",
 )
 
 
@@ -112,6 +115,7 @@ def create(path: Path) -> None:
     draft = path.with_name(path.name + ".new")
     for left in (draft, wal_of(draft), shm_of(draft), draft.with_name(draft.name + "-journal")):
         left.unlink(missing_ok=True)
+    make_private(draft)
     connection = apsw.Connection(str(draft))
     try:
         use_log(connection)

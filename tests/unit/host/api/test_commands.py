@@ -12,7 +12,7 @@ import pytest
 from holdfast.host import summons
 from holdfast.host.api import channels
 from holdfast.host.summons import Closed, Opened, Run, Summons
-from holdfast.model.errors import Rejected, Unavailable
+from holdfast.model.errors import Forbidden, Rejected, Unavailable
 from holdfast.model.lifecycle import State
 from tests.unit.host.api.api_rig import ApiRig
 from tests.unit.host.api.attended import POD, Socket, attended, replica, say, with_replica
@@ -147,6 +147,32 @@ def test_a_command_that_cannot_be_run_is_refused_in_a_sentence(
             assert word in (await response.json())["message"]
 
     with_replica(story, replica(state))
+
+
+@pytest.mark.parametrize(
+    "origin, is_own",
+    [
+        ("", True),
+        ("https://plane.example:6443", True),
+        ("https://evil.example", False),
+        ("http://plane.example:6443", False),
+        ("https://plane.example:6443.evil.example", False),
+        ("null", False),
+    ],
+)
+def test_a_page_of_another_site_runs_no_command(origin: str, is_own: bool) -> None:
+    """A browser shows its certificate for whatever page asks, and says which one it is. [B5]"""
+    headers = {
+        "Upgrade": "websocket",
+        "Host": "plane.example:6443",
+        "Sec-WebSocket-Protocol": channels.PROTOCOLS[0],
+        **({"Origin": origin} if origin else {}),
+    }
+    if is_own:
+        channels.demand_websocket(headers)
+        return
+    with pytest.raises(Forbidden, match="Origin"):
+        channels.demand_websocket(headers)
 
 
 @pytest.mark.parametrize(

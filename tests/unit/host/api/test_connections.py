@@ -17,7 +17,7 @@ from holdfast.host.patience import Patience
 from holdfast.model.errors import Rejected
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 # More than all buffers between a server and a client that reads nothing.
 MUCH = 64 << 20
 

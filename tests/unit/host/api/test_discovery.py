@@ -47,7 +47,8 @@ def test_every_kind_has_columns_that_can_be_printed() -> None:
     assert set(COLUMNS) == {kind.struct for kind in KINDS}
     tenant = Tenant(ObjectMeta(name="risk", creation_timestamp=NOW - timedelta(hours=5)))
     kind = kind_of_struct(Tenant)
-    table = json.loads(tables.table(kind, [tenant], now=NOW, version="7"))
+    row = tables.row(kind, tenant, NOW, tables.METADATA)
+    table = json.loads(tables.opening(tables.definitions(kind), "7") + row + tables.ENDING)
     names = [column["name"] for column in table["columnDefinitions"]]
     assert (names[0], table["rows"][0]["cells"][0]) == ("Name", "risk")
     assert table["rows"][0]["cells"][names.index("Age")] == "5h"

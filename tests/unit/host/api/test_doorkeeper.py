@@ -15,12 +15,13 @@ from holdfast.commit.gate import Seats
 from holdfast.commit.gates import Gates, GateSettings
 from holdfast.commit.overload import Refused, overloaded
 from holdfast.host.api.connections import Connection, Server
-from holdfast.host.api.doorkeeper import DELAY_S, Doorkeeper, Pass, answer, is_whole
+from holdfast.host.api.doorkeeper import Doorkeeper, Pass, answer, is_whole
 from holdfast.host.patience import Patience
+from tests.patience import PATIENCE_S
 
 ANN = Flow(RequestClass.TENANT, "acme", "ann")
 BOB = Flow(RequestClass.TENANT, "other", "bob")
-SEATS = Seats(1, 2, 2, QueueBounds(100, 100, 100), 1_000)
+SEATS = Seats(1, 2, 2, QueueBounds(100, 100, 100), 200)
 TABLE = dict.fromkeys(RequestClass, SEATS)
 GET = b"GET /apis HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /apis HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
@@ -28,7 +29,7 @@ POST = b"POST /apis HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
 
 def crowded(count: int = 10) -> Gates:
     """Gates with two under way and the others of acme in line."""
-    gates = Gates(random.Random(1), GateSettings(writes=TABLE, reads=TABLE))
+    gates = Gates(random.Random(1), GateSettings(TABLE, TABLE, is_measured=False))
     for _ in range(count):
         gates.writes.enter(ANN, 0)
     return gates
@@ -140,8 +141,8 @@ def test_a_connection_answers_a_little_later_and_in_order() -> None:
         began = asyncio.get_running_loop().time()
         connection.data_received(POST)
         assert wire.sent == b""
-        await asyncio.wait_for(wire.arrived.wait(), 5)
-        assert asyncio.get_running_loop().time() - began >= 0.9 * DELAY_S
+        await asyncio.wait_for(wire.arrived.wait(), PATIENCE_S)
+        assert asyncio.get_running_loop().time() - began >= 0.9 * SEATS.patience_ms / 1_000
         assert wire.sent.count(b"HTTP/1.1 429") == 1
         connection.data_received(POST)
         connection.data_received(POST)

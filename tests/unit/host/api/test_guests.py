@@ -14,6 +14,7 @@ from holdfast.host.rights import TRUST_S
 from holdfast.host.streams import Stream
 from holdfast.model.errors import Unavailable
 from holdfast.model.identity import Identity
+from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import (
     GROUP,
     WEB,
@@ -45,7 +46,7 @@ def test_a_watch_ends_when_its_reader_is_nobody_any_more_and_others_go_on() -> N
             await rig.api.guests.sweep()
             rig.strangers.add("ada")
             await rig.api.guests.sweep()
-            assert await asyncio.wait_for(hers.content.read(), 5.0) == b""
+            assert await asyncio.wait_for(hers.content.read(), PATIENCE_S) == b""
             assert (await rig.send("GET", workloads(), user="ada")).code == 401
             await rig.create(named("more"))
             assert [it[0] for it in await events(others, 1)] == ["ADDED"]
@@ -65,7 +66,7 @@ def test_a_watch_ends_when_its_reader_may_not_watch_any_more(
             tenants = Identity(name="ada")
             monkeypatch.setattr(rig.api.guests, "_authenticate", lambda request: tenants)
             await rig.api.guests.sweep()
-            assert await asyncio.wait_for(hers.content.read(), 5.0) == b""
+            assert await asyncio.wait_for(hers.content.read(), PATIENCE_S) == b""
 
     with_tenant(story)
 
@@ -81,7 +82,7 @@ def test_a_stream_without_a_way_to_end_in_peace_is_cut_off() -> None:
             rig.strangers.add("system:node:n1")
             await rig.api.guests.sweep()
             with pytest.raises(aiohttp.ClientError):
-                await asyncio.wait_for(line.content.read(), 5.0)
+                await asyncio.wait_for(line.content.read(), PATIENCE_S)
         assert len(rig.api.guests) == 0
 
     with_tenant(story)
@@ -154,7 +155,7 @@ def test_a_watch_that_does_not_end_in_peace_is_cut_off_by_the_next_sweep(
                 assert len(rig.api.guests) == 1
                 await rig.api.guests.sweep()
                 with pytest.raises(aiohttp.ClientError):
-                    await asyncio.wait_for(hers.content.read(), 5.0)
+                    await asyncio.wait_for(hers.content.read(), PATIENCE_S)
             assert (len(rig.api.guests), rig.api.guests.shown_out) == (0, 1)
 
     with_tenant(story)

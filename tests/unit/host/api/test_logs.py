@@ -55,6 +55,7 @@ def test_a_log_is_asked_of_the_node_that_the_replica_is_on() -> None:
         ({"tailLines": "-1"}, "tailLines"),
         ({"tailLines": "x"}, "tailLines"),
         ({"tailLines": "99999999999"}, "tailLines"),
+        ({"tailLines": "100001"}, "tailLines"),
         ({"limitBytes": "0"}, "limitBytes"),
         ({"sinceSeconds": "0"}, "sinceSeconds"),
         ({"sinceSeconds": "99999999999999"}, "sinceSeconds"),

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.identity import Identity
+from holdfast.model.requests import AcquireLease
 from tests.unit.host.api.api_rig import (
     APPLY,
     GROUP,
     MERGE,
+    PATIENCE_S,
     WEB,
     ApiRig,
     named,
@@ -334,7 +337,14 @@ def test_the_status_has_a_path_and_a_writer_of_its_own(run: Run) -> None:
         path = workloads(name="web") + "/status"
         body = {**made, "status": {"observedGeneration": 1}, "spec": {**WEB["spec"], "replicas": 9}}
         assert (await rig.send("PUT", path, body)).code == 403
-        done = await rig.send("PUT", path, body, user="system:controller:status")
+        controller = "system:controller:status"
+        unseen = {**body, "metadata": {**made["metadata"], "resourceVersion": ""}}
+        bare = await rig.send("PUT", path, unseen, user=controller)
+        assert bare.code == 422, bare.body
+        request = AcquireLease("controller:status", 10_000)
+        await rig.authority.ask(Identity(name=controller), request, PATIENCE_S)
+        term = {"X-Holdfast-Term": "1 controller:status"}
+        done = await rig.send("PUT", path, body, user=controller, headers=term)
         assert done.code == 200, done.body
         assert done.body["status"]["observedGeneration"] == 1
         assert "replicas" not in done.body["spec"]

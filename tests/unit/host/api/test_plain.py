@@ -10,6 +10,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from holdfast.host.api.plain import BODY_MAX, JSON_HEADERS, Plain
 from holdfast.store.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import GROUP, ApiRig, named, play
 
 _PATH = f"{GROUP}/namespaces/acme/workloads"
@@ -39,7 +40,7 @@ async def _ask(rig: ApiRig, *requests: str, ends: bool = False) -> list[_Said]:
                 said.body = await reader.readexactly(int(said.headers["Content-Length"]))
             found.append(said)
         if ends:
-            assert await asyncio.wait_for(reader.read(), 5.0) == b""
+            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
         return found
     finally:
         writer.close()

@@ -52,6 +52,30 @@ def test_a_node_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Monke
     with_replica(story)
 
 
+def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The agent is told whose each is, so that it can bound them as well. [H3]"""
+    monkeypatch.setattr(switchboard, "TENANT_VISITS_MAX", 0)
+    told: list[str] = []
+
+    async def note(asked: Summons, socket: Socket) -> None:
+        told.append(asked.tenant)
+        await tell_log(asked, socket)
+
+    async def story(rig: ApiRig) -> None:
+        async with attended(rig, note):
+            answer = await rig.send("GET", f"{POD}/log")
+            assert answer.code == 429
+            assert "logs and commands of tenant" in answer.body["message"]
+            monkeypatch.setattr(switchboard, "TENANT_VISITS_MAX", 1)
+            assert (await rig.send("GET", f"{POD}/log")).code == 200
+        assert len(told) == 1
+        assert f"of tenant {told[0]} already" in answer.body["message"]
+
+    with_replica(story)
+
+
 @pytest.mark.parametrize(
     "reason, code",
     [(summons.NOT_BEGUN, 400), (summons.GONE, 400), (summons.BUSY, 429), (summons.BROKEN, 502)],

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.model.versions import VERSION_MAX, object_version, parse_version
+from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import (
     GROUP,
     MERGE,
@@ -299,7 +300,7 @@ def test_a_watch_from_a_version_of_another_history_is_too_old(run: Any) -> None:
     async def story(rig: ApiRig) -> None:
         for version in ("999999", "999998", str(VERSION_MAX), str(VERSION_MAX - 1)):
             async with rig.watch(workloads(), resourceVersion=version) as watch:
-                ((kind, obj),) = await asyncio.wait_for(events(watch, 1), 5)
+                ((kind, obj),) = await asyncio.wait_for(events(watch, 1), PATIENCE_S)
             assert (kind, obj["code"]) == ("ERROR", 410)
 
     run(story)

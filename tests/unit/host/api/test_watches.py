@@ -11,6 +11,7 @@ import pytest
 from holdfast.model.errors import Expired
 from holdfast.model.machine import Changed
 from holdfast.observe.hub import Reach
+from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import (
     GROUP,
     MERGE,
@@ -137,7 +138,7 @@ def test_a_stop_ends_open_watches_within_seconds(tmp_path: Path) -> None:
             watches = [await rig.watch(f"{GROUP}/tenants") for _ in range(20)]
             for watch in watches:
                 await events(watch, 1)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 await rig.api.stop()
             for watch in watches:
                 assert await watch.content.read() == b""

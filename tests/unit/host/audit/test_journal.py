@@ -35,7 +35,7 @@ def test_what_is_appended_is_there_in_files_of_a_bounded_size(tmp_path: Path) ->
     """[L1]"""
     journal = begun(tmp_path / "audit")
     for place in range(0, 20, 2):
-        assert journal.append(LINES[place : place + 2]) == 1
+        assert journal.append(LINES[place : place + 2]).floor == 1
     assert whole(tmp_path / "audit", 20)
     found = segments(tmp_path / "audit")
     assert len(found) == 5
@@ -140,7 +140,7 @@ def test_files_are_let_go_of_when_they_are_too_much(tmp_path: Path) -> None:
     size = len(LINES[0])
     limits = Limits(segment_bytes=size * 4, segment_age_ms=1 << 60, keep_bytes=size * 9)
     journal = begun(tmp_path, limits=limits)
-    floors = [journal.append(LINES[place : place + 4]) for place in range(0, 20, 4)]
+    floors = [journal.append(LINES[at : at + 4]).floor for at in range(0, 20, 4)]
     assert floors == [1, 1, 5, 9, 13]
     assert whole(tmp_path, 20)
     journal.prune(floors[-1])
@@ -158,7 +158,7 @@ def test_files_are_let_go_of_when_they_are_too_old(tmp_path: Path) -> None:
     for line in LINES[:3]:
         journal.append([line])
     os.utime(segments(tmp_path)[0].path, (0, 0))
-    assert journal.append(LINES[3:4]) == 2
+    assert journal.append(LINES[3:4]).floor == 2
 
 
 @pytest.mark.parametrize("last, kept", [(20, [1, 5, 9, 13, 17]), (14, [1, 5, 9, 13]), (3, [1])])

@@ -19,8 +19,10 @@ from holdfast.host.shell import Shell
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.audit import Mutation, Stamp, encoded, record_of
-from holdfast.model.transaction import Put, Transaction
+from holdfast.model.transaction import Change, Put, Transaction
+from holdfast.observe import history_bytes as history_module
 from holdfast.observe import scribe as scribe_module
+from holdfast.observe.history_bytes import CHANGE_BYTES, HistoryBytes
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
@@ -41,6 +43,17 @@ async def say(store: Store, count: int) -> None:
         await store.txn(Transaction((), (Put(keys.audit_stamp(), value),)))
 
 
+async def counted(store: Store) -> HistoryBytes:
+    """What a follower of the whole store has counted, from its first revision on."""
+    found = HistoryBytes()
+    async for batch in store.watch("", after=0):
+        for change in batch.changes:
+            found.note(change)
+        if found.revision >= await store.revision():
+            break
+    return found
+
+
 async def until(holds: Callable[[], bool]) -> None:
     for _ in range(10_000_000):
         if holds():
@@ -49,8 +62,10 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def running(store: Store, folder: Path, **more: str) -> AsyncIterator[Keeping]:
-    keeping = Keeping("one", folder, **more)
+async def running(
+    store: Store, folder: Path, history: HistoryBytes | None = None, **more: str
+) -> AsyncIterator[Keeping]:
+    keeping = Keeping("one", folder, history or HistoryBytes(), **more)
     shell = Shell(keeping.scribe, who.server("one"), store=store, performers=keeping.performers())
     keeping.attach(shell)
     async with shell:
@@ -84,7 +99,8 @@ def test_a_disk_that_cannot_be_written_is_told_of_and_tried_again(
         store = MemoryStore()
         await say(store, 3)
         (tmp_path / "audit").write_text("this is no directory")
-        async with running(store, tmp_path / "audit") as keeping:
+        history = await counted(store)
+        async with running(store, tmp_path / "audit", history) as keeping:
             await until(lambda: keeping.scribe.failures > 2)
             told = keeping.standing()
             assert "audit cannot be written: " in told.error
@@ -94,10 +110,21 @@ def test_a_disk_that_cannot_be_written_is_told_of_and_tried_again(
             lines = metrics.text().splitlines()
             assert "holdfast_audit_records 0" in lines
             assert f"holdfast_audit_lag_revisions {told.lag}" in lines
+            assert f"holdfast_audit_lag_bytes {keeping.waiting_bytes}" in lines
+            assert keeping.waiting_bytes > 3 * CHANGE_BYTES
             assert keeping.refusal() == ""
             with monkeypatch.context() as patch:
-                patch.setattr(keeping_module, "LAG_MAX", 2)
-                assert "revisions are not in the audit: " in keeping.refusal()
+                patch.setattr(keeping_module, "WAITING_BYTES_MAX", keeping.waiting_bytes)
+                assert keeping.refusal() == ""
+                patch.setattr(keeping_module, "WAITING_BYTES_MAX", keeping.waiting_bytes - 1)
+                assert "of history wait for the audit, and no server writes it: " in (
+                    keeping.refusal()
+                )
+                # One large value closes it as well as many small ones.
+                patch.setattr(keeping_module, "WAITING_BYTES_MAX", 1 << 20)
+                assert keeping.refusal() == ""
+                history.note(Change(history.revision, "objects/x", b"x" * (1 << 20), 1))
+                assert "1 MiB of history wait for the audit" in keeping.refusal()
             os.unlink(tmp_path / "audit")
             await until(lambda: keeping.scribe.head.number == 3)
             assert keeping.refusal() == ""
@@ -110,12 +137,14 @@ def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when_behind: str, upto: int
 ) -> None:
     """Then nothing is refused, and the hole is in the chain for all to see. [B5, C8, L1]"""
-    monkeypatch.setattr(keeping_module, "LAG_MAX", 4)
+    monkeypatch.setattr(history_module, "GRAIN_BYTES", 1)
 
     async def story() -> None:
         store = MemoryStore()
         await say(store, 10)
-        dead = Keeping("one", tmp_path, when_behind=when_behind)
+        history = await counted(store)
+        monkeypatch.setattr(keeping_module, "WAITING_BYTES_MAX", history.since(6))
+        dead = Keeping("one", tmp_path, history, when_behind=when_behind)
         assert await dead.horizon(store, 9) == upto
         await store.compact(upto)
         async with running(store, tmp_path, when_behind=when_behind) as keeping:

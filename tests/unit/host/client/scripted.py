@@ -49,14 +49,16 @@ class Scripted:
 
     def client(self, *, before: tuple[str, ...] = ()) -> Client:
         """A client of this server; `before` are servers that it tries first."""
+        return Client(self.client_access(before), policy=HASTY)
+
+    def client_access(self, before: tuple[str, ...] = ()) -> Access:
         trust = self._trust
-        access = Access(
+        return Access(
             servers=(*before, self.url),
             ca=trust.authority.pem,
             certificate=trust.admin.certificate,
             key=trust.admin.key,
         )
-        return Client(access, policy=HASTY)
 
 
 def says(body: Any, code: int = 200, **headers: str) -> Reply:

@@ -9,6 +9,7 @@ import pytest
 from holdfast.host.client.performing import Performer, Refused
 from holdfast.model.errors import Unavailable
 from holdfast.observe.retry import Budget, Nature, RetryPolicy, Send
+from tests.patience import STORY_S
 
 
 class _Told(Budget):
@@ -40,4 +41,4 @@ def test_whoever_is_cancelled_while_he_waits_gives_his_place_back() -> None:
             await asked
         assert budget.waiting == 0
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(story(), STORY_S))

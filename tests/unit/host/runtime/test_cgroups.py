@@ -98,13 +98,12 @@ def test_what_cannot_be_had_is_said_for_each_controller(tmp_path: Path) -> None:
     (tmp_path / "cpu").mkdir()
     groups = find("n1", tmp_path / "data", proc=proc)
     assert groups.controllers == ("cpu",)
-    told = groups.make(ONE, Limits(cpu_milli=500, memory_bytes=4096, disk_bytes=1), ("c 1:3 rwm",))
+    told = groups.make(ONE, Limits(cpu_milli=500, memory_bytes=4096), ("c 1:3 rwm",))
     assert told == {
         # Only the kernel makes these files: a directory that is no group enforces nothing.
         "cpu": "none: cpu.cfs_quota_us cannot be set: no such file or directory",
         "memory": "none: control groups cannot be made here: not a directory",
         "pids": "none: this machine has no such control groups",
-        "disk": "none: nothing here limits the disk of one replica",
         "devices": "none: this machine has no such control groups",
     }
 

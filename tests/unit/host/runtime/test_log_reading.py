@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.host.runtime import log_files
+from holdfast.host.runtime import log_files, log_reading
 from holdfast.host.runtime.log_reading import LogReader, Wish
 from holdfast.host.runtime.log_records import SKIPPED, Printer, Record, moment, parse
 
@@ -68,6 +68,18 @@ def everything(reader: LogReader) -> bytes:
 def read(of: Shim, **wish: object) -> bytes:
     with reading(of, **wish) as reader:
         return everything(reader)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_no_more_last_lines_are_looked_for_than_fit_in_memory(
+    shim: Shim, monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    """Whatever a server asks for. [H1]"""
+    monkeypatch.setattr(log_reading, "TAIL_MAX", 3)
+    for second in range(9):
+        shim.say(second, b"%d" % second)
+    assert read(shim, tail=10**9, follow=follow) == b"6\n7\n8\n"
+    assert read(shim, tail=2, follow=follow) == b"7\n8\n"
 
 
 def test_the_last_lines_are_those_that_were_last_when_they_were_asked_for(shim: Shim) -> None:

@@ -10,6 +10,9 @@ from holdfast.host.runtime import shim_build
 from holdfast.host.runtime.shim_binary import find
 from holdfast.model.errors import Unavailable
 
+# Of the format of programs: a position-independent one, and the segments that protect it.
+ET_DYN, PT_GNU_STACK, PT_GNU_RELRO, PF_X = 3, 0x6474E551, 0x6474E552, 1
+
 
 @pytest.fixture
 def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -66,3 +69,21 @@ def test_a_change_of_any_part_makes_another_program(nothing_installed: Path) -> 
         part.write_bytes(part.read_bytes() + b"\n")
         assert shim_build.version(nothing_installed / "src" / "shim.c") != before
         before = shim_build.version(nothing_installed / "src" / "shim.c")
+
+
+def test_it_is_hard_to_take_over(nothing_installed: Path) -> None:
+    """It lies at another address each time, and its tables are read-only once it runs. [H1]"""
+    text = find().path.read_bytes()
+    assert int.from_bytes(text[16:18], "little") == ET_DYN
+    kinds = {kind for kind, _ in _segments(text)}
+    assert PT_GNU_RELRO in kinds
+    (stack,) = [flags for kind, flags in _segments(text) if kind == PT_GNU_STACK]
+    assert not stack & PF_X
+
+
+def _segments(text: bytes) -> list[tuple[int, int]]:
+    """The kind and the rights of each segment of a program of 64 bits."""
+    first = int.from_bytes(text[32:40], "little")
+    size, count = (int.from_bytes(text[at : at + 2], "little") for at in (54, 56))
+    heads = (text[first + size * number :][:8] for number in range(count))
+    return [(int.from_bytes(it[:4], "little"), int.from_bytes(it[4:], "little")) for it in heads]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -240,6 +240,109 @@ def test_a_failed_checkpoint_stops_the_store(
     engine.keep_house()
     assert engine.failure is not None
     assert "a checkpoint failed" in engine.failure
+
+
+class Foreigner:
+    """Another program with the store's file open."""
+
+    def __init__(self, path: Path) -> None:
+        self._reader, self._checkpointer = apsw.Connection(str(path)), apsw.Connection(str(path))
+
+    def hold_a_snapshot(self) -> None:
+        self._reader.execute("BEGIN; SELECT count(*) FROM log")
+
+    def while_it_checkpoints(self, action: Callable[[], None]) -> None:
+        """A full checkpoint waits for readers with its lock held; SQLite asks us how long."""
+        self._checkpointer.execute("SELECT count(*) FROM log").fetchall()
+        self._checkpointer.set_busy_handler(lambda _: bool(action()))
+        with pytest.raises(apsw.BusyError):
+            self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)
+
+    def while_it_writes(self, action: Callable[[], None]) -> None:
+        self._checkpointer.execute("BEGIN IMMEDIATE")
+        action()
+        self._checkpointer.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self._reader.close()
+        self._checkpointer.close()
+
+
+@pytest.fixture
+def plain(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
+    """An engine on the real file system, whose locks other connections see."""
+    opened = Engine.open(tmp_path / "store.db", clock=clock)
+    opened._connection.set_busy_timeout(1)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def foreigner(plain: Engine) -> Iterator[Foreigner]:
+    other = Foreigner(plain.path)
+    yield other
+    other.close()
+
+
+def test_a_checkpoint_that_others_hold_up_is_made_later(
+    plain: Engine, foreigner: Foreigner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock of another program is no failed disk. [INV11]"""
+    monkeypatch.setattr(Engine, "checkpoint_pages", 1)
+    foreigner.hold_a_snapshot()
+    plain.run([put("a")])
+    looked = []
+
+    def look() -> None:
+        plain.keep_house()
+        looked.append(plain.failure)
+
+    foreigner.while_it_checkpoints(look)
+    assert looked == [None]
+    assert plain.run([put("b")]).answers == [Committed(2)]
+    foreigner.close()
+    plain.keep_house()
+    assert plain.failure is None
+    pages = plain._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    assert pages[0] == pages[1]
+
+
+def test_a_reader_that_outlives_the_store_is_no_failure(
+    plain: Engine, foreigner: Foreigner
+) -> None:
+    """The last checkpoint cannot empty the log under a snapshot; the log stays, and is whole."""
+    foreigner.hold_a_snapshot()
+    plain.run([put("a")])
+    plain.close()
+    assert plain.failure is None
+    foreigner.close()
+    again = Engine.open(plain.path)
+    assert again.view.pointer("a") is not None
+    again.close()
+
+
+def test_a_write_that_is_locked_out_says_so_and_the_store_goes_on(
+    plain: Engine, foreigner: Foreigner, clock: Clock
+) -> None:
+    """Nothing was written, and nothing is wrong with the disk. [INV11]"""
+    token = plain.tokens.issue()
+    write = Write(Transaction((), (Put("a", b"1"),)), token)
+    answers: list[object] = []
+
+    def try_it() -> None:
+        answers.extend(plain.run([write]).answers)
+        clock.now_s += 40
+        plain.keep_house()
+        clock.now_s += 2 * USABLE_S + 40
+        plain.keep_house()
+
+    foreigner.while_it_writes(try_it)
+    assert isinstance(answers[0], Unavailable)
+    assert answers[0].code == "StoreBusy"
+    assert plain.failure is None
+    assert plain.run([put("a")]).answers == [Committed(1)]
+    plain.keep_house()
+    assert plain.run([AskFate(token)]).answers == [Forgotten()]
 
 
 def test_the_log_is_checkpointed_when_it_has_grown(

@@ -26,7 +26,8 @@ from holdfast.observe.news import SERVERS
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Settles
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.lateness import LATENESS, SELDOM_LATE
+from holdfast.sim.plan import Act, Hazard, calendar_steps
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.census import Census
@@ -66,6 +67,7 @@ _TIMES = FenceTiming(
 TIMING = msgspec.structs.replace(_TIMES, fence_after_ms=fence.fence_after_min_ms(_TIMES))
 
 HAZARDS = (
+    *LATENESS,
     Hazard("crash", 120, for_ms=(0, 8_000), amount=(0, 6), only="agent"),
     Hazard("crash", 30, for_ms=(0, 40_000), amount=(0, 6), only="agent", share=0.4),
     Hazard("pause", 90, for_ms=(500, 8_000), amount=(0, 6), only="agent"),
@@ -78,7 +80,7 @@ HAZARDS = (
     Hazard("shim_kill", 40, only="agent", share=0.5),
     Hazard("work_exit", 60, amount=(0, 1), only="agent", share=0.5),
     Hazard("clock_rate", 120, amount=(-200, 200)),
-    Hazard("clock_step", 60, for_ms=(1_000, 30_000), amount=(-300_000, 300_000)),
+    calendar_steps(60),
     Hazard("partition", 60, for_ms=(500, 30_000), only="agent"),
     Hazard("cut", 60, for_ms=(500, 20_000), only="agent", share=0.5),
     Hazard("delay", 40, for_ms=(1_000, 20_000), amount=(50, 900), only="agent", share=0.5),
@@ -88,6 +90,8 @@ HAZARDS = (
 )
 # What may happen to a node while nobody hears of it.
 _AWAY_HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
     Hazard("crash", 10, for_ms=(0, 20_000), amount=(0, 6), only="agent"),
     Hazard("reboot", 3, for_ms=(500, 20_000), only="agent", share=0.3),
     Hazard("work_exit", 10, amount=(0, 1), only="agent", share=0.5),
@@ -96,6 +100,8 @@ _AWAY_HAZARDS = (
 )
 # Cut off for longer than work may run then.
 _STOPPING_HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
     Hazard("partition", 200, for_ms=(12_000, 25_000), only="agent", share=0.8),
     Hazard("crash", 240, for_ms=(0, 5_000), amount=(0, 6), only="agent", share=0.8),
     Hazard("clock_rate", 60, amount=(-200, 200)),

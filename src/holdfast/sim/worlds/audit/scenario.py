@@ -19,7 +19,7 @@ from holdfast.observe.scribe import Scribe
 from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.check import Checker, Commit, Settles
-from holdfast.sim.plan import Hazard
+from holdfast.sim.plan import Hazard, calendar_steps
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
@@ -34,9 +34,11 @@ FULL_ONCE_IN = 40
 FULL_US = 20_000_000
 
 HAZARDS = (
+    # Nobody asks anybody here, so there are no requests that come late; what the store does may.
     Hazard("crash", 200, for_ms=(0, 30_000), amount=(0, 8), only="server"),
-    Hazard("pause", 200, for_ms=(500, 40_000), amount=(0, 8), only="server"),
+    Hazard("pause", 200, for_ms=(500, 60_000), amount=(0, 8), only="server"),
     Hazard("clock_rate", 20, amount=(-200, 200)),
+    calendar_steps(60),
     Hazard("partition", 60, for_ms=(500, 30_000)),
     Hazard("cut", 60, for_ms=(500, 30_000)),
     Hazard("store_slow", 40, for_ms=(1_000, 20_000), amount=(10, 2_000)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.model.kinds.node import Device, Node, NodePhase, NodeSpec
+from holdfast.model.kinds.node import Device, Node, NodePhase, NodeSpec, NodeStatus
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import ObjectMeta
@@ -28,6 +28,11 @@ LIFE = "life "
 STARTS_ONE_IN, STOPS_ONE_IN = 2, 5
 
 
+def count_of(node: Node) -> tuple[int, ...]:
+    """Which registration of its agent a node tells of: the life of the agent, and its number."""
+    return tuple(int(part) for part in node.status.agent_version.split(".") if part)
+
+
 class AgentHand(Hand):
     """One node. It speaks in the incarnation in which it last registered, right or wrong."""
 
@@ -37,11 +42,13 @@ class AgentHand(Hand):
         super().__init__(seat, identity)
         self.node, self.zone, self.gpus = node, zone, gpus
         self.incarnation = 0
+        # Each registration says the how manyth it is, of which life of the agent.
+        self._life, self._registrations = seat.life, 0
 
     def think(self, look: Look, now: Instant) -> Iterator[Any]:
         mine = look.get(Node, "", self.node)
         if mine is None or self._must_register(mine):
-            yield self._registration()
+            yield self._registration(mine)
         if mine is None or not self.incarnation:
             return
         for replica in look.all(Replica):
@@ -63,7 +70,7 @@ class AgentHand(Hand):
                 if isinstance(node, Node):
                     self.incarnation = node.status.incarnation
 
-    def _registration(self) -> RegisterNode:
+    def _registration(self, mine: Node | None) -> RegisterNode:
         working = 0 if self.whim(BROKEN_ONE_IN) else self.gpus
         devices = tuple(
             Device(id=f"gpu-{i}", device_class="gpu", model="A100", memory="40Gi")
@@ -76,7 +83,15 @@ class AgentHand(Hand):
             capacity={"cpu": "4", "memory": "16Gi"},
             devices=devices,
         )
-        return RegisterNode(Node(ObjectMeta(name=self.node), spec=spec))
+        metadata = ObjectMeta(name=self.node)
+        if mine is not None:
+            seen = mine.metadata
+            metadata = ObjectMeta(
+                name=self.node, uid=seen.uid, resource_version=seen.resource_version
+            )
+        self._registrations += 1
+        count = f"{self._life}.{self._registrations}"
+        return RegisterNode(Node(metadata, spec=spec, status=NodeStatus(agent_version=count)))
 
     def _tend(self, replica: Replica) -> Iterator[Any]:
         match replica.status.state:
@@ -88,7 +103,8 @@ class AgentHand(Hand):
                 ends = (State.FAILED, State.SUCCEEDED, State.RUNNING)
                 yield self._move(replica, self.pick(list(ends)))
             case State.RUNNING if replica.status.stage is Stage.STARTING:
-                yield ReportStage(target(replica), Stage.READY, self.incarnation)
+                version = replica.metadata.resource_version
+                yield ReportStage(target(replica), Stage.READY, self.incarnation, version=version)
             case State.STOPPING if not (self.resting or self.chance(STOPS_ONE_IN)):
                 return
             case State.STOPPING | State.FAILED | State.SUCCEEDED:

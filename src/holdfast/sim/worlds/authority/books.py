@@ -8,14 +8,15 @@ did what, `witness` what was acknowledged and followed, `liveness` what must com
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.commit.records import decode
+from holdfast.commit.records import readable
 from holdfast.model.kinds.replica import Binding
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
 from holdfast.model.ledger import NodeLedger, QuotaLedger
 from holdfast.model.lifecycle import CHARGED
+from holdfast.model.meta import Object, Operation
 from holdfast.model.transaction import Record
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
@@ -47,7 +48,9 @@ class Books(Checker):
     def learn(self, records: Iterable[Record]) -> None:
         """Take in what was there before the run."""
         for record in records:
-            self._put(record.key, decode(record.key, record.value))
+            value = readable(record)
+            if value is not None:
+                self._put(record.key, value)
 
     def on_commit(self, world: World, commit: Commit) -> None:
         if self.before:
@@ -66,7 +69,10 @@ class Books(Checker):
                 self.now.pop(key, None)
                 self._shelf(key).pop(key, None)
             else:
-                self._put(key, decode(key, change.value))
+                # What cannot be read is as it was, as far as anybody knows.
+                value = readable(Record(key, change.value, change.revision, change.revision))
+                if value is not None:
+                    self._put(key, value)
 
     def _put(self, key: str, value: Any) -> None:
         self.now[key] = self._shelf(key)[key] = value
@@ -220,6 +226,17 @@ class Held(Checker):
         for (tenant, name), held in tenants.items():
             if any(held.values()):
                 self.violated("INV3", f"{tenant} {name} holds {held} and is charged nothing")
+
+
+def accepted_in(old: Object | None, new: Object | None) -> Iterator[Operation]:
+    """The operations that an object remembers now and did not before.
+
+    It learns later by which revision it had accepted one; nothing else of an operation changes.
+    """
+    known = {(it.id, it.at) for it in old.metadata.operations} if old is not None else ()
+    for operation in new.metadata.operations if new is not None else ():
+        if (operation.id, operation.at) not in known:
+            yield operation
 
 
 def _class_key(priority_class: str) -> str:

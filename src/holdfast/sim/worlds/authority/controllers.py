@@ -13,6 +13,7 @@ from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import (
     Create,
     Evict,
@@ -35,6 +36,18 @@ class WorkloadHand(Hand):
     """Keeps the count: births, evictions, releases and the last rites of replicas and workloads."""
 
     scope = "controller:workload"
+
+    def __init__(self, seat: Seat, identity: str) -> None:
+        super().__init__(seat, identity)
+        # The last incarnation at a place that has no object any more, as refusals tell it.
+        self._reached: dict[tuple[str, int], int] = {}
+
+    def heard(self, request: Any, answer: Any) -> None:
+        if isinstance(answer, Refusal) and answer.reason is Reason.STALE_PLACE:
+            reached = answer.details.get("reached")
+            if reached is not None:
+                spec = request.object.spec
+                self._reached[spec.workload_uid, spec.ordinal] = int(reached)
 
     def think(self, look: Look, now: Instant) -> Iterator[Any]:
         by_owner: dict[str, list[Replica]] = {}
@@ -60,7 +73,8 @@ class WorkloadHand(Hand):
             if ordinal in alive:
                 continue
             lives = [r.spec.incarnation for r in mine if r.spec.ordinal == ordinal]
-            yield Create(self._replica(workload, ordinal, max(lives, default=-1) + 1))
+            gone = self._reached.get((workload.metadata.uid, ordinal), -1)
+            yield Create(self._replica(workload, ordinal, max(*lives, gone, -1) + 1))
 
     def _replica(self, workload: Workload, ordinal: int, incarnation: int) -> Replica:
         spec = ReplicaSpec(
@@ -114,7 +128,7 @@ class WorkloadHand(Hand):
 
     def _let_go(self, workload: Workload) -> Update:
         rest = tuple(f for f in workload.metadata.finalizers if f != REPLICAS_FINALIZER)
-        metadata = msgspec.structs.replace(workload.metadata, finalizers=rest, resource_version="")
+        metadata = msgspec.structs.replace(workload.metadata, finalizers=rest)
         return Update(msgspec.structs.replace(workload, metadata=metadata))
 
 
@@ -144,6 +158,7 @@ class NodesHand(Hand):
                     mark,
                     "silence",
                     f"{self.identity}/{node.metadata.uid}/{look.revision}/{word.value}-{mark}",
+                    version=node.metadata.resource_version,
                 )
             if node.status.mark is not None and node.status.phase is NodePhase.UNKNOWN:
                 yield from self._unknown(look, node, node.status.mark.number)

@@ -13,7 +13,7 @@ from holdfast.model.lifecycle import Actor, State
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.agents import LIFE
-from holdfast.sim.worlds.authority.books import Books
+from holdfast.sim.worlds.authority.books import Books, accepted_in
 from holdfast.sim.worlds.authority.laws import same, steps_of
 
 _FENCED = (NodePhase.FENCED, NodePhase.LOST)
@@ -70,11 +70,9 @@ class Marked(Checker):
     def _about_the_mark(self, old: Node, new: Node) -> None:
         """A fence or a clearing is about the very mark that it names, in this world by its id."""
         marks = [n.status.mark.number for n in (old, new) if n.status.mark is not None]
-        for operation in new.metadata.operations:
+        for operation in accepted_in(old, new):
             what, _, number = operation.id.rpartition("/")[2].partition("-")
-            if operation in old.metadata.operations or what not in ("Fence", "Clear"):
-                continue
-            if int(number) not in marks:
+            if what in ("Fence", "Clear") and int(number) not in marks:
                 self.violated("INV2", f"{new.name}: {what} of mark {number}, it had {marks}")
 
     def _under(self, node: Node, mark: Mark) -> None:

@@ -44,7 +44,10 @@ def gangs(hand: Hand, look: Look, nodes: list[Node], deadline: datetime) -> Iter
 
 def _opened(hand: Hand, workload: Workload, least: int, deadline: datetime) -> HoldCapacity:
     owner = ReservationOwner(kind="Workload", name=workload.name, uid=workload.metadata.uid)
-    return HoldCapacity(workload.namespace, owner, Intent.GANG, (), deadline, hand.term, least)
+    operation = f"{hand.identity}/{workload.metadata.uid}/{deadline.isoformat()}/gang"
+    return HoldCapacity(
+        workload.namespace, owner, Intent.GANG, (), deadline, hand.term, least, operation
+    )
 
 
 def _gather(

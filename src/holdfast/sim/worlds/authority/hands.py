@@ -17,14 +17,20 @@ from holdfast.model.errors import Unavailable, invariant
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answered, Ask, Range, Started, Wake, Woken
-from holdfast.model.refusal import Refusal
+from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import (
     Accepted,
     AcquireLease,
+    Create,
+    Patch,
     ReleaseLease,
+    Remove,
     RenewLease,
+    ReportPending,
+    ReportStage,
     Target,
     Term,
+    Update,
 )
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
@@ -43,6 +49,7 @@ RELEASE_ONE_IN = 60
 # What the script tells everybody after the faults: start nothing new, finish what there is.
 REST = {"do": "rest"}
 FIRST_LIFE = 1
+TERMED = (Create, Update, Patch, Remove, ReportStage, ReportPending)
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -106,6 +113,7 @@ class Hand:
         self.rng = seat.rng
         self.identity = identity
         self._term: Term | None = None
+        self._renewals = 0
         self.look: Look | None = None
         self.resting = False
         self._calls = 0
@@ -185,9 +193,10 @@ class Hand:
 
     def _ask(self, requests: Iterable[Any]) -> list[Any]:
         effects = []
-        for request in requests:
+        for wanted in requests:
             if len(self._asked) >= ASKS_MAX:
                 break
+            request = self._under_term(wanted)
             call = self._call()
             self._asked[call] = request
             operation = getattr(request, "operation", "")
@@ -196,6 +205,12 @@ class Hand:
             timeout_ms = PATIENT_MS if self.chance(2) else IMPATIENT_MS
             effects.append(Ask(call, SERVERS, request, timeout_ms))
         return effects
+
+    def _under_term(self, request: Any) -> Any:
+        """What it asks through the ordinary verbs, and its reports, under the lease that it has."""
+        if self._term is None or not isinstance(request, TERMED) or request.term is not None:
+            return request
+        return msgspec.structs.replace(request, term=self._term)
 
     def _answered(self, request: Any, answer: Any) -> list[Any]:
         if isinstance(request, AcquireLease | RenewLease):
@@ -221,11 +236,17 @@ class Hand:
         """Renew what is ours; take over what did not move for its duration on our own clock."""
         if self._term is not None:
             given_back = self.whim(RELEASE_ONE_IN)
-            yield ReleaseLease(self._term) if given_back else RenewLease(self._term)
+            self._renewals += 1
+            renewal = RenewLease(self._term, number=self._renewals)
+            yield ReleaseLease(self._term) if given_back else renewal
             return
         lease = look.get(Lease, "", lease_name(self.scope))
-        if lease is None or not lease.spec.holder:
+        if lease is None:
             yield AcquireLease(self.scope, self.lease_ms)
+            return
+        if not lease.spec.holder:
+            free = lease.spec
+            yield AcquireLease(self.scope, self.lease_ms, free.epoch, free.renewals)
             return
         spec, seen = lease.spec, self._lease_seen
         if seen is None or seen[:2] != (spec.epoch, spec.renewals):
@@ -239,6 +260,7 @@ class Hand:
             for lease in answer.objects:
                 if isinstance(lease, Lease):
                     self._term = Term(self.scope, lease.spec.epoch)
-        elif isinstance(answer, Refusal):
-            self._term = None
+                    self._renewals = max(self._renewals, lease.spec.renewals)
+        elif isinstance(answer, Refusal) and answer.reason is not Reason.CONTENTION:
+            self._term, self._renewals = None, 0
             self._lease_seen = None

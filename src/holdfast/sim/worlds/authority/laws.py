@@ -1,4 +1,4 @@
-"""Who did what: the lifecycle's law, epochs, places, fields and budgets, at every commit.
+"""Who did what: the lifecycle's law, epochs, places and fields, at every commit.
 
 Many requests are committed at once. Where a commit changes both a decision and what it rested on,
 the decision may have come first; it is wrong only if neither version allows it.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from holdfast.commit.records import Epoch
 from holdfast.model import keys
-from holdfast.model.disruption import BUDGETED, is_available
 from holdfast.model.identity import ADMINS, Identity, acts_as
 from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.replica import Binding, Replica, TransitionRecord
 from holdfast.model.kinds.workload import Workload, WorkloadStatus
-from holdfast.model.ledger import DisruptionLedger
-from holdfast.model.lifecycle import Cause, State, transition
+from holdfast.model.lifecycle import CHARGED, State, transition
+from holdfast.model.vacancy import vacates
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import ACTIVE, Books
 
 _OPERATORS_FIELDS = ("cordoned", "drain", "taints", "protected_for", "pool", "region", "zone")
+
+
+# What is promised, said here once more: an agent that does not say promises nothing.
+STRENGTH = {None: 0, Isolation.NONE: 0, Isolation.USER: 1, Isolation.CONTAINER: 2}
 
 
 def same(old: Replica | None, new: Replica | None) -> bool:
@@ -35,20 +39,43 @@ def steps_of(old: Replica | None, new: Replica) -> tuple[TransitionRecord, ...]:
 
 
 class Lawful(Checker):
-    """INV5, INV6, INV7 and one effect per transition, for every replica that changed."""
+    """INV5, INV6, INV7 and one effect per transition, for every replica that changed.
 
-    invariants = ("INV3", "INV5", "INV6", "INV7")
+    No replica of a workload is born under a name that one had before it, and none at a place that
+    another one has not left.
+    """
+
+    invariants = ("INV2", "INV3", "INV5", "INV6", "INV7")
 
     def __init__(self, books: Books) -> None:
         self.books = books
+        # All that were ever born, and the last at each place, by the workload's uid.
+        self._names: set[tuple[str, str]] = set()
+        self._last: dict[tuple[str, int], str] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
         for _, old, new in self.books.changed("objects/replicas/"):
             if new is not None:
+                if not same(old, new):
+                    self._arrives(new)
                 self._moved(old if same(old, new) else None, new)
         for _, old, new in self.books.changed("epochs/"):
             if new is None or (old is not None and new.epoch <= old.epoch):
                 self.violated("INV7", f"an epoch went from {old} to {new}")
+
+    def _arrives(self, new: Replica) -> None:
+        uid, place = new.spec.workload_uid, new.spec.ordinal
+        if (uid, new.name) in self._names:
+            self.violated("INV3", f"{new.name} was born a second time")
+        last = self._last.get((uid, place), "")
+        key = f"objects/replicas/{new.namespace}/{last}"
+        # One that is gone with this commit was released in it, by a request of the same group.
+        before = self.books.versions(key) if last and key in self.books.now else []
+        mine = [it for it in before if it.spec.workload_uid == uid]
+        if mine and not any(vacates(it) for it in mine):
+            self.violated("INV2", f"{new.name} was born while {last} had its place")
+        self._names.add((uid, new.name))
+        self._last[uid, place] = new.name
 
     def _moved(self, old: Replica | None, new: Replica) -> None:
         number = old.status.transition_number if old is not None else -1
@@ -110,15 +137,32 @@ class Lawful(Checker):
         shut = node.spec.cordoned or node.spec.drain is not None or node.spec.taints
         if shut or node.status.phase is not NodePhase.READY:
             return False
+        if STRENGTH[replica.spec.template.isolation] > STRENGTH[node.status.isolation]:
+            return False
+        if node.status.isolation is Isolation.NONE and not self._is_alone(replica, node.name):
+            return False
         residency = replica.spec.template.placement.residency
         region = self.books.now.get(f"objects/regions/{node.spec.region}")
         return not residency or (region is not None and residency in region.spec.jurisdictions)
 
+    def _is_alone(self, replica: Replica, node: str) -> bool:
+        """Whether nothing of another tenant is bound there, as the replicas themselves say.
+
+        Of one that has gone again within the same commit the books do not know who was there.
+        """
+        return replica.status.state not in CHARGED or not any(
+            other.namespace != replica.namespace
+            and other.status.state in CHARGED
+            and other.status.binding is not None
+            and other.status.binding.node == node
+            for other in self.books.all("objects/replicas/")
+        )
+
 
 class Owned(Checker):
-    """INV6 beyond replicas, the one budget of each workload, and one reservation per intent."""
+    """INV6 beyond replicas, and one reservation per intent."""
 
-    invariants = ("INV6", "BUDGET", "C6.9")
+    invariants = ("INV6", "C6.9")
 
     def __init__(self, books: Books, *, status: bool = False) -> None:
         """`status` says that controllers of this world own parts of a workload's status."""
@@ -132,12 +176,6 @@ class Owned(Checker):
             self._workload(new)
             if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
                 self._orphans(old)
-        for key, old, new in self.books.changed("ledgers/disruption/"):
-            if old is not None and new is not None:
-                self._budget(key, old, new)
-        for _, old, new in self.books.changed("objects/replicas/"):
-            if same(old, new):
-                self._evicted(old, new)
         if any(self.books.changed("objects/reservations/")):
             self._reserved()
 
@@ -161,38 +199,6 @@ class Owned(Checker):
         for replica in self.books.all("objects/replicas/"):
             if replica.spec.workload_uid == workload.metadata.uid:
                 self.violated("INV6", f"{workload.name} is gone, and {replica.name} is there")
-
-    def _budget(self, key: str, old: DisruptionLedger, new: DisruptionLedger) -> None:
-        # One that did no work costs nothing.
-        worked = {
-            before.metadata.uid
-            for _, before, after in self.books.changed("objects/replicas/")
-            if same(before, after)
-            and is_available(before)
-            and after.status.stage is before.status.stage
-        }
-        added = [
-            u for u, c in new.out.items() if u not in old.out and u in worked and c in BUDGETED
-        ]
-        allowed = [a for a in (old.allowed, new.allowed) if a is not None]
-        if not added or len(allowed) < len((old, new)):
-            return
-        stayed = {*old.out, *old.missing} & {*new.out, *new.missing}
-        gone = len({*stayed, *added})
-        if old.desired is not None and new.desired is not None:
-            # Of those that were there. Whoever was born since does no work yet.
-            gone = min(old.desired, new.desired) - (old.replicas - gone)
-        if gone > max(allowed):
-            self.violated("BUDGET", f"{key}: {added} taken, {gone} gone, {allowed} allowed")
-
-    def _evicted(self, old: Replica, new: Replica) -> None:
-        key = keys.disruption_ledger(new.namespace, new.spec.workload)
-        for record in steps_of(old, new):
-            if record.to is not State.STOPPING or record.from_state is State.UNKNOWN:
-                continue
-            noted = any(new.metadata.uid in ledger.out for ledger in self.books.versions(key))
-            if Cause(record.reason) in BUDGETED and not noted:
-                self.violated("BUDGET", f"{new.name} was stopped and no ledger knows")
 
     def _reserved(self) -> None:
         """C6.9: at most one active reservation for an owner, its generation and an intent."""

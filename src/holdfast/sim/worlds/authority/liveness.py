@@ -18,6 +18,7 @@ from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
+from holdfast.model.placing import isolation_refusal, neighbour_refusal
 from holdfast.model.refusal import Refusal
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
@@ -102,9 +103,13 @@ class Placeable:
         )
         if refused is not None or tenant.spec.suspended:
             return False
-        home = replica.spec.template.placement.residency
+        template = replica.spec.template
+        home = template.placement.residency
         return any(
             (not home or ledger.gate.region == home)
+            and isolation_refusal(ledger.gate.isolation, template.isolation, template.runtime)
+            is None
+            and neighbour_refusal(ledger.gate, ledger.tenants, replica.namespace) is None
             and not isinstance(claim(ledger, wanted), Refusal)
             for ledger in ledgers
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from holdfast.commit.records import decode
+from holdfast.commit.records import readable, versioned
 from holdfast.model import keys
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.transaction import Record
 
 Kindly = TypeVar("Kindly", bound=Object)
 
@@ -23,7 +24,10 @@ def value_of(key: str, modified: int, value: bytes) -> Any:
     if found is None:
         if len(_decoded) >= _DECODED_MAX:
             _decoded.clear()
-        found = _decoded[name] = decode(key, value)
+        found = readable(Record(key, value, modified, modified))
+        if isinstance(found, Object):
+            found = versioned(found, modified)
+        _decoded[name] = found
     return found
 
 

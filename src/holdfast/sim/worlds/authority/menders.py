@@ -1,4 +1,4 @@
-"""Hands that clear up: repair, garbage, drains, disruption budgets and endpoints."""
+"""Hands that clear up: repair, garbage, drains and endpoints."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.evict import SETTLED_MAX
 from holdfast.commit.leaks import FOREGROUND_FINALIZER
 from holdfast.commit.records import PastOperation
 from holdfast.model import keys
-from holdfast.model.disruption import is_available
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation, ReservationPhase
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import DisruptionLedger
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.requests import (
     DropReservation,
@@ -27,7 +24,6 @@ from holdfast.model.requests import (
     Move,
     Remove,
     ReportStage,
-    SettleDisruption,
     Unreserve,
     Update,
 )
@@ -170,31 +166,14 @@ class DrainHand(Hand):
                 )
 
 
-class DisruptionHand(Hand):
-    """Has the books of what is missing brought up to date, as it sees them."""
-
-    scope = "controller:disruption"
-    first_key = f"{keys.LEDGERS}disruption/"
-
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        for workload in look.all(Workload):
-            key = keys.disruption_ledger(workload.namespace, workload.name)
-            ledger: DisruptionLedger | None = look.keyed(DisruptionLedger).get(key)
-            if ledger is None or workload.spec.disruption is None:
-                continue
-            mine = [r for r in look.all(Replica) if r.spec.workload_uid == workload.metadata.uid]
-            counted = {*ledger.out, *ledger.missing}
-            names = [r.name for r in mine if is_available(r) is (r.metadata.uid in counted)]
-            if names:
-                some = tuple(names[:SETTLED_MAX])
-                yield SettleDisruption(workload.namespace, workload.name, some, self.term)
-
-
 class EndpointsHand(Hand):
     """Says which replicas are reachable."""
+
+    scope = "controller:endpoints"
 
     def think(self, look: Look, now: Instant) -> Iterator[Any]:
         for replica in look.all(Replica):
             ready = replica.status.stage is Stage.READY or self.whim(30)
             if replica.status.state is State.RUNNING and ready:
-                yield ReportStage(target(replica), Stage.SERVING)
+                version = replica.metadata.resource_version
+                yield ReportStage(target(replica), Stage.SERVING, version=version)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.kinds.node import Node, NodeDrain
-from holdfast.model.kinds.placement import Placement, Taint, TaintEffect
+from holdfast.model.kinds.placement import Isolation, Placement, Taint, TaintEffect
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import DeviceRequest, OnDisconnect, Port, Resources, Template
@@ -42,7 +42,7 @@ RESTLESS = (
     *(f"agent-{number}" for number in range(NODES)),
     *(f"scheduler-{name}" for name in ("one", "two", "three", "four")),
     *(f"controller-{name}" for name in ("workload", "nodes", "repair", "garbage")),
-    *(f"controller-{name}" for name in ("drain", "disruption", "endpoints")),
+    *(f"controller-{name}" for name in ("drain", "endpoints")),
 )
 
 
@@ -224,6 +224,7 @@ def workload_of(act: dict[str, Any]) -> Workload:
         ports=(Port(name="web", port=act["port"]),) if act["port"] else (),
         placement=Placement(residency="eu" if act["eu"] else ""),
         priority_class="urgent" if act["urgent"] else "",
+        isolation=Isolation(act.get("isolation", "none")),
         on_disconnect=OnDisconnect.KEEP if act["keep"] else OnDisconnect.STOP,
     )
     gang = Gang(min_available=act["replicas"], timeout_seconds=20) if act["gang"] else None

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commit.server import SCOPE
 from holdfast.model.identity import ADMINS, Identity
+from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
@@ -35,7 +37,6 @@ from holdfast.model.requests import (
     Remove,
     RenewLease,
     ReportStage,
-    SettleDisruption,
     Term,
     Unreserve,
     Update,
@@ -91,17 +92,19 @@ class Rogue(Hand):
             yield Move(mine, to, "mischief", incarnation=incarnation, mark=mark, term=term)
         for cause in Cause:
             yield Evict(mine, cause, "mischief", term)
-        yield ReportStage(mine, Stage.READY, incarnation)
+        version = replica.metadata.resource_version
+        yield ReportStage(mine, Stage.READY, incarnation, version=version)
         yield Unreserve(mine, "mischief", term)
-        yield JudgeNode(node.name, uid, NodeWord.MARK, Term("controller:nodes", 1))
-        yield JudgeNode(node.name, uid, NodeWord.FENCE, Term("controller:nodes", 1), mark)
+        since = node.metadata.resource_version
+        for word in (NodeWord.SUSPECT, NodeWord.MARK, NodeWord.FENCE):
+            yield JudgeNode(node.name, uid, word, Term("controller:nodes", 1), mark, version=since)
         yield RegisterNode(node)
         yield AcquireLease("scheduler:one", 1_000, term.epoch, 0)
-        yield RenewLease(term)
-        yield SettleDisruption(replica.namespace, replica.spec.workload, (replica.name,), term)
+        yield RenewLease(term, number=1_000_000)
         yield ForgetOperations(("some",), Term("controller:garbage", 1))
-        yield Forward(ADMIN, Remove("nodes", "", node.name))
-        yield Forward(Identity(name=term.scope), Bind(mine, node.name, uid, term))
+        ours, asked = Identity(name=f"system:{term.scope}"), Bind(mine, node.name, uid, term)
+        yield Forward(ADMIN, Remove("nodes", "", node.name), _deciding(look))
+        yield Forward(ours, asked, _deciding(look))
         yield from self._on_objects(look, replica, deadline, term)
 
     def _on_objects(self, look: Look, replica: Replica, deadline: Any, term: Term) -> Iterator[Any]:
@@ -119,11 +122,13 @@ class Rogue(Hand):
         for workload in look.all(Workload):
             yield from self._on_workload(workload)
         for quota in look.all(Quota):
-            spec = msgspec.structs.replace(quota.spec, hard={"cpu": "1000"})
+            # What is lent stays limited: nothing but the identity speaks against this one.
+            hard = {**quota.spec.hard, "cpu": "1000"}
+            spec = msgspec.structs.replace(quota.spec, hard=hard)
             richer = Update(msgspec.structs.replace(quota, spec=spec))
             yield richer
             # Only a server may speak for others, whatever identity it claims for them.
-            yield Forward(ADMIN, richer)
+            yield Forward(ADMIN, richer, _deciding(look))
 
     @staticmethod
     def _on_workload(workload: Workload) -> Iterator[Any]:
@@ -143,6 +148,15 @@ class Rogue(Hand):
         metadata = msgspec.structs.replace(workload.metadata, finalizers=())
         yield Update(msgspec.structs.replace(workload, metadata=metadata))
         yield Remove("workloads", workload.namespace, workload.name)
+
+
+def _deciding(look: Look) -> int:
+    """The epoch under which servers decide at present.
+
+    A forwarded request that names another one is dropped whoever sends it, and proves nothing.
+    """
+    lease = look.get(Lease, "", lease_name(SCOPE))
+    return lease.spec.epoch if lease is not None else 0
 
 
 def _relabelled(obj: Object) -> Object:

@@ -22,27 +22,30 @@ from holdfast.model.requests import Accepted, Create
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Settles
-from holdfast.sim.plan import Hazard
+from holdfast.sim.lateness import LATENESS
+from holdfast.sim.plan import Hazard, calendar_steps
 from holdfast.sim.randomness import stream
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.agents import AgentHand
 from holdfast.sim.worlds.authority.books import Books, Held
-from holdfast.sim.worlds.authority.census import Census, CountedServer
+from holdfast.sim.worlds.authority.budgets import Budgets
+from holdfast.sim.worlds.authority.census import SETTINGS, Census, CountedServer
 from holdfast.sim.worlds.authority.claims import Claimed
 from holdfast.sim.worlds.authority.controllers import NodesHand, WorkloadHand
+from holdfast.sim.worlds.authority.evidence import Evidence
 from holdfast.sim.worlds.authority.fences import Marked
 from holdfast.sim.worlds.authority.hands import Hand, Tell
 from holdfast.sim.worlds.authority.laws import Lawful, Owned
 from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue, unsettled
 from holdfast.sim.worlds.authority.menders import (
-    DisruptionHand,
     DrainHand,
     EndpointsHand,
     GarbageHand,
     RepairHand,
 )
 from holdfast.sim.worlds.authority.people import FAULTS_MS, NODES, TENANTS, Operator, script
+from holdfast.sim.worlds.authority.remembered import Remembered
 from holdfast.sim.worlds.authority.rogues import ADMIN, Rogue
 from holdfast.sim.worlds.authority.schedulers import SchedulerHand
 from holdfast.sim.worlds.authority.witness import (
@@ -62,13 +65,15 @@ TOKENS_MAX = 4
 SERVERS = ("server-1", "server-2", "server-3")
 
 HAZARDS = (
+    *LATENESS,
     Hazard("crash", 240, for_ms=(0, 10_000), amount=(0, 6)),
     Hazard("crash", 240, for_ms=(0, 3_000), amount=(0, 6), only="server"),
     Hazard("pause", 160, for_ms=(500, 25_000), amount=(0, 6)),
     # A scheduler that stalls for longer than its lease, with a bind on its way.
     Hazard("pause", 200, for_ms=(9_000, 25_000), amount=(1, 8), only="scheduler"),
     Hazard("clock_rate", 20, amount=(-200, 200)),
-    Hazard("clock_step", 20, for_ms=(1_000, 60_000), amount=(-300_000, 300_000)),
+    calendar_steps(30),
+    calendar_steps(30, "server"),
     Hazard("partition", 60, for_ms=(500, 20_000)),
     Hazard("cut", 60, for_ms=(500, 20_000)),
     Hazard("loss", 60, for_ms=(1_000, 40_000), amount=(50, 600)),
@@ -154,8 +159,9 @@ def _add_checkers(world: World, keyspace: Keyspace) -> None:
     books.learn(records)
     # The books are first: the others read in them what the commit has changed.
     world.check(books, Held(books), Claimed(books), Lawful(books), Marked(books), Owned(books))
+    world.check(Budgets(books))
     world.check(Kept(books, records), Once(books), Candid(books), Ordered(records), Audited())
-    world.check(Quiet(books), Census(books))
+    world.check(Quiet(books), Census(books), Remembered(books, SETTINGS), Evidence(books))
     placeable = Placeable(books)
     world.check(
         Settles("V1", lambda w: unsettled(books, w), within_ms=120_000),
@@ -176,7 +182,6 @@ def _add_hands(world: World) -> None:
     add("controller-repair", "system:controller:repair", RepairHand)
     add("controller-garbage", "system:controller:garbage", GarbageHand)
     add("controller-drain", "system:controller:drain", DrainHand)
-    add("controller-disruption", "system:controller:disruption", DisruptionHand)
     add("controller-endpoints", "system:controller:endpoints", EndpointsHand)
     for number in range(NODES):
         add(f"agent-{number}", f"system:node:node-{number}", _agent(number))

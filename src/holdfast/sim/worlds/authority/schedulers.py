@@ -87,7 +87,8 @@ class SchedulerHand(Hand):
                 return self._preemption(replica, node, victims, deadline)
         if self.whim(8):
             why = Pending(reasons={"NodeFull": 1}, message=f"{node.name} is full")
-            return ReportPending(target(replica), why)
+            version = replica.metadata.resource_version
+            return ReportPending(target(replica), why, version=version)
         bind = self._held(look, replica) or self._plain(look, replica, node)
         return self._clumsy(look, bind) if self.whim(8) else bind
 

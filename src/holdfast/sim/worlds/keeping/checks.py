@@ -1,4 +1,4 @@
-"""What must be so at rest: V1 to V4 for every type of work, and status, lists and ledgers true."""
+"""What must be so at rest: V1 to V4 for every type of work, and status and lists true."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from holdfast.correct.births import revision_of
-from holdfast.correct.each_node import home_of
-from holdfast.model import keys
 from holdfast.model.cron import parse
-from holdfast.model.disruption import counts_missing, is_available
 from holdfast.model.firing import last_fire
+from holdfast.model.homes import home_of
 from holdfast.model.jobs import finished
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Cron, Workload, WorkloadType
@@ -26,6 +24,8 @@ from holdfast.sim.worlds.slice.checks import Desired, holds_place
 
 # So late a moment of a schedule may be dealt with when nothing is wrong any more.
 PUNCTUAL = timedelta(seconds=20)
+# There is one moment in each minute here.
+A_MOMENT = timedelta(minutes=1)
 # Work that was started again so often counts as well too late for a rollout to end in time.
 SHAKY_RESTARTS = 2
 
@@ -142,8 +142,7 @@ class Truthful:
         workloads = {it.metadata.uid: it for it in self._books.all("objects/workloads/")}
         for uid, workload in workloads.items():
             there = mine.get(uid, [])
-            said = (*self._counts(workload, there), *self._lists(workload, there))
-            for wrong in (*said, *self._budget(workload, there)):
+            for wrong in (*self._counts(workload, there), *self._lists(workload, there)):
                 return f"{workload.name} {wrong}"
         for listed in self._books.all("objects/endpoints/"):
             owners = [it.uid for it in listed.metadata.owner_references]
@@ -175,16 +174,6 @@ class Truthful:
         if listed != ready:
             yield f"lists {listed}, and {ready} are ready"
 
-    def _budget(self, workload: Workload, mine: list[Replica]) -> Iterator[str]:
-        """The ledger of what was taken away says who does not work, and nobody else."""
-        ledger = self._books.now.get(keys.disruption_ledger(workload.namespace, workload.name))
-        if ledger is None or not counts_missing(workload):
-            return
-        said = sorted({*ledger.out, *ledger.missing})
-        idle = sorted(it.metadata.uid for it in mine if not is_available(it))
-        if said != idle or ledger.replicas != len(mine):
-            yield f"has a ledger of {said} of {ledger.replicas}, and {idle} of {len(mine)} are idle"
-
     def unpunctual(self, world: World) -> str | None:
         """Whether a cron job has left a moment of its schedule that is long past."""
         at = true_time(world) - PUNCTUAL
@@ -194,9 +183,9 @@ class Truthful:
                 continue
             status = cron.status.cron
             known = (status.last_schedule, status.last_skipped, status.counts_from)
-            since = max((it for it in known if it is not None), default=None)
-            if since is None:
-                since = cron.metadata.creation_timestamp
+            # What is still to come was written by a calendar that was ahead, and excuses nothing.
+            past = [it for it in known if it is not None and it <= true_time(world)]
+            since = max(past, default=at - A_MOMENT)
             due = last_fire(parse(stated.schedule), since, at, lambda _: timedelta(0))
             if due is not None:
                 return f"{cron.name} has done nothing for {due}, after {since}"

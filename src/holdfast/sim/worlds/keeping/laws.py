@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdfast.correct.each_node import home_of
+from holdfast.model.homes import home_of
 from holdfast.model.indexes import parse
 from holdfast.model.jobs import COMPLETE, completions, finished
 from holdfast.model.kinds.replica import Replica

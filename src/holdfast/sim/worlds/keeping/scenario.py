@@ -22,11 +22,13 @@ from holdfast.observe.news import SERVERS
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Settles
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.lateness import LATENESS
+from holdfast.sim.plan import Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import Books, Held
+from holdfast.sim.worlds.authority.budgets import Budgets
 from holdfast.sim.worlds.authority.claims import Claimed
 from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
 from holdfast.sim.worlds.authority.hands import Tell
@@ -36,17 +38,18 @@ from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.scenario import furnish
 from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
-from holdfast.sim.worlds.keeping.budgets import Rolled, Spared
 from holdfast.sim.worlds.keeping.census import KeepingCensus
 from holdfast.sim.worlds.keeping.checks import Fitting, Truthful, Wished
 from holdfast.sim.worlds.keeping.laws import Accounted, OnePerNode, Published, Punctual
 from holdfast.sim.worlds.keeping.people import FATAL, Household
 from holdfast.sim.worlds.keeping.pieces import Pieces
-from holdfast.sim.worlds.keeping.servers import ConfirmingServer
+from holdfast.sim.worlds.keeping.rollouts import Rolled
+from holdfast.sim.worlds.keeping.times import Timely
 from holdfast.sim.worlds.placing.checks import InTurn
 from holdfast.sim.worlds.slice.checks import OneCopy, Proven
 from holdfast.sim.worlds.slice.hearing import Hearing
 from holdfast.sim.worlds.slice.overheard import overheard
+from holdfast.sim.worlds.slice.servers import SimServer
 from holdfast.sim.worlds.slice.verdicts import Judged, Reborn
 from holdfast.store.memory import Keyspace
 
@@ -68,6 +71,7 @@ SETTINGS = Settings(fence=TIMING)
 FOLLOWED = "objects/workloads/"
 
 HAZARDS = (
+    *LATENESS,
     Hazard("crash", 120, for_ms=(0, 10_000), amount=(0, 6), only="controllers", share=0.8),
     Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="server"),
     Hazard("crash", 60, for_ms=(0, 20_000), amount=(0, 6), only="agent"),
@@ -79,7 +83,9 @@ HAZARDS = (
     Hazard("shim_kill", 20, only="agent"),
     Hazard("deaf", 40, for_ms=(15_000, 40_000), only="agent"),
     Hazard("clock_rate", 20, amount=(-200, 200)),
-    Hazard("clock_step", 30, (1_000, 60_000), (-300_000, 300_000), share=0.3),
+    calendar_steps(30, share=0.5),
+    calendar_steps(30, "server", share=0.5),
+    calendar_steps(30, "controllers", share=0.5),
     Hazard("partition", 40, for_ms=(500, 60_000), only="agent"),
     Hazard("partition", 40, for_ms=(500, 20_000), only="controllers"),
     Hazard("cut", 40, for_ms=(500, 20_000)),
@@ -118,9 +124,7 @@ def build_with(world: World, nodes: int, *, teams: int = 2, servers: int = 2) ->
     names = SERVER_NAMES[:servers]
     for name in names:
         identity = f"system:server:{name}"
-        world.add(
-            name, lambda seat: ConfirmingServer(seat, SETTINGS), store="store", identity=identity
-        )
+        world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
     world.balance(SERVERS, names)
     world.balance(HANDS_SERVERS, names)
     _add_components(world, hearing, names, teams)
@@ -161,7 +165,7 @@ def _add_laws(world: World, keyspace: Keyspace, pieces: Pieces) -> Books:
     world.check(OneCopy(books, pieces), Proven(books, pieces))
     world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED), Audited())
     world.check(Accounted(books, pieces), Punctual(books), OnePerNode(books), Published(books))
-    world.check(Spared(books), Rolled(books))
+    world.check(Budgets(books), Rolled(books), Timely(books))
     census = KeepingCensus(books)
     census.begin(world)
     world.check(census)

@@ -77,15 +77,22 @@ class InTurn(Checker):
         self._books = books
         # How many younger ones went ahead, by uid.
         self._overtaken: dict[str, int] = {}
+        # At which revision each came. Calendars that are set say nothing about who was first.
+        self._born: dict[str, int] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self._books.changed("objects/replicas/"):
+        changed = list(self._books.changed("objects/replicas/"))
+        for _, _old, new in changed:
+            if isinstance(new, Replica):
+                self._born.setdefault(new.metadata.uid, commit.revision)
+        for _, old, new in changed:
             if isinstance(new, Replica) and same(old, new) and _is_placed(old, new):
                 self._went(new)
 
     def _went(self, younger: Replica) -> None:
         for older in self._books.all("objects/replicas/"):
-            if older.status.state is State.PENDING and _was_before(older, younger):
+            is_first = self._born[older.metadata.uid] < self._born[younger.metadata.uid]
+            if is_first and older.status.state is State.PENDING and _asks_for(older, younger):
                 uid = older.metadata.uid
                 self._overtaken[uid] = self._overtaken.get(uid, 0) + 1
                 if self._overtaken[uid] > OVERTAKEN_MAX:
@@ -119,15 +126,12 @@ def _is_placed(old: Replica, new: Replica) -> bool:
     return old.status.state is State.PENDING and new.status.state is State.BOUND
 
 
-def _was_before(one: Replica, other: Replica) -> bool:
-    born, later = one.metadata.creation_timestamp, other.metadata.creation_timestamp
+def _asks_for(one: Replica, other: Replica) -> bool:
+    """Whether it asks for what the other one got, and is no less important."""
     mine, yours = one.spec.template, other.spec.template
     return (
         one.namespace == other.namespace
         and one.spec.priority >= other.spec.priority
-        and born is not None
-        and later is not None
-        and born < later
         and one.metadata.deletion_timestamp is None
         and (demand_of(mine), mine.placement) == (demand_of(yours), yours.placement)
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.agent.facts import Facts
+from holdfast.agent.facts import Facts, as_seen
 from holdfast.model.heartbeat import Renew, Renewed
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Process, Replica
@@ -69,7 +69,7 @@ class HollowNode:
         self._declined.clear()
         effects: list[Any] = [Wake(_WAKE, at_ms)]
         if node is None or self._is_over:
-            register = RegisterNode(self._facts.node(self._name, self._boot))
+            register = RegisterNode(as_seen(self._facts.node(self._name, self._boot), node))
             effects += self._ask("register", register, now)
         else:
             uid, life = node.metadata.uid, node.status.incarnation
@@ -120,7 +120,8 @@ class HollowNode:
                 process = Process(id=f"{self._boot}/{replica.metadata.uid}")
                 yield self._move(target, State.RUNNING, "Started", life, process)
             case State.RUNNING if status.stage is not Stage.READY:
-                yield ReportStage(target, Stage.READY, life)
+                version = replica.metadata.resource_version
+                yield ReportStage(target, Stage.READY, life, version=version)
             case State.STOPPING | State.FAILED | State.SUCCEEDED:
                 yield self._move(target, State.RELEASED, "Stopped", life, status.process)
 

@@ -18,17 +18,20 @@ from holdfast.correct.registry import core_controllers
 from holdfast.correct.team import Team
 from holdfast.model import keys
 from holdfast.model.kinds.node import Device
+from holdfast.model.kinds.placement import Isolation
 from holdfast.observe.news import SERVERS
 from holdfast.propose.scheduler import Scheduler
 from holdfast.propose.share import Share
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Settles
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.lateness import LATENESS
+from holdfast.sim.plan import Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.doors import doored
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import Books, Held
+from holdfast.sim.worlds.authority.budgets import Budgets
 from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
 from holdfast.sim.worlds.authority.hands import Tell
 from holdfast.sim.worlds.authority.laws import Lawful, Owned
@@ -53,8 +56,11 @@ from holdfast.sim.worlds.slice.servers import SimServer
 from holdfast.store.memory import Keyspace
 
 NODES, MANY_NODES = 20, 200
+# Some keep tenants apart, some take one tenant at a time, and some agents do not say.
+ISOLATIONS = (None, Isolation.USER, Isolation.NONE, Isolation.CONTAINER, None)
 SERVER_NAMES = ("server-1", "server-2")
 SCHEDULERS_MAX = 3
+RESYNC_MS = 60_000
 # Two of them stand by on one scope in one world of so many.
 SHARED_ONE_IN = 3
 FAULTS_MS = 240_000
@@ -64,17 +70,19 @@ SETTINGS = Settings()
 FOLLOWED = "objects/replicas/"
 
 HAZARDS = (
+    *LATENESS,
     Hazard("crash", 90, for_ms=(0, 10_000), amount=(0, 6), only="scheduler"),
     Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="server"),
     Hazard("crash", 30, for_ms=(0, 10_000), amount=(0, 6), only="controllers"),
     Hazard("crash", 60, for_ms=(0, 60_000), amount=(0, 6), only="node"),
     # A scheduler that stalls for longer than its lease, with binds half sent.
     Hazard("pause", 120, for_ms=(500, 40_000), amount=(0, 8), only="scheduler"),
-    Hazard("pause", 30, for_ms=(500, 25_000), amount=(0, 6), only="server"),
     Hazard("pause", 60, for_ms=(5_000, 100_000), only="node"),
     Hazard("reboot", 20, for_ms=(1_000, 60_000), only="node"),
     Hazard("clock_rate", 20, amount=(-200, 200)),
-    Hazard("clock_step", 20, for_ms=(1_000, 60_000), amount=(-300_000, 300_000)),
+    calendar_steps(20),
+    calendar_steps(20, "server"),
+    calendar_steps(20, "scheduler"),
     Hazard("partition", 40, for_ms=(500, 60_000), only="node"),
     Hazard("partition", 40, for_ms=(500, 20_000), only="scheduler"),
     Hazard("cut", 40, for_ms=(500, 20_000)),
@@ -98,7 +106,7 @@ HAZARDS = (
 )
 
 
-def build_with(world: World, nodes: int, *, shards: int = 0) -> None:
+def build_with(world: World, nodes: int, *, shards: int = 0, resync_ms: int = RESYNC_MS) -> None:
     """Two servers over one store, schedulers, a team of controllers, so many hollow nodes."""
     keyspace = Keyspace()
     furnish(keyspace, world.seed, cpu=str(nodes))
@@ -109,7 +117,7 @@ def build_with(world: World, nodes: int, *, shards: int = 0) -> None:
         world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
     world.balance(SERVERS, SERVER_NAMES)
     world.balance(HANDS_SERVERS, SERVER_NAMES)
-    _add_shards(world, shards) if shards else _add_schedulers(world)
+    _add_shards(world, shards) if shards else _add_schedulers(world, resync_ms)
     world.add("controllers", overheard("", _team), identity="system:controllers")
     for number in range(nodes):
         _add_node(world, number)
@@ -122,7 +130,7 @@ def _team(seat: Seat) -> Team:
     return Team(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
 
 
-def _add_schedulers(world: World) -> None:
+def _add_schedulers(world: World, resync_ms: int) -> None:
     rng = world.rng("placing")
     count = between(rng, 1, SCHEDULERS_MAX)
     is_shared = between(rng, 1, SHARED_ONE_IN) == 1
@@ -130,7 +138,7 @@ def _add_schedulers(world: World) -> None:
         name = f"s{number}"
         scope = "scheduler:shared" if is_shared and number < SCHEDULERS_MAX - 1 else ""
         identity = f"system:scheduler:{name}"
-        make: Callable[[Seat], Scheduler] = partial(_scheduler, name, scope)
+        make: Callable[[Seat], Scheduler] = partial(_scheduler, name, scope, resync_ms)
         world.add(f"scheduler-{name}", overheard(identity, doored(name, make)), identity=identity)
 
 
@@ -143,8 +151,8 @@ def _add_shards(world: World, shards: int) -> None:
         world.add(f"scheduler-{name}", overheard(identity, doored(name, make)), identity=identity)
 
 
-def _scheduler(name: str, scope: str, seat: Seat) -> Scheduler:
-    return Scheduler(name, seat.rng, scope=scope)
+def _scheduler(name: str, scope: str, resync_ms: int, seat: Seat) -> Scheduler:
+    return Scheduler(name, seat.rng, scope=scope, resync_ms=resync_ms)
 
 
 def _sharded(name: str, share: Share, seat: Seat) -> Scheduler:
@@ -161,6 +169,7 @@ def _add_node(world: World, number: int) -> None:
         zone=f"{region}-{'abc'[number % 3]}",
         capacity={"cpu": "4", "memory": "16Gi"},
         devices=devices,
+        isolation=ISOLATIONS[number % len(ISOLATIONS)],
     )
     identity = f"system:node:{name}"
     make: Callable[[Seat], HollowNode] = lambda seat: HollowNode(name, facts, seat.rng)  # noqa: E731
@@ -173,7 +182,7 @@ def _add_checkers(world: World, keyspace: Keyspace, shards: int) -> None:
     books.learn(records)
     placed, placeable, census = Placed(books), Placeable(books), Census(books)
     # The books are first: the others read in them what the commit has changed.
-    world.check(books, Held(books), Lawful(books), Owned(books, status=True))
+    world.check(books, Held(books), Lawful(books), Owned(books, status=True), Budgets(books))
     census.begin(world)
     world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED))
     world.check(Audited(), Quiet(books), InTurn(books), Restful(), census)
@@ -238,6 +247,7 @@ def _workload(rng: Random, number: int) -> dict[str, Any]:
         "keep": False,
         "budget": None,
         "port": pick(rng, (0, 0, 0, 8080)),
+        "isolation": pick(rng, ("none", "none", "none", "user")),
         "grace": 1,
     }
 
@@ -264,6 +274,14 @@ SHARDS = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.placing.scenario:SHARDS",
     build=partial(build_with, nodes=NODES, shards=3),
+)
+
+# Nothing goes wrong, and no resync comes to the aid of whoever was not woken.
+PROMPT = msgspec.structs.replace(
+    SCENARIO,
+    name="holdfast.sim.worlds.placing.scenario:PROMPT",
+    build=partial(build_with, nodes=NODES, resync_ms=10 * FAULTS_MS),
+    hazards=(),
 )
 
 # Nothing goes wrong: whoever is told everything has nothing to find.

@@ -28,7 +28,7 @@ class OneCopy(Checker):
     invariants = ("INV2",)
 
     def __init__(self, books: Books, processes: Processes) -> None:
-        self._books, self._processes = books, processes
+        self._books, self.processes = books, processes
         self.starts = 0
         self.overlaps_after_freeze = 0
         # The place of each replica that ever ran, which its object may not outlive.
@@ -51,7 +51,7 @@ class OneCopy(Checker):
             return
         if replica is None or replica.status.state is State.RELEASED:
             self.violated("INV2", f"{fact.name} started on {fact.host} after its release")
-        for host, held in self._processes.running():
+        for host, held in self.processes.running():
             attempt = held.launch.attempt
             same = (attempt.uid, attempt.number) == (fact.uid, fact.number)
             if (same and host.name == fact.host) or self._places.get(attempt.uid) != place:
@@ -65,7 +65,7 @@ class OneCopy(Checker):
 
     def _is_dated(self, world: World, fact: ProcessStarted) -> bool:
         """Whether it was started by a clock that had stood still in between."""
-        table = self._processes.table(world.hosts[fact.host])
+        table = self.processes.table(world.hosts[fact.host])
         return table[Attempt(fact.uid, fact.number)].was_frozen
 
     def _replica(self, fact: ProcessStarted) -> Replica | None:

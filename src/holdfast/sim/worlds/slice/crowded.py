@@ -15,7 +15,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.lateness import SELDOM_LATE
+from holdfast.sim.plan import Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.worlds.authority.people import TENANTS
@@ -29,6 +30,8 @@ KILL_EVERY_MS = (2_500, 6_000)
 REPLICAS = (6, 9)
 
 _CROWDED_HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
     Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="scheduler", share=0.4),
     Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="agent", share=0.4),
     Hazard("store_mute", 60, for_ms=(1_000, 20_000), amount=(100, 900), share=0.4),

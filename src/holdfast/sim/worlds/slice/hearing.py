@@ -36,7 +36,7 @@ _GRAVE = (NodeWord.MARK, NodeWord.FENCE)
 class Decided(msgspec.Struct, frozen=True):
     """A fact: a team decided to say this word of a node.
 
-    `listening_ms` is for how long each server that answered lately has listened, by its own word;
+    `listening_ms` is for how long each server that was heard of lately has listened, by its word;
     `silent` are the nodes that nobody has told it of for so long that it must know.
     """
 
@@ -95,6 +95,7 @@ class Listener:
     def __init__(self, hearing: Hearing, team: Team) -> None:
         self._hearing, self._team = hearing, team
         self._heard_ms: dict[str, int] = {}
+        # As of when each server was last heard of, and since when it listens.
         self._listening: dict[str, tuple[int, int]] = {}
         # Since when it has been told without a gap, and when it was told last.
         self._since_ms = self._told_ms = 0
@@ -122,7 +123,10 @@ class Listener:
             # It takes office, or comes back to it: whoever was silent before is none of its own.
             self._since_ms = now_ms
         self._told_ms = now_ms
-        self._listening[heard.server] = (now_ms, heard.listening_ms)
+        for word in heard.all_words():
+            at_ms = now_ms - word.age_ms
+            if at_ms >= self._listening.get(word.server, (at_ms, 0))[0]:
+                self._listening[word.server] = (at_ms, now_ms - word.listening_ms)
         for node, age_ms in heard.ages_ms.items():
             self._heard_ms[node] = max(self._heard_ms.get(node, 0), now_ms - age_ms)
         return heard
@@ -132,7 +136,11 @@ class Listener:
         return Decided(
             judge.word,
             judge.node,
-            tuple(ms for at_ms, ms in self._listening.values() if now_ms - at_ms <= FRESH_MS),
+            tuple(
+                now_ms - since_ms
+                for at_ms, since_ms in self._listening.values()
+                if now_ms - at_ms <= FRESH_MS
+            ),
             tuple(
                 node
                 for node in self._hearing.zones

@@ -31,8 +31,7 @@ class Customer(Operator):
     def _request(self, look: Look, act: dict[str, Any]) -> Any:
         request = super()._request(look, act)
         if isinstance(request, Create) and isinstance(request.object, Workload):
-            probed = bool(act.get("probed"))
-            request = Create(_with(request.object, grace_s=act["grace"], is_probed=probed))
+            request = Create(_with(request.object, act))
         return request
 
     def _round(self, now: Instant) -> list[Any]:
@@ -40,10 +39,14 @@ class Customer(Operator):
         return super()._round(now) if self._is_up else []
 
 
-def _with(workload: Workload, *, grace_s: int, is_probed: bool) -> Workload:
-    """The workload with a grace, and perhaps with somebody who looks whether it lives."""
+def _with(workload: Workload, act: dict[str, Any]) -> Workload:
+    """The workload with a grace, perhaps a liveness probe, and how long its owner waits for it."""
     template = workload.spec.template
-    probes = Probes(liveness=_PROBE) if is_probed else template.probes
-    template = msgspec.structs.replace(template, grace_seconds=grace_s, probes=probes)
+    template = msgspec.structs.replace(
+        template,
+        grace_seconds=act["grace"],
+        probes=Probes(liveness=_PROBE) if act.get("probed") else template.probes,
+        replace_after_seconds=act.get("replace_after"),
+    )
     spec = msgspec.structs.replace(workload.spec, template=template)
     return msgspec.structs.replace(workload, spec=spec)

@@ -203,7 +203,9 @@ class Processes:
         held.process = Process(id=f"{host.boot}/{self._pids}/{self._world.now_us}", started_at=at)
         held.is_running = True
         self.changes += 1
-        exclusive = launch.template.on_disconnect is OnDisconnect.STOP
+        # `keep` work may run twice only where its owner does not want to wait for it.
+        keeps = launch.template.on_disconnect is OnDisconnect.KEEP
+        exclusive = not keeps or launch.template.replace_after_seconds is None
         attempt = launch.attempt
         self._world.fact(
             ProcessStarted(
@@ -333,6 +335,7 @@ class Processes:
                 held.is_running,
                 held.launch.namespace,
                 held.launch.name,
+                held.launch.grace_ms,
             )
             for held in latest.values()
         )

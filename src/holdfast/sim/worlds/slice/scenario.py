@@ -17,15 +17,20 @@ from holdfast.commit.context import Settings
 from holdfast.correct.registry import core_controllers
 from holdfast.correct.team import Team
 from holdfast.model import keys
+from holdfast.model.machine import Machine
+from holdfast.model.meta import Object
+from holdfast.model.requests import Create
 from holdfast.observe.news import SERVERS
 from holdfast.propose.scheduler import Scheduler
-from holdfast.sim.cell import Seat
+from holdfast.sim.cell import Factory, Seat
 from holdfast.sim.check import Settles
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.lateness import LATENESS
+from holdfast.sim.plan import Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import Books, Held
+from holdfast.sim.worlds.authority.budgets import Budgets
 from holdfast.sim.worlds.authority.claims import Claimed
 from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
 from holdfast.sim.worlds.authority.hands import Tell
@@ -33,7 +38,7 @@ from holdfast.sim.worlds.authority.laws import Lawful, Owned
 from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import furnish
+from holdfast.sim.worlds.authority.scenario import furnish, settle
 from holdfast.sim.worlds.authority.witness import (
     FOLLOWER,
     Audited,
@@ -73,6 +78,7 @@ SETTINGS = Settings()
 FOLLOWED = "objects/replicas/"
 
 HAZARDS = (
+    *LATENESS,
     Hazard("crash", 60, for_ms=(0, 10_000), amount=(0, 6)),
     Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="server"),
     Hazard("crash", 60, for_ms=(0, 60_000), amount=(0, 6), only="agent"),
@@ -84,7 +90,9 @@ HAZARDS = (
     Hazard("work_exit", 60, amount=(0, 2), only="agent"),
     Hazard("shim_kill", 30, only="agent"),
     Hazard("clock_rate", 20, amount=(-200, 200)),
-    Hazard("clock_step", 10, for_ms=(1_000, 60_000), amount=(-300_000, 300_000)),
+    calendar_steps(10),
+    calendar_steps(15, "server", share=0.4),
+    calendar_steps(15, "controllers", share=0.4),
     # A node that is cut off from everybody, for longer and for shorter than the fence.
     Hazard("partition", 30, for_ms=(500, 150_000), only="agent"),
     Hazard("partition", 20, for_ms=(500, 20_000)),
@@ -120,10 +128,23 @@ def build_with(
     settings: Settings = SETTINGS,
     zones: str = ZONES,
     faults_ms: int = FAULTS_MS,
+    more: Sequence[Object] = (),
+    server: Callable[[Seat, Settings], Machine] = SimServer,
+    component: Callable[[Factory], Factory] = lambda make: make,
+    settings_of: Callable[[str], Settings] | None = None,
+    asked: tuple[str, ...] = SERVER_NAMES,
 ) -> None:
-    """The same with any number of nodes in any zones, and with other settings and times."""
+    """The same with any number of nodes in any zones, and with other settings and times.
+
+    `more` objects are there from the beginning; `server` makes each life of a server, with the
+    settings that `settings_of` gives for its name; `component` changes how all others are made that
+    speak to servers. `asked` are the addresses at which controllers
+    ask whom the servers heard.
+    """
+    of = settings_of or (lambda _name: settings)
     keyspace = Keyspace()
     furnish(keyspace, world.seed, cpu=str(nodes * 2))
+    settle(keyspace, world.seed, [Create(obj) for obj in more], "more")
     world.add_store(keyspace=keyspace)
     world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
     processes = Processes(world, settings.fence)
@@ -131,34 +152,40 @@ def build_with(
     hearing = Hearing(world, where, settings.fence)
     for name in SERVER_NAMES:
         identity = f"system:server:{name}"
-        world.add(name, lambda seat: SimServer(seat, settings), store="store", identity=identity)
+        world.add(name, lambda seat: server(seat, of(seat.name)), store="store", identity=identity)
     world.balance(SERVERS, SERVER_NAMES)
     world.balance(HANDS_SERVERS, SERVER_NAMES)
-    _add_components(world, hearing)
-    _add_guests(world, faults_ms)
+    _add_components(world, hearing, asked, component)
+    _add_guests(world, faults_ms, component)
     for node, zone in where.items():
-        _add_agent(world, node, zone)
-    world.add("operator", lambda seat: Customer(seat, ADMIN.name), store="store", identity=ADMIN)
+        _add_agent(world, node, zone, component)
+    customer = component(lambda seat: Customer(seat, ADMIN.name))
+    world.add("operator", customer, store="store", identity=ADMIN)
     world.add(FOLLOWER, lambda seat: Follower(seat, FOLLOWED), store="store")
     books = _add_checkers(world, keyspace, processes)
     world.check(Judged(books, hearing, settings.fence), Reborn(books, processes), InTurn(books))
 
 
-def _add_components(world: World, hearing: Hearing) -> None:
+def _add_components(
+    world: World,
+    hearing: Hearing,
+    asked: tuple[str, ...],
+    component: Callable[[Factory], Factory],
+) -> None:
     def scheduler(seat: Seat) -> Scheduler:
         return Scheduler("main", seat.rng)
 
     def team(seat: Seat) -> Team:
-        return Team(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+        return Team(core_controllers(), seat.rng, name=seat.name, servers=asked)
 
     name = "system:scheduler:main"
-    world.add("scheduler", overheard(name, scheduler), identity=name)
-    heard = overheard("", hearing.around(team))
+    world.add("scheduler", component(overheard(name, scheduler)), identity=name)
+    heard = component(overheard("", hearing.around(team)))
     for number in (1, 2):
         world.add(f"controllers-{number}", heard, identity="system:controllers")
 
 
-def _add_guests(world: World, faults_ms: int) -> None:
+def _add_guests(world: World, faults_ms: int, component: Callable[[Factory], Factory]) -> None:
     """Who is there while faults last, and ended with them."""
 
     def rival(seat: Seat) -> Scheduler:
@@ -172,9 +199,10 @@ def _add_guests(world: World, faults_ms: int) -> None:
         # Somebody has started a second one under another name: both place all that waits. Two that
         # explain the same wait would never stop rewriting it.
         other = "system:scheduler:rival"
-        guests.append(world.add("scheduler-2", overheard(other, rival), identity=other))
+        scheduler = component(overheard(other, rival))
+        guests.append(world.add("scheduler-2", scheduler, identity=other))
     if world.seed % KEEPER_EVERY == 2:
-        guests.append(world.add("keeper", keeper, store="store", identity=KEEPER))
+        guests.append(world.add("keeper", component(keeper), store="store", identity=KEEPER))
         # Its moment is when nobody else places anything.
         main = world.cells["scheduler"]
         world.post(1_000, lambda *_: world.pause_for(main, MAIN_AWAY_MS), None, None)
@@ -182,11 +210,13 @@ def _add_guests(world: World, faults_ms: int) -> None:
         world.post(faults_ms * 1000 + 1, lambda _number, it, _: world.remove(it), cell, None)
 
 
-def _add_agent(world: World, node: str, zone: str) -> None:
-    facts = Facts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
+def _add_agent(world: World, node: str, zone: str, component: Callable[[Factory], Factory]) -> None:
+    facts = Facts(
+        region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"}, installation=node
+    )
     name = f"system:node:{node}"
     make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
-    world.add(node, overheard(name, make), identity=name)
+    world.add(node, component(overheard(name, make)), identity=name)
 
 
 def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> Books:
@@ -195,7 +225,7 @@ def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> Boo
     books.learn(records)
     desired, placeable = Desired(books, processes), Placeable(books)
     # The books are first: the others read in them what the commit has changed.
-    world.check(books, Held(books), Lawful(books), Owned(books, status=True))
+    world.check(books, Held(books), Lawful(books), Owned(books, status=True), Budgets(books))
     world.check(OneCopy(books, processes), Proven(books, processes))
     census = Census(books)
     census.begin(world)
@@ -213,7 +243,7 @@ def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> Boo
 
 def script(rng: Random) -> Sequence[Act]:
     """What the operator does over the run."""
-    acts = [Act(500 + 100 * i, "operator", _service(rng, i)) for i in range(4)]
+    acts = [Act(500 + 100 * i, "operator", service(rng, i)) for i in range(4)]
     acts += [
         Act(between(rng, 5_000, FAULTS_MS - 20_000), "operator", _act(rng, number))
         for number in range(4, 4 + between(rng, 4, 16))
@@ -226,7 +256,7 @@ def _act(rng: Random, number: int) -> dict[str, Any]:
     return pick(
         rng,
         (
-            _service(rng, number),
+            service(rng, number),
             {"do": "scale", "some": some, "replicas": between(rng, 0, 8)},
             {"do": "scale", "some": some, "replicas": between(rng, 0, 8)},
             # Odd, which is a deletion in the background: nobody here collects in the foreground.
@@ -238,7 +268,8 @@ def _act(rng: Random, number: int) -> dict[str, Any]:
     )
 
 
-def _service(rng: Random, number: int) -> dict[str, Any]:
+def service(rng: Random, number: int) -> dict[str, Any]:
+    """An act of the operator: create a service."""
     return {
         "do": "create",
         "name": f"w{number}",

@@ -4,6 +4,11 @@ In `host/plane` each of the three machines has a shell of its own; here they sha
 they live and die together as in one process. Whose call it is that was answered, its number says;
 whose wake-up it is, its name.
 Watch lines are turned into news by the same function that a real client uses.
+
+A server confirms its lists, as `host/api/watches.py` does: whoever follows from the beginning is
+told all that was acknowledged before it asked. The store is asked for its revision after the
+request has come, one question for all who came meanwhile, and the hub tells once it has seen that
+much. A hub that stays behind for too long sends whoever asked elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from holdfast.commit.records import decode, versioned
 from holdfast.commit.renewals import Renewals
 from holdfast.commit.server import Server
 from holdfast.model import keys
-from holdfast.model.errors import HoldfastError, invariant
+from holdfast.model.errors import HoldfastError, RecordUnreadable, Unavailable, invariant
 from holdfast.model.field_selector import parse_field_selector
 from holdfast.model.heartbeat import HeardOf, Renew
 from holdfast.model.machine import (
@@ -27,6 +32,7 @@ from holdfast.model.machine import (
     Answered,
     Asked,
     Changed,
+    End,
     Left,
     Machine,
     Opened,
@@ -41,17 +47,26 @@ from holdfast.model.registry import Kind, kind_of_plural
 from holdfast.model.time import Instant
 from holdfast.model.versions import complete_version
 from holdfast.observe.entries import Entry, Reader
-from holdfast.observe.hub import Hub
-from holdfast.observe.news import LIST_ENDS, LISTED, Follow, Found, Get, News, read_line
+from holdfast.observe.hub import Hub, Reach
+from holdfast.observe.news import Follow, Found, Get, News, bookmark_annotations, read_line
 from holdfast.observe.selection import Selection
 from holdfast.observe.watchers import WatchRequest
 from holdfast.sim.cell import Seat
 
 # The authority's own numbers are negative, those of the renewals small. The hub's are moved beyond
-# these, and the reads of single objects have numbers beyond all others.
+# these, the reads of single objects and the confirmations of lists have numbers beyond all others.
 _HUB_FROM = 1 << 40
 _READS_FROM = 1 << 41
+_CONFIRMS_FROM = 1 << 42
+# So long a hub may be behind the store before whoever wants a list is sent elsewhere. A real
+# server is as patient (AHEAD_S in `host/api/reads.py`).
+BEHIND_MAX_MS = 3_000
+_BEHIND = "behind/"
+_CONFIRMER = "reader"
 _HEARTBEATS = (Renew, HeardOf)
+# So many revisions a hub that starts reads again. A real one reads more: here a server starts every
+# few minutes, and a minute of a world has about so many.
+RECENT_REVISIONS = 128
 
 
 class SharedReader(Reader):
@@ -73,17 +88,20 @@ class Plain:
 
     @staticmethod
     @lru_cache(maxsize=1024)
-    def _bookmark(kind: str, revision: int, listed: int | None) -> bytes:
+    def _bookmark(kind: str, revision: int, listed: int | None, within_ms: int | None) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": complete_version(revision)}
-        if listed is not None:
-            metadata["annotations"] = {LIST_ENDS: "true", LISTED: str(listed)}
+        annotations = bookmark_annotations(listed, within_ms)
+        if annotations:
+            metadata["annotations"] = annotations
         return msgspec.json.encode({"kind": kind, "metadata": metadata})
 
     def object(self, form: str, kind: Kind, data: bytes) -> bytes:
         return data
 
-    def bookmark(self, form: str, kind: Kind, revision: int, listed: int | None) -> bytes:
-        return self._bookmark(kind.name, revision, listed)
+    def bookmark(
+        self, form: str, kind: Kind, revision: int, listed: int | None, within_ms: int | None
+    ) -> bytes:
+        return self._bookmark(kind.name, revision, listed, within_ms)
 
 
 _READER = SharedReader()
@@ -111,53 +129,82 @@ def _selection(plural: str, namespace: str, fields: str) -> Selection:
 
 
 class SimServer:
-    """See the module's docstring."""
+    """See the module's docstring.
 
-    def __init__(self, seat: Seat, settings: Settings) -> None:
-        self.authority = Server(seat.name, seat.rng, seat.tokens, settings)
-        self.hub = Hub(Plain(), _READER)
-        self.renewals = Renewals(seat.name, settings.fence)
+    Without `confirms` it tells at once what its hub has, for worlds that measure load: there each
+    question to the store is as dear as a transaction, which this one is not.
+    """
+
+    def __init__(self, seat: Seat, settings: Settings, *, confirms: bool = True) -> None:
+        life = f"{seat.name}/{seat.life}"
+        self.authority = Server(seat.name, seat.rng, seat.tokens, settings, life=life)
+        self.hub = Hub(Plain(), _READER, recent=RECENT_REVISIONS)
+        self.renewals = Renewals(seat.name, settings.fence, life=life)
+        self.renewals.unready = self.authority.unready
         self._plurals: dict[int, str] = {}
         self._reads = _READS_FROM
         self._reading: dict[int, tuple[int, str]] = {}
         self._wakes: dict[str, Machine] = {}
+        # Streams that wait: for the next question to the store, for the answer to the one that was
+        # sent, and for the hub, by the number of their own question to it.
+        self._is_confirming = confirms
+        self._confirms = _CONFIRMS_FROM
+        self._next: list[Opened] = []
+        self._sent: tuple[int, list[Opened]] | None = None
+        self._reaching: dict[int, Opened] = {}
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         # In the order of how often they come.
         match stimulus:
-            case Answered(call=call):
-                if call < 0:
-                    return self._of(self.authority, stimulus, now)
-                if call < _HUB_FROM:
-                    return self.renewals.step(stimulus, now)
-                if call < _READS_FROM:
-                    return self._of_hub(Answered(call - _HUB_FROM, stimulus.body), now)
-                return self._read(stimulus)
+            case Answered():
+                return self._answered(stimulus, now)
             case Asked():
                 return self._asked(stimulus, now)
             case Changed():
                 return self._of_hub(stimulus, now)
-            case Woken(name=name):
-                if self._wakes[name] is self.hub:
-                    return self._of_hub(stimulus, now)
-                return self._of(self._wakes[name], stimulus, now)
+            case Woken():
+                return self._woken(stimulus, now)
+            case Opened(body=Follow(since=None)) if self._is_confirming:
+                return self._confirm(stimulus, now)
             case Opened():
                 return self._opened(stimulus, now)
             case Left(stream=stream):
                 self._plurals.pop(stream, None)
+                self._gave_up(stream)
                 return self._of_hub(stimulus, now)
             case Started():
                 return [
                     *self._of(self.authority, stimulus, now),
                     *self._of_hub(stimulus, now),
-                    *self.renewals.step(stimulus, now),
+                    *self._of(self.renewals, stimulus, now),
                 ]
         return []
+
+    def _answered(self, answered: Answered, now: Instant) -> Sequence[Any]:
+        call = answered.call
+        if call < 0:
+            return self._of(self.authority, answered, now)
+        if call < _HUB_FROM:
+            return self._of(self.renewals, answered, now)
+        if call < _READS_FROM:
+            return self._of_hub(Answered(call - _HUB_FROM, answered.body), now)
+        if call < _CONFIRMS_FROM:
+            return self._read(answered)
+        return self._confirmed(answered, now)
+
+    def _woken(self, woken: Woken, now: Instant) -> Sequence[Any]:
+        if woken.name.startswith(_BEHIND):
+            stream = int(woken.name.removeprefix(_BEHIND))
+            behind = Unavailable("this server is behind the store")
+            return [End(stream, behind)] if self._gave_up(stream) else []
+        if self._wakes[woken.name] is self.hub:
+            return self._of_hub(woken, now)
+        return self._of(self._wakes[woken.name], woken, now)
 
     def _asked(self, asked: Asked, now: Instant) -> Sequence[Any]:
         kind = type(asked.body)
         if kind in _HEARTBEATS:
-            return self.renewals.step(asked, now)
+            return self._of(self.renewals, asked, now)
         if kind is not Get:
             return self._of(self.authority, asked, now)
         get = asked.body
@@ -173,15 +220,70 @@ class SimServer:
             return [Answer(call, page)]
         found = None
         for record in page.records:
-            found = versioned(decode(key, record.value), record.modified)
+            try:
+                found = versioned(decode(key, record.value), record.modified)
+            except RecordUnreadable as error:
+                return [Answer(call, Unavailable(error.message))]
         return [Answer(call, Found(found, page.revision))]
+
+    def _confirm(self, opened: Opened, now: Instant) -> list[Any]:
+        self._next.append(opened)
+        wake = Wake(f"{_BEHIND}{opened.stream}", now.monotonic_ms + BEHIND_MAX_MS)
+        # One that is on its way may have been sent too early for this one.
+        return [wake, *(self._ask_store() if self._sent is None else ())]
+
+    def _ask_store(self) -> list[Any]:
+        self._confirms += 1
+        self._sent, self._next = (self._confirms, self._next), []
+        return [Range(self._confirms, keys.OBJECTS, keys.OBJECTS + "\0", 1)]
+
+    def _confirmed(self, answered: Answered, now: Instant) -> list[Any]:
+        if self._sent is None or answered.call != self._sent[0]:
+            return []
+        waiting, self._sent = self._sent[1], None
+        page, effects = answered.body, self._ask_store() if self._next else []
+        for opened in waiting:
+            if isinstance(page, HoldfastError):
+                effects.append(End(opened.stream, page))
+                continue
+            self._confirms += 1
+            self._reaching[self._confirms] = opened
+            effects += self._of_hub(Asked(self._confirms, _CONFIRMER, Reach(page.revision)), now)
+        return effects
+
+    def _reached(self, answer: Answer, now: Instant) -> list[Any]:
+        """The hub has seen as much as the store has confirmed, or never will."""
+        opened = self._reaching.pop(answer.call, None)
+        if opened is None:
+            return []
+        if isinstance(answer.body, HoldfastError):
+            return [End(opened.stream, answer.body)]
+        return self._opened(opened, now)
+
+    def _gave_up(self, stream: int) -> bool:
+        """Whether a stream still waited for its confirmation; it does not any more."""
+        lists = [self._next] if self._sent is None else [self._next, self._sent[1]]
+        for waiting in lists:
+            for opened in waiting:
+                if opened.stream == stream:
+                    waiting.remove(opened)
+                    return True
+        for call, opened in self._reaching.items():
+            if opened.stream == stream:
+                del self._reaching[call]
+                return True
+        return False
 
     def _opened(self, opened: Opened, now: Instant) -> list[Any]:
         follow: Follow = opened.body
         self._plurals[opened.stream] = follow.plural
         selection = _selection(follow.plural, follow.namespace, follow.fields)
         request = WatchRequest(
-            selection, follow.since, bookmarks=True, marks_list_end=follow.since is None
+            selection,
+            follow.since,
+            bookmarks=True,
+            bookmark_ms=follow.bookmark_ms,
+            marks_list_end=follow.since is None,
         )
         return self._of_hub(Opened(opened.stream, opened.sender, request), now)
 
@@ -202,6 +304,9 @@ class SimServer:
                 effects += self._pushed(effect)
                 # A simulated reader takes what it is sent; how slow the way is, the network says.
                 effects += self._of_hub(Taken(effect.stream), now)
+                continue
+            if kind is Answer and effect.call >= _CONFIRMS_FROM:
+                effects += self._reached(effect, now)
                 continue
             if kind is Range:
                 effect = msgspec.structs.replace(effect, call=effect.call + _HUB_FROM)

@@ -20,7 +20,8 @@ import msgspec
 from holdfast.commit.context import Settings
 from holdfast.model import fence
 from holdfast.model.fence import FenceTiming
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.lateness import SELDOM_LATE
+from holdfast.sim.plan import Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
@@ -44,6 +45,7 @@ _SHORT = FenceTiming(
 )
 
 HAZARDS = (
+    *SELDOM_LATE,
     # Marked after seven seconds, fenced after eight more; or heard again in between.
     Hazard("deaf", 600, for_ms=(9_000, 30_000), only="agent", share=0.9),
     # Answers that are long on their way, and agents that find them late.
@@ -61,8 +63,8 @@ HAZARDS = (
     Hazard("work_ill", 90, for_ms=(5_000, 15_000), only="agent"),
     Hazard("shim_kill", 60, only="agent"),
     Hazard("clock_rate", 400, amount=(-RHO, RHO), share=0.8),
-    Hazard("clock_step", 120, (1_000, 30_000), (-300_000, 300_000), only="controllers"),
-    Hazard("clock_step", 120, (1_000, 30_000), (-300_000, 300_000), only="server", share=0.4),
+    calendar_steps(120, "controllers"),
+    calendar_steps(120, "server", share=0.4),
     Hazard("partition", 60, for_ms=(500, 20_000), only="agent", share=0.4),
     Hazard("scatter", 90, for_ms=(2_000, 20_000), amount=(500, 8_000), only="controllers"),
     Hazard("loss", 60, for_ms=(1_000, 20_000), amount=(50, 600), only="agent", share=0.4),
@@ -77,6 +79,8 @@ HAZARDS = (
 
 # What tells the observers of nodes from the nodes: everybody falls silent at once.
 _ZONE_HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
     Hazard("deaf_zone", 90, for_ms=(20_000, 60_000), only="agent", share=0.9),
     Hazard("deaf", 200, for_ms=(9_000, 30_000), only="agent"),
     Hazard("crash", 120, for_ms=(0, 3_000), amount=(0, 6), only="server"),
@@ -88,14 +92,17 @@ _ZONE_HAZARDS = (
 # Clocks that run so wrong that the term for it is most of what a fence waits for beyond the rest.
 _SKEW = 100_000
 _SKEW_HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
     Hazard("clock_rate", 900, amount=(-_SKEW, _SKEW), share=1),
     *(hazard for hazard in HAZARDS if hazard.kind in ("deaf", "work_exit")),
 )
 # Controllers that hardly live for as long as a fence takes, by a calendar that jumps.
 _TAKEOVER_HAZARDS = (
+    *SELDOM_LATE,
     Hazard("deaf", 900, for_ms=(12_000, 30_000), only="agent", share=1),
     Hazard("crash", 900, for_ms=(0, 500), amount=(0, 6), only="controllers", share=1),
-    Hazard("clock_step", 300, (1_000, 30_000), (-300_000, 300_000), only="controllers"),
+    calendar_steps(300, "controllers"),
     Hazard("clock_rate", 100, amount=(-RHO, RHO)),
 )
 

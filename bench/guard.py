@@ -1,0 +1,102 @@
+"""What the guard costs: asking whether somebody may, and how long one request holds a server.
+
+Other parts of the guard add their figures here: a function in `FIGURES` each, which calls `figure`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from bench.harness import figure, side_by_side
+from holdfast.commit.authorise import holds
+from holdfast.commit.draft import Draft, Group, View
+from holdfast.commit.records import encode
+from holdfast.model import keys
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.rights import Deed, ledger_of
+from holdfast.model.transaction import Record
+from tests.unit.host.api.held_loop import held_loop
+from tests.unit.host.api.test_loop_holds import HOLD_MAX, ONE, REQUESTS
+
+FEW_BINDINGS, MANY_BINDINGS = 10, 1_000
+GROUPS_MAX = 64
+OBJECTS = 200_000
+CREATE = Deed("create", "workloads", namespace="acme")
+RULES = (Rule(("workloads",), ("create", "update", "patch")),)
+
+
+def draft(bindings: int, group: str) -> Draft:
+    """A draft of a plane with so many bindings in one namespace, the last of which is a group's."""
+    meta = ObjectMeta(name="editors", namespace="acme")
+    made = []
+    for number in range(bindings):
+        subject = Subject("User", f"user-{number}") if number else Subject("Group", group)
+        named = ObjectMeta(name=f"binding-{number}", namespace="acme")
+        made.append(RoleBinding(named, subjects=(subject,), role_ref=RoleRef("editors")))
+    random.Random(1).shuffle(made)
+    view, key = View(), keys.access_ledger("acme")
+    ledger = encode(ledger_of("acme", [Role(meta, rules=RULES)], made))
+    view.learn(key, Record(key=key, value=ledger, created=1, modified=1))
+    view.learn(keys.access_ledger(SYSTEM_NAMESPACE), None)
+    return Draft(Group(view))
+
+
+def authorise() -> None:
+    """A person whom the last of his groups lets in, beside one with a single group."""
+    one = Identity("bob", ("editors-of-acme",))
+    many = Identity("bob", (*(f"group-{n}" for n in range(GROUPS_MAX - 1)), "editors-of-acme"))
+    small, large = draft(FEW_BINDINGS, one.groups[-1]), draft(MANY_BINDINGS, one.groups[-1])
+    many_s, one_s = side_by_side(
+        lambda: holds(large, many, CREATE), lambda: holds(small, one, CREATE)
+    )
+    known = {one: True}
+    _, bare_s = side_by_side(lambda: holds(small, one, CREATE), lambda: known.get(one))
+    figure(
+        "guard.authorise_us",
+        1e6 * one_s,
+        "us",
+        peer="one lookup",
+        peer_value=1e6 * bare_s,
+        goal="<= 100",
+    )
+    figure(
+        "guard.authorise_many_us",
+        1e6 * many_s,
+        "us",
+        peer=f"one group, {FEW_BINDINGS} bindings",
+        peer_value=1e6 * one_s,
+        goal="ratio <= 3",
+    )
+
+
+def hold() -> None:
+    """The longest turn of a server's event loop while it answers each of the dear requests."""
+    with held_loop(OBJECTS) as served:
+        bare_s = min(served.bare_s(ONE) for _ in range(3))
+        for name, request in REQUESTS.items():
+            held_s = served.held_s(partial(served.send, *request))
+            figure(
+                f"guard.hold_us.{name.replace(' ', '_')}",
+                1e6 * held_s,
+                "us",
+                peer="a request for one object",
+                peer_value=1e6 * bare_s,
+                goal=f"ratio <= {HOLD_MAX}",
+            )
+
+
+FIGURES: tuple[Callable[[], None], ...] = (authorise, hold)
+
+
+def main() -> None:
+    for measure in FIGURES:
+        measure()
+
+
+if __name__ == "__main__":
+    main()

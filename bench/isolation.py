@@ -1,0 +1,133 @@
+"""What it costs to keep tenants apart: the time from a launch to running work, by level.
+
+The same agent starts the same program one after the other: as a process of the agent's own user,
+as one of a tenant's user, and as a container with and without users of its own. `measure` is for
+`bench.guard`, which shows its figures beside others; alone it prints them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.harness import figure
+from holdfast.agent.words import Attempt, Exited, Halt, Launch, Launched
+from holdfast.host.clock import monotonic_ms
+from holdfast.host.runtime.confining import Rules
+from holdfast.host.runtime.run_as import DEFAULT
+from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.runtime.starting import Options
+from holdfast.model.errors import Unavailable
+from holdfast.model.kinds.template import Runtime as RuntimeKind
+from holdfast.model.kinds.template import Template
+
+STARTS = 15
+PATIENCE_S = 120.0
+WITHIN_MS = 300_000
+APART, TOGETHER = "apart", "together"
+
+
+class _Agent:
+    """A runtime of which one launch at a time is waited for."""
+
+    def __init__(self, folder: Path, options: Options) -> None:
+        self.runtime = Runtime(folder, node="bench", options=options)
+        self._told: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def start(self) -> None:
+        await self.runtime.start(self._told.put_nowait, self._told.put_nowait)
+
+    async def _heard(self, kind: type[Any]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            told = await self._told.get()
+        if not isinstance(told, kind):
+            raise Unavailable(f"work did not start: {told}")
+
+    async def started_ms(self, template: Template, number: int) -> float:
+        """How long one start took. The work is ended before this returns."""
+        attempt = Attempt(f"u{number}", 0)
+        until_ms = monotonic_ms() + WITHIN_MS
+        launch = Launch(attempt, "bench", f"w-{number}", template, number, until_ms, 0)
+        began_s = time.perf_counter()
+        self.runtime.performers[Launch](launch)
+        await self._heard(Launched)
+        taken_s = time.perf_counter() - began_s
+        self.runtime.performers[Halt](Halt(attempt, 0))
+        await self._heard(Exited)
+        return 1_000 * taken_s
+
+
+def _image(folder: Path) -> Path:
+    """The smallest root file system in which something can run."""
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        raise Unavailable("busybox is not installed")
+    root = folder / "images" / "box"
+    (root / "bin").mkdir(parents=True)
+    shutil.copy(busybox, root / "bin" / "sleep")
+    return root
+
+
+async def _measured(folder: Path) -> dict[str, float]:
+    image = _image(folder)
+    process = Template(command=("sleep", "300"))
+    box = Template(runtime=RuntimeKind.CONTAINER, image=str(image), command=("/bin/sleep", "300"))
+    rules = {APART: Rules(DEFAULT, folder / "machine" / "run-as"), TOGETHER: Rules()}
+    agents = {
+        name: _Agent(folder / name, Options(images=(image.parent,), rules=it))
+        for name, it in rules.items()
+    }
+    kinds = {
+        "none": (agents[TOGETHER], process),
+        "user": (agents[APART], process),
+        "container_shared_users": (agents[TOGETHER], box),
+        "container": (agents[APART], box),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in kinds}
+    for agent in agents.values():
+        await agent.start()
+    try:
+        # One of each in turn, so that whatever else the machine does meets all of them alike. The
+        # first round makes what is made once, and is not counted.
+        for turn in range(1 + STARTS):
+            for index, (name, (agent, template)) in enumerate(kinds.items()):
+                ms = await agent.started_ms(template, turn * len(kinds) + index)
+                if turn:
+                    taken[name].append(ms)
+    finally:
+        for agent in agents.values():
+            await agent.runtime.stop()
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def measure() -> Mapping[str, float]:
+    """The median time to running work in ms, by level. Raises Unavailable where none can run."""
+    if os.geteuid() != 0:
+        raise Unavailable("only root can be several users")
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(_measured(Path(folder)))
+
+
+def report(found: Mapping[str, float]) -> None:
+    """Show each level beside work that is not kept apart."""
+    plain = found["none"]
+    for name, ms in found.items():
+        if name != "none":
+            figure(
+                f"guard.isolation.start_overhead_ms.{name}",
+                ms - plain,
+                "ms",
+                peer="a start without isolation",
+                peer_value=plain,
+            )
+
+
+if __name__ == "__main__":
+    report(measure())

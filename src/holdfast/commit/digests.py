@@ -1,0 +1,205 @@
+"""What the other servers heard, as far as they told this one: digests of their hearing.
+
+`renewals` has one beside what it heard itself. Every few seconds it reads from the store which
+servers there are, and asks each that lives whom it heard. An answer holds what that server was told
+by others, too, so that two that cannot reach each other hear of each other over a third.
+
+Digests only avoid false marks. Each says as of when it is, counted from when it was asked for, so
+that one that was long on its way claims less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.records import readable
+from holdfast.model import keys
+from holdfast.model.fence import FenceTiming
+from holdfast.model.heartbeat import (
+    SERVERS_MAX,
+    Heard,
+    HeardOf,
+    Roster,
+    Said,
+    ServerLease,
+    Word,
+    exchange_every_ms,
+    server_of_scope,
+    server_scope,
+)
+from holdfast.model.kinds.lease import Lease, lease_name
+from holdfast.model.machine import Ask, Range, Wake
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.time import Instant
+
+WAKE = "digests"
+TIMEOUT_MS = 2_000
+_LEASES = kind_of_struct(Lease)
+_PREFIX = keys.object_key(_LEASES, "", lease_name(server_scope("")))
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """The word of another server, on our own clock."""
+
+    life: str
+    known_ms: int
+    since_ms: int
+    timing: FenceTiming
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    """A server's lease, and since when it did not move."""
+
+    lease: ServerLease
+    since_ms: int
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    server: str
+    sent_ms: int
+
+
+class Digests:
+    """See the module's docstring. Its owner gives it the numbers of its calls."""
+
+    def __init__(self, name: str, timing: FenceTiming, forget_after_ms: int) -> None:
+        self._name, self._timing = name, timing
+        self._forget_after_ms = forget_after_ms
+        self._roster: dict[str, _Lease] = {}
+        self._roster_ms: int | None = None
+        self._reading: tuple[int, int] | None = None
+        self._asked: dict[int, _Asked] = {}
+        self._words: dict[str, _Known] = {}
+        # When each node was last heard elsewhere, and what it said then.
+        self._heard_ms: dict[str, int] = {}
+        self._said: dict[str, Said] = {}
+
+    # Asking --------------------------------------------------------------------------------------
+
+    def tick(self, number: Callable[[], int], now: Instant) -> list[Any]:
+        """Read who is there; those that live are asked when that is known."""
+        now_ms = now.monotonic_ms
+        effects: list[Any] = [Wake(WAKE, now_ms + exchange_every_ms(self._timing))]
+        if self._reading is None:
+            self._reading = (number(), now_ms)
+            call, end = self._reading[0], keys.after_prefix(_PREFIX)
+            effects.append(Range(call, _PREFIX, end, SERVERS_MAX, timeout_ms=TIMEOUT_MS))
+        return effects
+
+    def answered(self, call: int, body: Any, number: Callable[[], int], now: Instant) -> list[Any]:
+        """Take in an answer to what was asked here; what to ask next."""
+        now_ms = now.monotonic_ms
+        if self._reading is not None and call == self._reading[0]:
+            sent_ms, self._reading = self._reading[1], None
+            # More leases than servers can be: one that lives may be among the rest, so that nothing
+            # is known then. Those of servers that are gone are cleared away.
+            records = getattr(body, "records", None)
+            if records is not None and body.more_from is None:
+                self._read(records, sent_ms, now_ms)
+            # A store that does not answer hides nobody: those that were there are asked still.
+            return self._ask(number, now_ms)
+        asked = self._asked.pop(call, None)
+        if asked is not None and isinstance(body, Heard):
+            self._take(body, asked.sent_ms, now_ms)
+        return []
+
+    def _ask(self, number: Callable[[], int], now_ms: int) -> list[Any]:
+        busy = {it.server for it in self._asked.values()}
+        effects: list[Any] = []
+        for server, it in self._roster.items():
+            is_live = it.lease.life and now_ms - it.since_ms < it.lease.duration_ms
+            if server != self._name and server not in busy and is_live:
+                call = number()
+                self._asked[call] = _Asked(server, now_ms)
+                effects.append(Ask(call, server, HeardOf(), TIMEOUT_MS))
+        return effects
+
+    def _keep(self, key: str, before: dict[str, _Lease]) -> None:
+        for server, it in before.items():
+            if key == keys.object_key(_LEASES, "", lease_name(server_scope(server))):
+                self._roster[server] = it
+
+    def _read(self, records: Any, sent_ms: int, now_ms: int) -> None:
+        before, self._roster, self._roster_ms = self._roster, {}, sent_ms
+        for record in records:
+            found = readable(record)
+            if found is None:
+                # Whatever it says now, who was known by it counts until that time is over.
+                self._keep(record.key, before)
+                continue
+            spec = found.spec
+            server = server_of_scope(spec.scope)
+            if not server:
+                continue
+            life = spec.instance if spec.holder else ""
+            lease = ServerLease(
+                server,
+                life,
+                spec.epoch,
+                spec.renewals,
+                spec.duration_ms,
+                spec.address,
+                spec.version,
+            )
+            known = before.get(server)
+            is_same = known is not None and _moves(known.lease) == _moves(lease)
+            since_ms = known.since_ms if known is not None and is_same else now_ms
+            self._roster[server] = _Lease(lease, since_ms)
+        # Of a server that is not known by a lease any more nobody waits for a word.
+        self._words = {it: word for it, word in self._words.items() if it in self._roster}
+
+    def _take(self, heard: Heard, sent_ms: int, now_ms: int) -> None:
+        for word in heard.all_words():
+            known_ms = sent_ms - word.age_ms
+            known = self._words.get(word.server)
+            is_newer = known is None or known_ms > known.known_ms
+            if word.server != self._name and word.server in self._roster and is_newer:
+                since_ms = now_ms - word.listening_ms
+                self._words[word.server] = _Known(word.life, known_ms, since_ms, word.timing)
+        for node, age_ms in heard.ages_ms.items():
+            at_ms = now_ms - age_ms
+            if age_ms < self._forget_after_ms and at_ms > self._heard_ms.get(node, -1):
+                self._heard_ms[node] = at_ms
+                said = heard.said.get(node)
+                if said is not None:
+                    self._said[node] = said
+                else:
+                    self._said.pop(node, None)
+
+    # Telling -------------------------------------------------------------------------------------
+
+    def words(self, now: Instant) -> tuple[Word, ...]:
+        """The words of the others whose hearing is known here."""
+        now_ms = now.monotonic_ms
+        return tuple(
+            Word(server, it.life, now_ms - it.known_ms, now_ms - it.since_ms, it.timing)
+            for server, it in sorted(self._words.items())
+        )
+
+    def roster(self, now: Instant) -> Roster | None:
+        """The servers by their leases; None before they were read."""
+        if self._roster_ms is None:
+            return None
+        now_ms, known = now.monotonic_ms, sorted(self._roster.items())
+        return Roster(
+            now_ms - self._roster_ms,
+            tuple(it.lease for _, it in known),
+            {server: now_ms - it.since_ms for server, it in known},
+        )
+
+    def heard(self, now: Instant) -> Iterator[tuple[str, int, Said | None]]:
+        """Each node that was heard elsewhere not too long ago: when, and what it said."""
+        oldest_ms = now.monotonic_ms - self._forget_after_ms
+        old = [node for node, at_ms in self._heard_ms.items() if at_ms <= oldest_ms]
+        for node in old:
+            del self._heard_ms[node]
+            self._said.pop(node, None)
+        for node, at_ms in self._heard_ms.items():
+            yield node, at_ms, self._said.get(node)
+
+
+def _moves(lease: ServerLease) -> tuple[str, int, int]:
+    return lease.life, lease.epoch, lease.renewals

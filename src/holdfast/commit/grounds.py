@@ -1,0 +1,95 @@
+"""What a component has to rest its request on, whatever the request is.
+
+A person may ask for something whatever the state of the plane is. A component acts on a picture
+that may be old, and its request may arrive much later than it was sent, or twice: a server was
+paused, an answer was lost. So every write of a component names something that its own success, or
+that of its successor, changes: the epoch of its lease, the version or the uid of the object that it
+saw, or an operation that is remembered for longer than a request is under way. The handlers ask
+this once they know that the caller may ask at all; what has a target or a term of its own is held
+to that by its own rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.leases import term_refusal
+from holdfast.model import requests as ask
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import Actor
+from holdfast.model.refusal import Reason, Refusal
+
+# These need no term: people have no lease, an agent acts for its own node, and a server decides
+# under the compares of its own requests.
+_TERMLESS = frozenset({Actor.USER, Actor.OPERATOR, Actor.AGENT, Actor.AUTHORITY})
+_PEOPLE = frozenset({Actor.USER, Actor.OPERATOR})
+# All that both people and components ask for, and what has no other ground than the object's state.
+_TERMED = (ask.Create, ask.Update, ask.Patch, ask.Remove, ask.ReportStage, ask.ReportPending)
+_GROUNDED = (*_TERMED, ask.HoldCapacity)
+# A JSON patch that tests or replaces this has it compared.
+_OPERATION = "operation"
+_VERSION = "resourceVersion"
+_UID = "uid"
+# Which field a precondition is, and how a component comes by it.
+_PRECONDITIONS = {
+    _OPERATION: ("operation", "state an id of its own for this operation, the same for each retry"),
+    _VERSION: ("metadata.resourceVersion", "read the object and state the version that was read"),
+    _UID: ("preconditions.uid", "read the object and state its uid"),
+}
+_VERSION_PATH = "/metadata/resourceVersion"
+
+
+def grounds_refusal(draft: Draft, context: Context, request: Any) -> Refusal | None:
+    """Whether a component's request rests on nothing, or on what is over."""
+    if not isinstance(request, _GROUNDED) or not _PEOPLE.isdisjoint(context.actors()):
+        return None
+    missing = _missing(request)
+    if missing == _OPERATION and context.is_actor(Actor.AUTHORITY):
+        # Servers make only what is built in, and nobody else deletes that.
+        missing = ""
+    if missing:
+        field, what_to_do = _PRECONDITIONS[missing]
+        return Refusal(
+            Reason.INVALID,
+            f"{field}: required in a request of {context.identity.name}, as of every component: "
+            f"{what_to_do}",
+            {"field": field},
+        )
+    if not isinstance(request, _TERMED) or not _TERMLESS.isdisjoint(context.actors()):
+        return None
+    if _is_status(request) and request.term is None:
+        # An operator that others wrote holds no lease of ours. It states the version that it saw,
+        # which its own success changes, and so does that of any other writer.
+        return None
+    return term_refusal(draft, context, request.term)
+
+
+def _is_status(request: Any) -> bool:
+    return isinstance(request, ask.Update | ask.Patch) and request.subresource == "status"
+
+
+def _missing(request: Any) -> str:
+    """What a component leaves out that its request has to name."""
+    match request:
+        case ask.Update(object=obj) if not obj.metadata.resource_version:
+            return _VERSION
+        case ask.Patch(body=body) if not _states_version(body):
+            return _VERSION
+        case ask.Remove(uid=""):
+            return _UID
+        case ask.HoldCapacity(operation=""):
+            return _OPERATION
+        case ask.Create(object=obj, operation="") if not isinstance(obj, Replica):
+            return _OPERATION
+        case ask.ReportStage(version="") | ask.ReportPending(version=""):
+            return _VERSION
+    return ""
+
+
+def _states_version(body: Any) -> bool:
+    if isinstance(body, list):
+        return any(isinstance(it, dict) and it.get("path") == _VERSION_PATH for it in body)
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    return isinstance(metadata, dict) and bool(metadata.get("resourceVersion"))

@@ -1,0 +1,179 @@
+"""/audit/records: the records that lie on this server, for auditors, a page at a time.
+
+Who may get the path sees all of them, as they are in the files. With `namespace` a tenant's own
+auditors may ask, who may list `auditrecords` there: they get what concerns their tenant and nothing
+that names anybody else's objects. Of several servers each has its part; `holdfast audit list` asks
+all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.api import status
+from holdfast.host.api.call import bad, parsed_query, reply
+from holdfast.host.audit.segments import lines_of, segments
+from holdfast.model.audit import AuditRecord, Head, Mutation, mutation_of, record_of
+from holdfast.model.errors import Forbidden, HoldfastError
+from holdfast.model.identity import AUDITORS, Identity, acts_as
+from holdfast.model.refusal import Reason
+from holdfast.model.rights import Deed
+
+PATH = "/audit/records"
+RESOURCE = "auditrecords"
+LIMIT, LIMIT_MAX = 100, 500
+# So many records are looked at for one answer; one that has fewer matches says where to go on.
+LOOKED_AT_MAX = 10_000
+FILTERS = ("namespace", "who", "verb", "kind", "name")
+_NUMBERED = b'{"number":'
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Shown(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A record as it is told. What a tenant gets has no hash: parts of the record may be left out.
+
+    number, revision, at: as in the chain.
+    said: what was done; nothing for a gap.
+    """
+
+    number: int
+    revision: int
+    at: int
+    said: Mutation | None = None
+    previous: str = ""
+    hash: str = ""
+
+
+class Records(msgspec.Struct, frozen=True, rename="camel"):
+    """A page.
+
+    server: whose part of the chain it is from.
+    after: from where to ask for the next page; the same as asked when there is nothing more yet.
+    """
+
+    server: str
+    head: Head
+    after: int
+    records: tuple[Shown, ...] = ()
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What somebody asks for."""
+
+    after: int
+    limit: int
+    wanted: dict[str, str]
+
+    @property
+    def namespace(self) -> str:
+        return self.wanted.get("namespace", "")
+
+
+def handlers(
+    folder: Path,
+    server: str,
+    head: Callable[[], Head],
+    authenticate: Callable[[web.BaseRequest], Identity],
+    may_path: Callable[[Identity, str, str], bool],
+    may: Callable[[Identity, Deed], bool],
+) -> dict[str, Handler]:
+    """The path and what answers there."""
+    # Files are read in a thread, and one question at a time keeps the server free for others.
+    reading = asyncio.Lock()
+
+    async def show(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            identity = authenticate(request)
+            if not acts_as(identity):
+                raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
+            wish = _wish(request.raw_path.partition("?")[2])
+            sees_all = may_path(identity, "get", PATH)
+            if not sees_all and not _is_own(identity, wish.namespace, may):
+                raise Forbidden(
+                    f"{identity.name} may not get {PATH}; who is in the group {AUDITORS} may, and "
+                    f"with ?namespace= who may list {RESOURCE} there",
+                    code=Reason.NOT_ALLOWED,
+                )
+            upto = head()
+            async with reading:
+                found = await asyncio.to_thread(page, folder, wish, upto.number, sees_all=sees_all)
+        except HoldfastError as error:
+            return reply(*status.of(error))
+        # A tenant learns nothing of how much is done by others, but for the numbers.
+        told = upto if sees_all else Head(number=upto.number)
+        return reply(200, msgspec.json.encode(Records(server, told, *found)))
+
+    return {PATH: show}
+
+
+def _is_own(identity: Identity, namespace: str, may: Callable[[Identity, Deed], bool]) -> bool:
+    return bool(namespace) and may(identity, Deed("list", RESOURCE, "", namespace, ""))
+
+
+def _wish(query: str) -> Wish:
+    given = parsed_query(query)
+    unknown = sorted(given.keys() - {*FILTERS, "after", "limit"})
+    if unknown:
+        bad(f"{unknown[0][:40]!r} is no parameter here: there are after, limit, and {FILTERS}")
+    for name in ("after", "limit"):
+        text = given.get(name, "0")
+        if not (text.isascii() and text.isdigit() and len(text) <= 16):
+            bad(f"{name}: {text[:40]!r} must be a whole number")
+    limit = int(given.get("limit", "0")) or LIMIT
+    wanted = {name: given[name] for name in FILTERS if given.get(name)}
+    return Wish(int(given.get("after", "0")), min(limit, LIMIT_MAX), wanted)
+
+
+def page(folder: Path, wish: Wish, upto: int, *, sees_all: bool) -> tuple[int, tuple[Shown, ...]]:
+    """Where to go on, and the records that match, the oldest first."""
+    found: list[Shown] = []
+    after, looked_at = wish.after, 0
+    for line in _after(folder, wish.after):
+        looked_at += 1
+        try:
+            record = record_of(line)
+        except msgspec.DecodeError:
+            continue
+        # What is beyond the head may yet turn out not to be part of the chain.
+        if record.number > upto:
+            break
+        after = max(after, record.number)
+        shown = _shown(record, wish, sees_all=sees_all)
+        if shown is not None:
+            found.append(shown)
+        if len(found) == wish.limit or looked_at == LOOKED_AT_MAX:
+            break
+    return after, tuple(found)
+
+
+def _shown(record: AuditRecord, wish: Wish, *, sees_all: bool) -> Shown | None:
+    """The record as this caller may see it; None if it is none that was asked for."""
+    said = None if record.is_gap else mutation_of(record)
+    if wish.wanted and said is None:
+        return None
+    if said is not None and any(getattr(said, it) != of for it, of in wish.wanted.items()):
+        return None
+    place = (record.number, record.revision, record.at)
+    if sees_all or said is None:
+        return Shown(*place, said, record.previous, record.hash) if sees_all else None
+    own = tuple(it for it in said.more if it.split("/")[1:2] == [wish.namespace])
+    return Shown(*place, msgspec.structs.replace(said, more=own))
+
+
+def _after(folder: Path, after: int) -> Iterator[bytes]:
+    """The lines of the records after this one; files that are wholly before it are not read."""
+    files = segments(folder)
+    for at, segment in enumerate(files):
+        if at + 1 < len(files) and files[at + 1].first <= after + 1:
+            continue
+        for line in lines_of(segment.path):
+            number = line[len(_NUMBERED) : line.find(b",")]
+            if line.startswith(_NUMBERED) and number.isdigit() and int(number) <= after:
+                continue
+            yield line

@@ -1,0 +1,88 @@
+"""Which servers there are, as each of them knows by the leases: one address is enough to begin.
+
+A component asks now and then (`Discovering`) and tells its `Remote`, which uses what was found when
+nothing that was given answers, and where every server has to be told something. An address that was
+found by this is trusted for nothing: the server behind it is proven by its certificate, as always.
+
+`digests` is the other end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.host.client.answers import Answer
+from holdfast.host.errands import Errand
+from holdfast.host.remote import Remote
+from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.model.heartbeat import SERVERS_MAX, Roster
+from holdfast.model.identity import Identity
+from holdfast.observe.news import SERVERS
+
+PATH = "/servers"
+# Servers come and go rarely, and what was given is asked first.
+FIRST_S, EVERY_S, TIMEOUT_S = 1.0, 10.0, 3.0
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A server that renews its lease."""
+
+    server: str
+    address: str
+
+
+_KNOWN = msgspec.json.Decoder(tuple[Known, ...])
+
+
+def live(roster: Roster | None) -> tuple[Known, ...]:
+    """The servers that can be asked, by their leases."""
+    if roster is None:
+        return ()
+    expired = roster.expired()
+    return tuple(
+        Known(it.server, it.address.rstrip("/"))
+        for it in roster.servers
+        if it.life and it.address and it.server not in expired
+    )
+
+
+def addresses(answer: Answer) -> Sequence[str]:
+    """The addresses in an answer of `PATH`. Raises HoldfastError."""
+    if not answer.is_good:
+        raise answer.error(may_have_happened=False)
+    try:
+        found = _KNOWN.decode(answer.body)
+    except msgspec.DecodeError as error:
+        raise Unavailable(f"a list of servers that cannot be read: {error}") from error
+    return [it.address for it in found[:SERVERS_MAX] if it.address.startswith("https://")]
+
+
+class Discovering:
+    """See the module's docstring. `start` and `stop` on the event loop."""
+
+    def __init__(self, remote: Remote, sender: Identity) -> None:
+        self._remote, self._sender = remote, sender
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        pause_s = FIRST_S
+        while True:
+            try:
+                wanted = Errand("GET", PATH, addresses)
+                self._remote.learn(await self._remote.run(self._sender, SERVERS, wanted, TIMEOUT_S))
+                pause_s = EVERY_S
+            except HoldfastError:
+                # Nobody answers, or a server of another version: what was given is used meanwhile.
+                pause_s = min(EVERY_S, pause_s * 2)
+            await asyncio.sleep(pause_s)

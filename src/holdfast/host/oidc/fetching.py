@@ -1,0 +1,123 @@
+"""Keeps the keys of issuers current, beside the requests and never for one of them.
+
+For each issuer one task reads its discovery document and its key set: at the start, every
+`REFRESH_S`, and soon after a token named a key that is not known. Requests never wait for it. An
+issuer that cannot be reached is tried again with a growing pause; until then the keys that it told
+last count, for as long as the file allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from holdfast.host.oidc import keys
+from holdfast.host.oidc.issuers import Issuers, KnownIssuer
+from holdfast.model import guard
+from holdfast.model.errors import Invalid
+
+DISCOVERY = "/.well-known/openid-configuration"
+DOCUMENT_BYTES_MAX = 256 << 10
+TIMEOUT_S = 10.0
+REFRESH_S = 300.0
+# Tokens with keys that do not exist cost nothing to make. However many come, an issuer is asked no
+# more often than this for them.
+ASKED_AGAIN_S = 10.0
+PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Fetching:
+    """One for each issuer. `run` goes on until it is cancelled."""
+
+    def __init__(
+        self,
+        known: KnownIssuer,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        asked_again_s: float = ASKED_AGAIN_S,
+    ) -> None:
+        self._known, self._monotonic_s = known, monotonic_s
+        self._asked_again_s = asked_again_s
+        self._wanted = asyncio.Event()
+        self._tls = ssl.create_default_context(cafile=known.config.ca_file or None)
+        self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
+        known.wants_keys = self._wanted.set
+        self.issuer = known.config.issuer
+        self.failures = 0
+
+    async def run(self) -> None:
+        pause_s = PAUSE_MIN_S
+        while True:
+            self._wanted.clear()
+            began_s = self._monotonic_s()
+            try:
+                self._known.keys.replace(await self._fetched(), began_s)
+            except (aiohttp.ClientError, TimeoutError, OSError, Invalid) as error:
+                self.failures += 1
+                _log.warning(
+                    "the keys of the OpenID Connect issuer %s cannot be fetched: %s",
+                    self._known.config.issuer,
+                    error or type(error).__name__,
+                )
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                continue
+            pause_s = PAUSE_MIN_S
+            await self._until_due()
+
+    async def _until_due(self) -> None:
+        """Wait for the next regular time, or for a token that names a key that is not known."""
+        await asyncio.sleep(self._asked_again_s)
+        try:
+            async with asyncio.timeout(REFRESH_S):
+                await self._wanted.wait()
+        except TimeoutError:
+            return
+
+    async def _fetched(self) -> keys.Keys:
+        issuer = self._known.config.issuer
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+        ) as session:
+            document = guard.parse(await _get(session, issuer.rstrip("/") + DISCOVERY))
+            if not isinstance(document, dict) or document.get("issuer") != issuer:
+                raise Invalid(f"its discovery document is not that of {issuer}")
+            where = document.get("jwks_uri")
+            if not isinstance(where, str) or urlsplit(where).scheme != "https":
+                raise Invalid("its discovery document has no https address at jwks_uri")
+            return keys.parsed(await _get(session, where))
+
+
+async def _get(session: aiohttp.ClientSession, url: str) -> bytes:
+    """A document. A redirect is not followed: it could lead to where nobody has said to go."""
+    async with session.get(url, allow_redirects=False) as response:
+        if response.status != 200:
+            raise Invalid(f"{url} answers {response.status}")
+        data = await response.content.read(DOCUMENT_BYTES_MAX + 1)
+        while not response.content.at_eof() and len(data) <= DOCUMENT_BYTES_MAX:
+            data += await response.content.read(DOCUMENT_BYTES_MAX + 1)
+        if len(data) > DOCUMENT_BYTES_MAX:
+            raise Invalid(f"{url} answers with more than {DOCUMENT_BYTES_MAX} bytes")
+        return data
+
+
+def fetching(issuers: Issuers) -> list[Fetching]:
+    """What keeps each of these issuers' keys current. Raises Invalid for a file of authorities."""
+    found = []
+    for known in issuers.known.values():
+        try:
+            found.append(Fetching(known))
+        except (OSError, ssl.SSLError) as error:
+            raise Invalid(
+                f"--oidc: caFile {known.config.ca_file} of {known.config.issuer} cannot be used: "
+                f"{error}"
+            ) from error
+    return found

@@ -1,0 +1,207 @@
+"""From a signed token of an issuer to the identity that it stands for. Nothing here waits.
+
+A token is checked in this order: form, issuer, key, signature, times, audience, claims, user,
+groups, revocation. Its sender hears one sentence for every cause; which one it was is counted for
+operators. A token that was found good is remembered until it ends, so that a client that asks often
+costs one signature check. Revocations and the end are asked about each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.host.authentication import (
+    TENANT_GROUP,
+    IsRevoked,
+    identity_of,
+    never_revoked,
+    refused_token,
+)
+from holdfast.host.oidc import envelope
+from holdfast.host.oidc.config import RESERVED, Issuer
+from holdfast.host.oidc.envelope import Envelope, Refused
+from holdfast.host.oidc.keys import KeySet
+from holdfast.model.identity import Identity
+from holdfast.model.validation.access import GROUPS_MAX
+from holdfast.model.validation.text import is_token
+
+REMEMBERED_MAX = 4_096
+AUDIENCES_MAX = 64
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """A token that was found good: whose, from when until when, and by which keys."""
+
+    identity: Identity
+    issuer: str
+    issued_ms: int
+    until_s: float
+    keys: int
+
+
+class KnownIssuer:
+    """One issuer: what the file says of it, and the keys that it has told."""
+
+    def __init__(self, config: Issuer) -> None:
+        self.config, self.keys = config, KeySet()
+        # Set by a token that names a key that is not known; `fetching` looks at it.
+        self.wants_keys: Callable[[], None] = lambda: None
+
+
+class Issuers:
+    """All issuers of a server. Called with a token, gives the identity."""
+
+    def __init__(
+        self,
+        configs: Sequence[Issuer],
+        now_s: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.known = {it.issuer: KnownIssuer(it) for it in configs}
+        self._now_s, self._monotonic_s = now_s, monotonic_s
+        self._remembered: dict[bytes, Verified] = {}
+        # How many tokens were accepted and refused, by issuer and reason.
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+
+    def identity(self, text: str, is_revoked: IsRevoked = never_revoked) -> Identity:
+        """Who this token is for. Raises Forbidden (Unauthenticated), in one sentence."""
+        try:
+            found = self._verified(text)
+            if is_revoked(found.identity.name, found.issued_ms):
+                self._count(found.issuer, "Revoked")
+                raise refused_token()
+        except Refused:
+            raise refused_token() from None
+        self._count(found.issuer, "Accepted")
+        return found.identity
+
+    def _verified(self, text: str) -> Verified:
+        digest = hashlib.sha256(text.encode(errors="replace")).digest()
+        remembered = self._remembered.get(digest)
+        if remembered is not None:
+            if self._still_counts(remembered):
+                return remembered
+            del self._remembered[digest]
+        issuer = ""
+        try:
+            opened = envelope.opened(text)
+            known = self._issuer_of(opened)
+            issuer = known.config.issuer
+            found = self._check(opened, known)
+        except Refused as refused:
+            self._count(issuer, refused.reason)
+            raise
+        if len(self._remembered) >= REMEMBERED_MAX:
+            self._remembered.clear()
+        self._remembered[digest] = found
+        return found
+
+    def _still_counts(self, verified: Verified) -> bool:
+        """Whether a second look would find the same. Keys that are too old end it as well."""
+        known = self.known[verified.issuer]
+        age_s = known.keys.age_s(self._monotonic_s())
+        return (
+            self._now_s() < verified.until_s
+            and verified.keys == known.keys.version
+            and age_s is not None
+            and age_s <= known.config.keys_max_age_seconds
+        )
+
+    def _issuer_of(self, opened: Envelope) -> KnownIssuer:
+        issuer = opened.claims.get("iss")
+        known = self.known.get(issuer) if isinstance(issuer, str) else None
+        if known is None:
+            raise Refused("UnknownIssuer")
+        return known
+
+    def _check(self, opened: Envelope, known: KnownIssuer) -> Verified:
+        config = known.config
+        try:
+            key = known.keys.key_for(opened, self._monotonic_s(), config.keys_max_age_seconds)
+        except Refused:
+            known.wants_keys()
+            raise
+        envelope.demand_signed(opened, key)
+        issued_s, until_s = _times(opened.claims, config, self._now_s())
+        # Its clock may be ahead of ours: in doubt a token was issued before a revocation.
+        issued_ms = int((issued_s - config.skew_seconds) * 1_000)
+        _demand_audience(opened.claims, config)
+        for claim, wanted in config.required_claims.items():
+            if opened.claims.get(claim) != wanted:
+                raise Refused("RequiredClaim")
+        identity = identity_of(_user(opened.claims, config), _groups(opened.claims, config))
+        return Verified(identity, config.issuer, issued_ms, until_s, known.keys.version)
+
+    def _count(self, issuer: str, outcome: str) -> None:
+        self.outcomes[issuer, outcome] += 1
+
+
+def _times(claims: dict[str, Any], config: Issuer, now_s: float) -> tuple[float, float]:
+    """When it was issued and when it ends for us. Raises Refused.
+
+    A token must say both: without its issue no revocation could be held against it.
+    """
+    issued_s, ends_s = _moment(claims, "iat"), _moment(claims, "exp")
+    starts_s = _moment(claims, "nbf") if "nbf" in claims else issued_s
+    if max(issued_s, starts_s) > now_s + config.skew_seconds:
+        raise Refused("NotYetValid")
+    until_s = min(ends_s, issued_s + config.max_life_seconds) + config.skew_seconds
+    if now_s >= until_s:
+        raise Refused("Expired")
+    return issued_s, until_s
+
+
+def _moment(claims: dict[str, Any], name: str) -> float:
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise Refused("Times")
+    return float(value)
+
+
+def _demand_audience(claims: dict[str, Any], config: Issuer) -> None:
+    given = claims.get("aud")
+    audiences = [given] if isinstance(given, str) else given
+    if not isinstance(audiences, list) or len(audiences) > AUDIENCES_MAX:
+        raise Refused("Audience")
+    if not any(isinstance(it, str) and it in config.audiences for it in audiences):
+        raise Refused("Audience")
+
+
+def _user(claims: dict[str, Any], config: Issuer) -> str:
+    given = claims.get(config.user_claim)
+    if not isinstance(given, str) or not given:
+        raise Refused("User")
+    if config.user_claim == "email" and claims.get("email_verified") is not True:
+        # Anybody can write any address into a form.
+        raise Refused("EmailNotVerified")
+    name = config.user_prefix + given
+    if not is_token(name) or name.startswith(RESERVED):
+        raise Refused("User")
+    return name
+
+
+def _groups(claims: dict[str, Any], config: Issuer) -> tuple[str, ...]:
+    """The groups of a token, and those of the tenants that its groups are mapped to.
+
+    A list that is too long is refused as a whole: which part of it counts would be a guess. A group
+    whose name is reserved here, or cannot be written in a binding, is left out: it gives nothing.
+    """
+    given = claims.get(config.groups_claim, []) if config.groups_claim else []
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, list) or len(listed) > GROUPS_MAX:
+        raise Refused("Groups")
+    if not all(isinstance(it, str) for it in listed):
+        raise Refused("Groups")
+    named = (config.groups_prefix + it for it in listed)
+    own = [it for it in named if is_token(it) and not it.startswith(RESERVED)]
+    mapped = [TENANT_GROUP + tenant for it in listed for tenant in config.tenants.get(it, ())]
+    groups = tuple(dict.fromkeys((*own, *mapped)))
+    if len(groups) > GROUPS_MAX:
+        raise Refused("Groups")
+    return groups

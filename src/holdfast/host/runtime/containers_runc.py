@@ -1,0 +1,156 @@
+"""Knows which runc is installed, and which flaws it has that let a container reach its node.
+
+Called by `containers` before the first container of an agent is run. A flaw that user namespaces
+and the other bounds of a container do not take the edge off is a reason to run none; of the rest
+the operator is told. Distributions mend old versions without changing their number, so the version
+of the package is looked at as well as what runc says of itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from functools import lru_cache
+
+import msgspec
+
+from holdfast.host.runtime.surroundings import PATH_DEFAULT
+from holdfast.model.errors import Unavailable
+
+RUNC = "runc"
+ASK_TIMEOUT_S = 20
+
+_VERSION = re.compile(r"runc version ([0-9]+)\.([0-9]+)\.([0-9]+)(?:[-~]rc\.?([0-9]+))?", re.ASCII)
+Version = tuple[int, int, int, int]
+# A release comes after all of its candidates.
+_RELEASED = 1_000_000
+
+
+class Flaw(msgspec.Struct, frozen=True):
+    """One known flaw.
+
+    fixed: the first versions without it, one for each series; whatever is newer has none either.
+    packages: beginnings of packages' versions, and the number after it from which on they are
+        mended.
+    is_open: whether it leads out of a container that is bound as ours are.
+    """
+
+    name: str
+    about: str
+    fixed: tuple[Version, ...]
+    packages: tuple[tuple[str, int], ...] = ()
+    is_open: bool = False
+
+
+FLAWS = (
+    Flaw("CVE-2019-5736", "overwrites runc itself", ((1, 0, 0, 7),), is_open=True),
+    Flaw("CVE-2021-30465", "mounts outside the container", ((1, 0, 0, 95),), is_open=True),
+    Flaw("CVE-2023-28642", "unmasks /proc", ((1, 1, 5, _RELEASED),)),
+    Flaw(
+        "CVE-2024-21626",
+        "leaves a directory of the node open",
+        ((1, 1, 12, _RELEASED),),
+        (
+            ("1.1.5+ds1-1+deb12u", 1),
+            ("1.0.0~rc93+ds1-5+deb11u", 3),
+            ("1.1.7-0ubuntu1~22.04.", 2),
+            ("1.1.7-0ubuntu1~20.04.", 2),
+        ),
+        is_open=True,
+    ),
+    Flaw(
+        "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881",
+        "writes to files of /proc",
+        ((1, 2, 8, _RELEASED), (1, 3, 3, _RELEASED), (1, 4, 0, 3)),
+    ),
+)
+
+
+class Installed(msgspec.Struct, frozen=True):
+    """What is there: runc's own version, and the distribution's name for it, if it has one."""
+
+    version: Version
+    package: str
+    filters: bool
+
+
+def installed() -> Installed:
+    """Which runc is found first. Raises Unavailable."""
+    program = shutil.which(RUNC, path=PATH_DEFAULT)
+    if program is None:
+        raise Unavailable("containers need runc, which this node does not have")
+    about = os.stat(program)
+    return _described(program, about.st_ino, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _described(program: str, inode: int, changed_ns: int) -> Installed:
+    """Asked once of each program: packages are searched for long, and a start waits for this."""
+    said = _asked(program, "--version")
+    found = _VERSION.search(said)
+    if found is None:
+        raise Unavailable(f"{program} --version says nothing that can be understood")
+    numbers = (int(found[1]), int(found[2]), int(found[3]))
+    candidate = int(found[4]) if found[4] else _RELEASED
+    return Installed((*numbers, candidate), _package(program), "libseccomp" in said)
+
+
+def _package(program: str) -> str:
+    """The version of the package that the program is of; empty if it is of none."""
+    if shutil.which("dpkg-query", path=PATH_DEFAULT) is None:
+        return ""
+    try:
+        owner = _asked("dpkg-query", "--search", program).partition(":")[0]
+        return _asked("dpkg-query", "--show", "--showformat=${Version}", owner).strip()
+    except Unavailable:
+        return ""
+
+
+def _asked(*words: str) -> str:
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=ASK_TIMEOUT_S,
+            env={"PATH": PATH_DEFAULT},
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"{words[0]} cannot be asked for its version: {error}") from error
+    return done.stdout
+
+
+def has(flaw: Flaw, of: Installed) -> bool:
+    """Whether this runc has this flaw, as far as its versions say."""
+    if of.version >= max(flaw.fixed):
+        return False
+    if any(of.version[:2] == fixed[:2] and of.version >= fixed for fixed in flaw.fixed):
+        return False
+    for begins, number in flaw.packages:
+        rest = re.match(r"[0-9]+", of.package[len(begins) :])
+        if of.package.startswith(begins) and rest is not None and int(rest[0]) >= number:
+            return False
+    return True
+
+
+def warnings(of: Installed) -> tuple[str, ...]:
+    """The flaws that it has and that are not a reason to run nothing."""
+    return tuple(
+        f"{flaw.name} ({flaw.about})" for flaw in FLAWS if not flaw.is_open and has(flaw, of)
+    )
+
+
+def check() -> Installed:
+    """The runc that is there. Raises Unavailable if no tenant's container may be run by it."""
+    found = installed()
+    if not found.filters:
+        raise Unavailable("this runc cannot filter system calls: it is built without libseccomp")
+    for flaw in FLAWS:
+        if flaw.is_open and has(flaw, found):
+            raise Unavailable(
+                f"this runc has {flaw.name} ({flaw.about}): install one that is mended"
+            )
+    return found

@@ -1,0 +1,40 @@
+"""Says how far this machine keeps tenants apart, and what keeps it from more.
+
+Called once when an agent starts, before it registers its node: the levels are promises, so each is
+tried in earnest, and a weaker one is named where it fails. What the operator should know is said on
+the node, since nobody reads the log of each agent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.host.runtime import cgroups_found, containers, containers_runc, shim_binary
+from holdfast.host.runtime.confining import NARROW, SINGLE_TENANT
+from holdfast.host.runtime.starting import Options
+from holdfast.model.errors import Unavailable
+from holdfast.model.kinds.placement import Isolation
+
+NOTE_MAX = 300
+
+
+def offered(folder: Path, node: str, options: Options) -> tuple[Isolation, tuple[str, ...]]:
+    """The level of an agent with this directory, and notes. Blocks while it tries."""
+    numbers = options.rules.numbers
+    if numbers is None:
+        why = f"all work has the agent's user: the agent is not root, or has {SINGLE_TENANT}"
+        return Isolation.NONE, (why,)
+    try:
+        first = numbers.block(numbers.first)
+        if first is None:
+            raise Unavailable(NARROW)
+        groups = cgroups_found.find(node, folder, options.cgroup)
+        try:
+            containers.check(folder, groups, shim_binary.find(), first)
+        finally:
+            groups.retire()
+        flaws = containers_runc.warnings(containers_runc.installed())
+    except Unavailable as error:
+        return Isolation.USER, (f"containers are not run: {error}"[:NOTE_MAX],)
+    notes = tuple(f"runc has {flaw}: install one that is mended"[:NOTE_MAX] for flaw in flaws)
+    return Isolation.CONTAINER, notes

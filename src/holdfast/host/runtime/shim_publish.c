@@ -1,0 +1,368 @@
+/* Publishes ports of a container, which has a network of its own, on an address of the node.
+ *
+ *   publish USER HOST FILE PORT [PORT…]
+ *
+ * The script of a container starts this before runc and reads one line from it, "ok" or a reason. HOST
+ * is where to listen, each PORT is t or u, for TCP or UDP, and a number, which is the port inside as
+ * well. FILE has the container's address, once it has one. Ports are bound before the container
+ * begins, so that no endpoint ever leads to another tenant's listener, and they are marked as its
+ * tenant's. From then on this process is USER and has no rights; it ends with the parent that started
+ * it, which by then is runc.
+ *
+ * It copies bytes and looks at none. All it has is of fixed size: what comes when all is in use
+ * waits in the kernel's queue (TCP), or takes the place of the peer that was silent for longest (UDP).
+ */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    PORTS_MAX = 64,
+    PAIRS_MAX = 512, /* connections, and likewise peers of UDP, at once */
+    BUFFER_BYTES = 16 * 1024,
+    DATAGRAM_BYTES = 65536,
+    BACKLOG = 128,
+    EVENTS_MAX = 64,
+    FILES_MAX = 3 * PAIRS_MAX + PORTS_MAX + 16
+};
+enum kind { PARENT = 1, LISTENER, PEER, NEAR, FAR };
+
+struct port {
+    int fd, number;
+    bool is_stream;
+};
+/* One direction of a connection: bytes that were read and not yet written. */
+struct flow {
+    char text[BUFFER_BYTES];
+    size_t from, to;
+    bool is_ended, is_told; /* the reader saw the end; the writer was told */
+};
+struct pair {
+    int near, far; /* -1 when free */
+    bool is_connected;
+    struct flow out, in; /* near to far, far to near */
+};
+struct peer {
+    int fd; /* -1 when free */
+    struct port *port;
+    struct sockaddr_storage address;
+    socklen_t size;
+    long long used_ms;
+};
+
+static struct port ports[PORTS_MAX];
+static struct pair pairs[PAIRS_MAX];
+static struct peer peers[PAIRS_MAX];
+static int port_count, used_pairs, poller;
+static const char *address_file;
+static bool is_paused; /* whether nobody is accepted until a connection ends */
+
+static int refuse(const char *what, const char *which)
+{
+    printf("%s %s: %s\n", what, which, strerror(errno));
+    fflush(stdout);
+    return 1;
+}
+
+static void watch(int fd, enum kind kind, int index, unsigned events, int how)
+{
+    struct epoll_event event = {.events = events, .data.u64 = (unsigned long long)kind << 32 | index};
+    epoll_ctl(poller, how, fd, &event);
+}
+
+/* Listening ------------------------------------------------------------------------------------*/
+
+static socklen_t address_of(const char *host, int number, struct sockaddr_storage *found)
+{
+    struct sockaddr_in *four = (void *)found;
+    struct sockaddr_in6 *six = (void *)found;
+    memset(found, 0, sizeof *found);
+    if (inet_pton(AF_INET, host, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons(number);
+        return sizeof *four;
+    }
+    if (inet_pton(AF_INET6, host, &six->sin6_addr) != 1)
+        return 0;
+    six->sin6_family = AF_INET6;
+    six->sin6_port = htons(number);
+    return sizeof *six;
+}
+
+static bool listen_on(struct port *of, const char *host, uid_t owner)
+{
+    struct sockaddr_storage address;
+    int on = 1, kind = (of->is_stream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC;
+    socklen_t size = address_of(host, of->number, &address);
+    if (size == 0) {
+        errno = EINVAL;
+        return false;
+    }
+    of->fd = socket(address.ss_family, kind, 0);
+    if (of->fd < 0 || fchown(of->fd, owner, owner) != 0)
+        return false;
+    /* A connection of an earlier attempt may linger; a listener of somebody else still refuses us. */
+    if (of->is_stream)
+        setsockopt(of->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    int refused = bind(of->fd, (struct sockaddr *)&address, size);
+    if (refused != 0 && errno == EADDRNOTAVAIL) {
+        /* The node is reached by an address that it does not have itself, as behind a translation. */
+        size = address_of(address.ss_family == AF_INET ? "0.0.0.0" : "::", of->number, &address);
+        refused = bind(of->fd, (struct sockaddr *)&address, size);
+    }
+    if (refused != 0)
+        return false;
+    return !of->is_stream || listen(of->fd, BACKLOG) == 0;
+}
+
+/* A socket that is on its way to this port of the container; -1 while that has no address. */
+static int connect_inside(const struct port *to)
+{
+    char text[64];
+    struct sockaddr_storage address;
+    read_small(address_file, text, sizeof text);
+    text[strcspn(text, "\n")] = '\0';
+    socklen_t size = address_of(text, to->number, &address);
+    if (size == 0)
+        return -1;
+    int kind = (to->is_stream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC;
+    int fd = socket(address.ss_family, kind, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, size) != 0 && errno != EINPROGRESS) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* TCP ------------------------------------------------------------------------------------------*/
+
+static void pause_listeners(bool is_full)
+{
+    if (is_paused == is_full)
+        return;
+    is_paused = is_full;
+    for (int i = 0; i < port_count; i++)
+        if (ports[i].is_stream)
+            watch(ports[i].fd, LISTENER, i, is_full ? 0 : EPOLLIN, EPOLL_CTL_MOD);
+}
+
+static void end_pair(struct pair *of, bool is_failed)
+{
+    struct linger now = {.l_onoff = 1};
+    if (is_failed) /* The client sees that it was refused, and not a connection that said nothing. */
+        setsockopt(of->near, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close(of->near);
+    close(of->far);
+    of->near = of->far = -1;
+    used_pairs--;
+    pause_listeners(false);
+}
+
+static void accept_from(struct port *of)
+{
+    int near = accept4(of->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (near < 0)
+        return;
+    int index = 0;
+    while (pairs[index].near >= 0)
+        index++;
+    struct pair *one = &pairs[index];
+    *one = (struct pair){.near = near, .far = connect_inside(of)};
+    used_pairs++;
+    if (one->far < 0) {
+        end_pair(one, true);
+        return;
+    }
+    watch(near, NEAR, index, 0, EPOLL_CTL_ADD);
+    watch(one->far, FAR, index, EPOLLOUT, EPOLL_CTL_ADD);
+    pause_listeners(used_pairs == PAIRS_MAX);
+}
+
+/* Move what can be moved. False when the connection is broken. */
+static bool pump(struct flow *of, int from, int to)
+{
+    for (int rounds = 0; rounds < 4; rounds++) {
+        if (of->from == of->to && !of->is_ended) {
+            ssize_t got = read(from, of->text, BUFFER_BYTES);
+            if (got < 0)
+                return errno == EAGAIN || errno == EINTR;
+            of->from = 0;
+            of->to = got;
+            of->is_ended = got == 0;
+        }
+        if (of->from < of->to) {
+            ssize_t put = send(to, of->text + of->from, of->to - of->from, MSG_NOSIGNAL);
+            if (put < 0)
+                return errno == EAGAIN || errno == EINTR;
+            of->from += put;
+        }
+        if (of->is_ended && of->from == of->to) {
+            if (!of->is_told)
+                shutdown(to, SHUT_WR);
+            of->is_told = true;
+            return true;
+        }
+    }
+    return true;
+}
+
+static unsigned wanted(const struct flow *reads, const struct flow *writes)
+{
+    unsigned events = reads->from == reads->to && !reads->is_ended ? EPOLLIN : 0;
+    return events | (writes->from < writes->to ? EPOLLOUT : 0);
+}
+
+static void serve_pair(int index, enum kind side, unsigned events)
+{
+    struct pair *of = &pairs[index];
+    if (of->near < 0)
+        return;
+    if (!of->is_connected) {
+        int error = 0;
+        socklen_t size = sizeof error;
+        if (side == NEAR) {
+            if (events & (EPOLLERR | EPOLLHUP))
+                end_pair(of, true);
+            return;
+        }
+        if (getsockopt(of->far, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
+            end_pair(of, true);
+            return;
+        }
+        of->is_connected = true;
+    }
+    bool is_broken = (events & EPOLLERR) != 0;
+    if (is_broken || !pump(&of->out, of->near, of->far) || !pump(&of->in, of->far, of->near)) {
+        end_pair(of, true);
+        return;
+    }
+    if (of->out.is_told && of->in.is_told) {
+        end_pair(of, false);
+        return;
+    }
+    watch(of->near, NEAR, index, wanted(&of->out, &of->in), EPOLL_CTL_MOD);
+    watch(of->far, FAR, index, wanted(&of->in, &of->out), EPOLL_CTL_MOD);
+}
+
+/* UDP ------------------------------------------------------------------------------------------*/
+
+static struct peer *peer_of(struct port *port, const struct sockaddr_storage *from, socklen_t size)
+{
+    struct peer *oldest = &peers[0];
+    for (int i = 0; i < PAIRS_MAX; i++) {
+        struct peer *one = &peers[i];
+        if (one->fd >= 0 && one->port == port && one->size == size &&
+            memcmp(&one->address, from, size) == 0)
+            return one;
+        if (one->fd < 0 ? oldest->fd >= 0 : oldest->fd >= 0 && one->used_ms < oldest->used_ms)
+            oldest = one;
+    }
+    if (oldest->fd >= 0)
+        close(oldest->fd);
+    *oldest = (struct peer){.fd = connect_inside(port), .port = port, .size = size};
+    memcpy(&oldest->address, from, size);
+    if (oldest->fd >= 0)
+        watch(oldest->fd, PEER, (int)(oldest - peers), EPOLLIN, EPOLL_CTL_ADD);
+    return oldest;
+}
+
+static void take_datagram(struct port *of)
+{
+    static char text[DATAGRAM_BYTES];
+    struct sockaddr_storage from = {0};
+    socklen_t size = sizeof from;
+    ssize_t length = recvfrom(of->fd, text, sizeof text, 0, (struct sockaddr *)&from, &size);
+    if (length < 0)
+        return;
+    struct peer *one = peer_of(of, &from, size);
+    one->used_ms = clock_ms(CLOCK_BOOTTIME);
+    if (one->fd >= 0)
+        send(one->fd, text, length, MSG_NOSIGNAL);
+}
+
+static void answer_peer(struct peer *of)
+{
+    static char text[DATAGRAM_BYTES];
+    ssize_t length = of->fd < 0 ? -1 : recv(of->fd, text, sizeof text, 0);
+    if (length < 0)
+        return;
+    of->used_ms = clock_ms(CLOCK_BOOTTIME);
+    sendto(of->port->fd, text, length, MSG_NOSIGNAL, (struct sockaddr *)&of->address, of->size);
+}
+
+/* The life of it -------------------------------------------------------------------------------*/
+
+static void run(void)
+{
+    struct epoll_event events[EVENTS_MAX];
+    for (;;) {
+        int count = epoll_wait(poller, events, EVENTS_MAX, -1);
+        for (int i = 0; i < count; i++) {
+            enum kind kind = events[i].data.u64 >> 32;
+            int index = (int)(events[i].data.u64 & 0xffffffff);
+            if (kind == PARENT)
+                _exit(0);
+            else if (kind == LISTENER && !ports[index].is_stream)
+                take_datagram(&ports[index]);
+            else if (kind == LISTENER && used_pairs < PAIRS_MAX)
+                accept_from(&ports[index]);
+            else if (kind == PEER)
+                answer_peer(&peers[index]);
+            else if (kind == NEAR || kind == FAR)
+                serve_pair(index, kind, events[i].events);
+        }
+    }
+}
+
+int publish(int count, char **words)
+{
+    long long owner, number;
+    struct rlimit files = {.rlim_cur = FILES_MAX, .rlim_max = FILES_MAX};
+    int parent = (int)syscall(SYS_pidfd_open, getppid(), 0);
+    if (count < 6 || count - 5 > PORTS_MAX || !parse(words[2], &owner))
+        return 2;
+    poller = epoll_create1(EPOLL_CLOEXEC);
+    if (parent < 0 || poller < 0 || setrlimit(RLIMIT_NOFILE, &files) != 0)
+        return refuse("parent", "-");
+    address_file = words[4];
+    for (int i = 0; i < PAIRS_MAX; i++)
+        pairs[i].near = pairs[i].far = peers[i].fd = -1;
+    for (int i = 5; i < count; i++) {
+        struct port *one = &ports[port_count++];
+        if (!parse(words[i] + 1, &number) || number < 1 || number > 65535)
+            return 2;
+        *one = (struct port){.number = (int)number, .is_stream = words[i][0] == 't'};
+        if (!listen_on(one, words[3], (uid_t)owner))
+            return refuse("port", words[i] + 1);
+        watch(one->fd, LISTENER, port_count - 1, EPOLLIN, EPOLL_CTL_ADD);
+    }
+    watch(parent, PARENT, 0, EPOLLIN, EPOLL_CTL_ADD);
+    /* The container may serve on while it is asked to stop; its end ends this. */
+    for (int each = 1; each < NSIG; each++)
+        if (each != SIGKILL && each != SIGSTOP)
+            signal(each, SIG_IGN);
+    gid_t group = (gid_t)owner;
+    if (owner != 0 && (!become((uid_t)owner, &group, 1) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)))
+        return refuse("user", words[2]);
+    puts("ok");
+    fflush(stdout);
+    for (int fd = 0; fd <= 2; fd++)
+        close(fd);
+    run();
+    return 0;
+}

@@ -1,0 +1,168 @@
+"""Tokens of replicas: signed by the plane, short-lived, and bound to one attempt of one replica.
+
+The agent of its node asks for a replica's token (`host/api/service_tokens`) and puts it where the
+work finds it. Nothing of it is stored: the key follows from that of the plane's authority, so that
+every server can issue one and check any. A token counts while the replica it was issued for, by
+uid, has not ended, its node is the same, and no later attempt was reported; docs/adr/0103 says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import jwt
+import msgspec
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+from holdfast.host.authentication import IsRevoked, TokenUnknown, identity_of, refused_token
+from holdfast.host.certificates import Authority
+from holdfast.host.oidc import envelope
+from holdfast.host.oidc.envelope import ES256, Refused, text64
+from holdfast.model.identity import NODE_PREFIX, Identity
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import State
+from holdfast.model.rights import workload_account, workloads_group
+from holdfast.model.wire import readable
+from holdfast.observe.entries import Entry
+
+PURPOSE = "holdfast service tokens of replicas, version 1"
+HEAD = msgspec.json.encode({"alg": ES256, "typ": "holdfast-replica+jwt"})
+_BEGINS = text64(HEAD) + "."
+# States in which work may run, as far as anybody knows.
+LIVING = (State.BOUND, State.RUNNING, State.STOPPING, State.UNKNOWN)
+# Servers' clocks differ a little; a token that another one has just issued must count here.
+SKEW_S = 30.0
+REMEMBERED_MAX = 8_192
+
+FindReplica = Callable[[str, str], Entry | None]
+
+
+class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a token says: for whom, by and for which plane, since when and until when."""
+
+    iss: str
+    aud: str
+    sub: str
+    namespace: str
+    replica: str
+    uid: str
+    attempt: int
+    node: str
+    iat: float
+    exp: float
+
+
+class ServiceToken(msgspec.Struct, frozen=True):
+    """A token as an agent gets it. It is never printed."""
+
+    token: str
+    expires: datetime
+
+    def __repr__(self) -> str:
+        return f"ServiceToken(until {self.expires.isoformat()})"
+
+
+def is_service_token(text: str) -> bool:
+    """Whether this says to be such a token."""
+    return text.startswith(_BEGINS)
+
+
+class ServiceTokens:
+    """Issues and checks them. One for each server."""
+
+    def __init__(self, authority: Authority, now_s: Callable[[], float] = time.time) -> None:
+        self._key, self._now_s = authority.derived_key(PURPOSE), now_s
+        numbers = self._key.public_key().public_numbers()
+        x, y = (text64(it.to_bytes(32, "big")) for it in (numbers.x, numbers.y))
+        self._public = jwt.PyJWK({"kty": "EC", "crv": "P-256", "x": x, "y": y}, ES256)
+        self._plane = "holdfast:" + hashlib.sha256(authority.pem).hexdigest()[:32]
+        self._remembered: dict[bytes, Claims] = {}
+        # What the last decoding of a replica's record found; see `_demand_alive`.
+        self._alive: dict[str, tuple[Entry, bool]] = {}
+
+    def issue(self, replica: Replica, node: str, attempt: int, life_s: float) -> ServiceToken:
+        """A token for one attempt of a replica that is bound to this node."""
+        now_s = round(self._now_s(), 3)
+        ends_s = now_s + life_s
+        claims = Claims(
+            iss=self._plane,
+            aud=self._plane,
+            sub=workload_account(replica.namespace, replica.spec.workload),
+            namespace=replica.namespace,
+            replica=replica.name,
+            uid=replica.metadata.uid,
+            attempt=attempt,
+            node=node,
+            iat=now_s,
+            exp=ends_s,
+        )
+        signed = f"{_BEGINS}{text64(msgspec.json.encode(claims))}"
+        made = self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256()))
+        r, s = decode_dss_signature(made)
+        signature = text64(r.to_bytes(32, "big") + s.to_bytes(32, "big"))
+        return ServiceToken(f"{signed}.{signature}", datetime.fromtimestamp(ends_s, UTC))
+
+    def identity(self, text: str, find: FindReplica, is_revoked: IsRevoked) -> Identity:
+        """Whose this token is. Raises Forbidden, or TokenUnknown if its replica is not known."""
+        try:
+            claims = self._verified(text)
+        except Refused:
+            raise refused_token() from None
+        issued_ms = int(claims.iat * 1_000)
+        if is_revoked(claims.sub, issued_ms) or is_revoked(NODE_PREFIX + claims.node, issued_ms):
+            raise refused_token()
+        self._demand_alive(claims, find)
+        return identity_of(claims.sub, (workloads_group(claims.namespace),))
+
+    def _verified(self, text: str) -> Claims:
+        digest = hashlib.sha256(text.encode(errors="replace")).digest()
+        claims = self._remembered.get(digest)
+        if claims is None:
+            opened = envelope.opened(text)
+            envelope.demand_signed(opened, self._public)
+            try:
+                claims = msgspec.convert(opened.claims, Claims)
+            except msgspec.ValidationError as error:
+                raise Refused("Malformed") from error
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[digest] = claims
+        now_s = self._now_s()
+        is_for_us = claims.iss == claims.aud == self._plane
+        if not is_for_us or not claims.iat - SKEW_S <= now_s < claims.exp:
+            raise Refused("Expired")
+        return claims
+
+    def _demand_alive(self, claims: Claims, find: FindReplica) -> None:
+        """A token dies with the attempt of the replica that it was issued for."""
+        entry = find(claims.namespace, claims.replica)
+        if entry is None:
+            # It may have been bound just now, and this server not have heard of it.
+            raise refused_token(TokenUnknown)
+        known = f"{claims.uid}/{claims.attempt}/{claims.node}"
+        seen = self._alive.get(known)
+        if seen is None or seen[0] is not entry:
+            if len(self._alive) >= REMEMBERED_MAX:
+                self._alive.clear()
+            seen = self._alive[known] = (entry, _is_alive(claims, readable(Replica, entry.data)))
+        if not seen[1]:
+            raise refused_token()
+
+
+def _is_alive(claims: Claims, replica: Replica | None) -> bool:
+    # One that cannot be read may be any: it counts for nothing.
+    if replica is None or replica.metadata.uid != claims.uid:
+        return False
+    status = replica.status
+    return (
+        status.state in LIVING
+        and status.binding is not None
+        and status.binding.node == claims.node
+        # An earlier attempt has ended before a later one is reported.
+        and claims.attempt >= status.process.restarts
+    )

@@ -1,0 +1,65 @@
+"""What an object counts towards its tenant's caps: what was written into it, and the replicas that
+it asks for.
+
+Labels, annotations and everything but metadata and status: what people and controllers ask for.
+What the server and the components keep on it themselves is bounded for each object and changes with
+every transition, and the tenant's ledger must not be written for each of those.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.jobs import completions
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.meta import Object, ObjectMeta
+
+_STATUS = "status"
+# Components change what a reservation holds with every charge; it is small, and counts the same
+# whatever it holds.
+RESERVATION_BYTES = 512
+_ENCODER = msgspec.json.Encoder()
+
+
+def weight(obj: Object) -> int:
+    """The bytes that an object counts."""
+    if isinstance(obj, Reservation):
+        return RESERVATION_BYTES
+    metadata = ObjectMeta(
+        name=obj.metadata.name,
+        labels=obj.metadata.labels,
+        annotations=obj.metadata.annotations,
+    )
+    bare = msgspec.structs.replace(obj, metadata=metadata)
+    if hasattr(bare, _STATUS):
+        bare = msgspec.structs.replace(bare, status=type(bare.status)())  # type: ignore[attr-defined]
+    return len(_ENCODER.encode(bare))
+
+
+def replicas_wanted(obj: Object) -> int:
+    """How many replicas an object asks for at once, as far as it says so itself.
+
+    Work on every node is counted by the nodes, and a cron job by the jobs that it makes.
+    """
+    if not isinstance(obj, Workload):
+        return 0
+    spec = obj.spec
+    if spec.type is WorkloadType.SERVICE:
+        return spec.replicas
+    if spec.type is WorkloadType.JOB:
+        parallel = spec.job.parallelism
+        return completions(spec) if parallel is None else min(parallel, completions(spec))
+    return 0
+
+
+def weighs_the_same(old: Object, new: Object) -> bool:
+    """Whether nothing that counts has changed; cheaper than weighing both."""
+    if isinstance(new, Reservation):
+        return True
+    if old.metadata.labels != new.metadata.labels:
+        return False
+    if old.metadata.annotations != new.metadata.annotations:
+        return False
+    fields = [it for it in type(new).__struct_fields__ if it not in ("metadata", _STATUS)]
+    return all(getattr(old, field) == getattr(new, field) for field in fields)

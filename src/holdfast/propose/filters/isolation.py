@@ -1,0 +1,82 @@
+"""Isolation: whether a node keeps tenants as far apart as is asked, and who is there already.
+
+An agent that is started again may say something weaker than an old picture has, and another tenant
+may have come to a node that is for one tenant at a time; the commit refuses it then.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.model.kinds.placement import Isolation
+from holdfast.model.kinds.template import Runtime
+from holdfast.model.ledger import Gate
+from holdfast.model.placing import (
+    isolation_refusal,
+    isolation_wanted,
+    neighbour_refusal,
+    policy_refusal,
+)
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.propose.filters.tables import code_of, table_of
+from holdfast.propose.view import Candidate, View, Work
+
+REASONS = (
+    Reason.ISOLATION_TOO_WEAK,
+    Reason.USER_NOT_ALLOWED,
+    Reason.HOST_NETWORK_NOT_ALLOWED,
+    Reason.IMAGE_NOT_ALLOWED,
+)
+NEIGHBOUR_REASONS = (Reason.NODE_OF_ANOTHER_TENANT,)
+_ALONE = Gate(uid="", isolation=Isolation.NONE)
+
+
+def isolation(work: Work, candidate: Candidate) -> Refusal | None:
+    """Whether the node's isolation is strong enough, and the tenant's policy allows the rest."""
+    return _refusal(candidate.gate.isolation, work)
+
+
+def isolated(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    """The same of many nodes: asked once for each level."""
+    template = work.replica.spec.template
+    is_plain = not template.user and template.runtime is Runtime.PROCESS
+    if _wanted(work) is Isolation.NONE and is_plain:
+        return None
+
+    def judged(have: Isolation | None) -> int:
+        return code_of(_refusal(have, work), REASONS)
+
+    columns = view.columns
+    return table_of(work, "isolation", columns.isolations.values, judged)[columns.isolation[rows]]
+
+
+def _refusal(have: Isolation | None, work: Work) -> Refusal | None:
+    template = work.replica.spec.template
+    return isolation_refusal(have, _wanted(work), template.runtime) or policy_refusal(
+        have, template, work.tenant
+    )
+
+
+def _wanted(work: Work) -> Isolation:
+    return isolation_wanted(work.replica.spec.template, work.tenant)
+
+
+def neighbours(work: Work, candidate: Candidate) -> Refusal | None:
+    """Whether the node is for one tenant at a time, and has work of another one."""
+    return neighbour_refusal(candidate.gate, candidate.site.ledger.tenants, work.namespace)
+
+
+def neighboured(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    """The same of many nodes; few planes have such nodes, and no other row is looked at."""
+    columns = view.columns
+    alone = columns.isolations.known(Isolation.NONE)
+    if alone is None or level is Level.EMPTY:
+        return None
+    there = np.arange(columns.count)[rows]
+    codes = np.zeros(len(there), np.uint8)
+    for place in np.flatnonzero(columns.isolation[rows] == alone):
+        tenants = columns.tenants.get(int(there[place]), {})
+        refusal = neighbour_refusal(_ALONE, tenants, work.namespace)
+        codes[place] = code_of(refusal, NEIGHBOUR_REASONS)
+    return codes

@@ -1,0 +1,413 @@
+"""The slice with parts of two versions over one store, which are replaced by each other.
+
+    python -m holdfast.sim run holdfast.sim.worlds.versions.mixed:MIXED --seeds 0-99
+
+Each life of a server, a scheduler, a team of controllers, an agent or an operator is of one version
+or of the next (`newer`), whose structs have a field more, which is written into workloads, replicas
+and the ledgers of nodes. All are restarted all the time, so that each record is rewritten by both
+and each pair of versions meets. Now and then one workload has a type that only the next version
+knows. The laws of the slice hold, nobody breaks down, and the new field is never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.context import Settings
+from holdfast.commit.rebuild import rebuilt
+from holdfast.commit.records import encode
+from holdfast.commit.tally import Contents
+from holdfast.model import keys
+from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
+from holdfast.model.identity import Identity
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Workload, WorkloadSpec
+from holdfast.model.machine import Answer, Answered, Ask, Asked, Machine, Push, Pushed
+from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, Create, Forward, Update, refuses_unknown
+from holdfast.model.time import Instant
+from holdfast.model.transaction import Compare, Delete, Put, Transaction
+from holdfast.model.unknown_fields import has_unknown
+from holdfast.observe.news import Found, read_line
+from holdfast.sim.cell import Factory, Seat
+from holdfast.sim.check import CRASHED, Checker, Commit
+from holdfast.sim.fault_kinds import STORE, Heal, Kind
+from holdfast.sim.lateness import SELDOM_LATE
+from holdfast.sim.plan import Act, Fault, Hazard, calendar_steps
+from holdfast.sim.randomness import between
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.hands import Acknowledged, Tell
+from holdfast.sim.worlds.authority.witness import Audited
+from holdfast.sim.worlds.slice.scenario import WELL_WITHIN_MS, build_with, service
+from holdfast.sim.worlds.slice.servers import SimServer
+from holdfast.sim.worlds.versions.newer import (
+    FIELD,
+    GROWN,
+    Later,
+    next_version,
+    received,
+    received_from,
+    struct_of,
+)
+
+NODES = 5
+FAULTS_MS = 120_000
+SETTLE_MS = WELL_WITHIN_MS + 30_000
+TENANT = "later"
+OPERATOR = "operator"
+NEWER_ONLY = "mesh"
+# What a server says of a field that it does not know.
+UNKNOWN = "unknown field"
+# One version may charge an object by the new field, and the other release it without (ADR 0098).
+INEXACT = "the ledger says bytes"
+
+HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
+    Hazard("newer_type", 200, for_ms=(2_000, 60_000), share=1),
+    Hazard("crash", 900, for_ms=(0, 3_000), amount=(0, 6), only="server", share=1),
+    Hazard("crash", 300, for_ms=(0, 3_000), amount=(0, 6), only="controllers", share=1),
+    Hazard("crash", 300, for_ms=(0, 3_000), amount=(0, 6), only="scheduler", share=1),
+    Hazard("crash", 300, for_ms=(0, 3_000), amount=(0, 6), only="agent", share=1),
+    Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6)),
+    Hazard("work_exit", 120, amount=(0, 2), only="agent"),
+    Hazard("partition", 60, for_ms=(500, 20_000), only="agent", share=0.4),
+    Hazard("store_mute", 60, for_ms=(1_000, 20_000), amount=(100, 900), share=0.4),
+    Hazard("watch_expire", 30),
+    Hazard("stream_break", 60),
+)
+
+
+class NotTaken(msgspec.Struct, frozen=True):
+    """A fact: a server refused an object because of something in it that it does not know."""
+
+    sender: str
+    name: str
+    message: str
+
+
+class Met(msgspec.Struct, frozen=True):
+    """A fact: a server took in an object, each of its own version."""
+
+    sender: str
+    is_newer: bool
+    server_is_newer: bool
+
+
+class Promised(msgspec.Struct, frozen=True):
+    """A fact: an object was created with the new field, as whoever asked for it was told."""
+
+    key: str
+    uid: str
+
+
+class _Unread(SimServer):
+    """A server that sends the lines of its streams as they are: readers know their structs."""
+
+    def _pushed(self, push: Push) -> list[Any]:
+        plural = self._plurals.get(push.stream)
+        return [Push(push.stream, (plural, push.body))] if plural and push.body else []
+
+
+class _Lives:
+    """A machine each of whose lives is of one version or of the next."""
+
+    def __init__(self, seat: Seat, machine: Machine, *, is_newer: bool | None = None) -> None:
+        self.name = seat.name
+        self.is_newer = seat.rng.random() < 0.5 if is_newer is None else is_newer
+        self.machine = machine
+
+    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        if not self.is_newer:
+            return self._stepped(stimulus, now)
+        with next_version():
+            return self._stepped(stimulus, now)
+
+    def _stepped(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        raise NotImplementedError
+
+
+class MixedServer(_Lives):
+    """A server that reads requests by its own structs. Whoever asked reads the answers by his."""
+
+    def __init__(self, seat: Seat, settings: Settings, *, is_newer: bool | None = None) -> None:
+        super().__init__(seat, _Unread(seat, settings), is_newer=is_newer)
+
+    def _stepped(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        if isinstance(stimulus, Asked):
+            met = _met(stimulus, self.is_newer)
+            try:
+                stimulus = Asked(stimulus.call, stimulus.sender, _request(stimulus.body))
+            except Unavailable as error:
+                return [Answer(stimulus.call, error)]
+            except Invalid as error:
+                refusal = Refusal(Reason.INVALID, error.message)
+                return [
+                    Tell(NotTaken(_who(stimulus.sender), _name(stimulus.body), error.message)),
+                    Answer(stimulus.call, refusal),
+                ]
+            return [*met, *self.machine.step(stimulus, now)]
+        return self.machine.step(stimulus, now)
+
+
+class MixedComponent(_Lives):
+    """A scheduler, controllers, an agent or an operator: all that asks servers."""
+
+    @property
+    def missed(self) -> int:
+        """How much of what it was to be told only a list brought to light."""
+        missed: int = getattr(self.machine, "missed", 0)
+        return missed
+
+    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        effects = super().step(stimulus, now)
+        is_asking = self.is_newer and self.name == OPERATOR
+        return [told for effect in effects for told in _facts(effect, is_asking)]
+
+    def _stepped(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        kind = type(stimulus)
+        if kind is Pushed:
+            stimulus = Pushed(stimulus.stream, _news(self.is_newer, *stimulus.body))
+        elif kind is Answered:
+            stimulus = Answered(stimulus.call, self._heard(stimulus.body))
+        effects = self.machine.step(stimulus, now)
+        # Only people ask for what is new as soon as they can; components do so a version later.
+        return [_asked(effect) for effect in effects] if self.name == OPERATOR else effects
+
+    def _heard(self, body: Any) -> Any:
+        if self.name == OPERATOR and isinstance(body, Refusal) and UNKNOWN in body.message:
+            # Whoever wants it tries another server.
+            return Unavailable(body.message)
+        return _answer(body)
+
+
+def component(make: Factory) -> Factory:
+    return lambda seat: MixedComponent(seat, make(seat))
+
+
+@lru_cache(maxsize=512)
+def _news(is_newer: bool, plural: str, piece: bytes) -> tuple[Any, ...]:
+    """The lines of a stream as a component of that version reads them."""
+    struct = struct_of(plural, is_newer=is_newer)
+    return tuple([read_line(struct, line) for line in piece.split(b"\n") if line])
+
+
+def _request(body: Any) -> Any:
+    """A request with its object as the server that has it now reads it."""
+    is_forwarded = isinstance(body, Forward)
+    request = body.request if is_forwarded else body
+    if not isinstance(request, Create | Update):
+        return body
+    if not is_forwarded:
+        obj = received_from(request.object, strict=refuses_unknown(request))
+        return msgspec.structs.replace(request, object=obj)
+    try:
+        obj = received(request.object)
+    except msgspec.ValidationError as error:
+        raise Unavailable(f"a forwarded request cannot be read: {error}") from error
+    if has_unknown(obj, encode(request.object)):
+        raise Unavailable("a forwarded object says more than this server knows")
+    return Forward(body.identity, msgspec.structs.replace(request, object=obj), body.epoch)
+
+
+def _met(asked: Asked, is_newer: bool) -> list[Tell]:
+    """The meeting of two versions, if the request shows of which the asker is."""
+    if not isinstance(asked.body, Create | Update):
+        return []
+    kind = type(asked.body.object)
+    is_told = issubclass(kind, Workload)
+    return [Tell(Met(_who(asked.sender), kind is not Workload, is_newer))] if is_told else []
+
+
+def _answer(body: Any) -> Any:
+    """An answer as a component reads it: see `host/verdicts`."""
+    try:
+        if isinstance(body, Accepted):
+            return msgspec.structs.replace(body, objects=tuple(map(received, body.objects)))
+        if isinstance(body, Found) and body.object is not None:
+            return Found(received(body.object), body.revision)
+    except msgspec.ValidationError as error:
+        kind = Unavailable if isinstance(body, Found) else OutcomeUnknown
+        return kind(f"an answer that cannot be read: {error}")
+    return body
+
+
+def _asked(effect: Any) -> Any:
+    """What an operator asks for, with all that its version knows."""
+    if not isinstance(effect, Ask) or not isinstance(effect.body, Create):
+        return effect
+    body = msgspec.structs.replace(effect.body, object=received(effect.body.object))
+    return msgspec.structs.replace(effect, body=body)
+
+
+def _facts(effect: Any, is_asking: bool) -> Sequence[Any]:
+    """The effect; a fact is for checkers, who are of this version and hear what it can read.
+
+    `is_asking` says that the new field was asked for.
+    """
+    if type(effect) is not Tell or not isinstance(effect.fact, Acknowledged):
+        return [effect]
+    fact = effect.fact
+    answer, request = _answer(fact.answer), fact.request
+    if not isinstance(answer, Accepted):
+        return []
+    promised = []
+    if isinstance(request, Create | Update):
+        if is_asking and isinstance(request, Create):
+            (made,) = answer.objects
+            promised = [Tell(Promised(keys.key_of(made), made.metadata.uid))]
+        request = msgspec.structs.replace(request, object=received(request.object))
+    return [*promised, Tell(Acknowledged(fact.who, request, answer))]
+
+
+def _who(sender: str | Identity) -> str:
+    return sender.name if isinstance(sender, Identity) else sender
+
+
+def _name(body: Any) -> str:
+    request = body.request if isinstance(body, Forward) else body
+    name: str = request.object.metadata.name
+    return name
+
+
+class Preserved(Checker):
+    """The field of the next version stays in every record that has it while the record is there.
+
+    Nothing comes into quarantine but what only the next version can read. And no server refuses
+    what a component of the other version writes: people alone ask for what is new.
+    """
+
+    invariants = ("INV10", "V1", CRASHED)
+
+    def __init__(self) -> None:
+        # What has the field; an object by its uid, since another may take its name.
+        self._with_field: dict[str, str] = {}
+        self._without_field: dict[str, str] = {}
+        # How often a record that had it was rewritten, how often somebody was promised to have it,
+        # and which versions met.
+        self.rewritten = self.promised = 0
+        self.met: set[Met] = set()
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        match fact:
+            case Met():
+                self.met.add(fact)
+            case NotTaken(sender=sender, name=name) if sender.startswith("system:"):
+                if name != NEWER_ONLY:
+                    self.violated("V1", f"{name} by {sender}, of another version: {fact.message}")
+            case Promised(key=key, uid=uid):
+                self.promised += 1
+                if self._without_field.get(key) == uid:
+                    self.violated("INV10", f"{key} lacks the field that it was created with")
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for change in commit.changes:
+            if change.key.startswith(keys.QUARANTINE) and not change.key.endswith(f"/{NEWER_ONLY}"):
+                self.violated(CRASHED, f"{change.key}: {change.value!r}")
+            if not change.key.startswith(tuple(GROWN)):
+                continue
+            if change.value is None:
+                self._with_field.pop(change.key, None)
+                continue
+            uid = _uid(change.value)
+            self._without_field[change.key] = "" if FIELD in change.value else uid
+            if FIELD in change.value:
+                self.rewritten += change.key in self._with_field
+                self._with_field[change.key] = uid
+            elif self._with_field.get(change.key) == uid:
+                self.violated("INV10", f"{change.key} has lost the field of the next version")
+
+
+class _Meta(msgspec.Struct):
+    uid: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+def _uid(value: bytes) -> str:
+    return msgspec.json.decode(value, type=_Named).metadata.uid
+
+
+def guests() -> tuple[Object, ...]:
+    """A workload that nothing depends on, for the type that only the next version knows."""
+    spec = WorkloadSpec(template=Template(command=("none",)), replicas=0)
+    return (
+        Tenant(ObjectMeta(name=TENANT)),
+        Workload(ObjectMeta(name=NEWER_ONLY, namespace=TENANT), spec=spec),
+    )
+
+
+def _newer_type(world: World, fault: Fault) -> Heal | None:
+    """Somebody gives the workload that type through a newer server, and takes it back."""
+    store = world.stores[fault.target]
+    key = keys.key_of(guests()[-1])
+
+    def typed(kind: str | None) -> None:
+        (record,) = store.keyspace.range(key, key + "\0").records
+        tree = msgspec.json.decode(record.value)
+        tree["spec"].pop("type", None)
+        tree["spec"].update({"type": kind} if kind else {})
+        put = Put(key, msgspec.json.encode(tree))
+        wish = Transaction((Compare(key, record.modified),), (put,))
+        world.storage.write(store, wish, "a newer server")
+
+    def repaired() -> None:
+        """As an operator repairs what older servers cannot read: the ledger names the type."""
+        typed(None)
+        counted = keys.disruption_ledger(TENANT, NEWER_ONLY)
+        records = store.keyspace.range("", keys.END).records
+        if all(record.key != counted for record in records):
+            return
+        put = Put(counted, encode(rebuilt(Contents(records), counted)))
+        wish = Transaction((), (put, Delete(keys.quarantine(counted))))
+        world.storage.write(store, wish, "an operator")
+
+    typed(Later.MESH.value)
+    return repaired
+
+
+def build(world: World) -> None:
+    """The slice with a few nodes, and servers of two versions."""
+    world.faults.add("newer_type", Kind(STORE, _newer_type))
+    build_with(
+        world,
+        NODES,
+        zones="abcde",
+        faults_ms=FAULTS_MS,
+        more=guests(),
+        server=MixedServer,
+        component=component,
+    )
+    world.checker(Audited).inexact = INEXACT
+    world.check(Preserved())
+
+
+def script(rng: Random) -> Sequence[Act]:
+    """What the operator does over the run. All of it fits, so that nobody waits in the end."""
+    small = {"cpu": "500m", "port": 0, "replicas": 2}
+    acts = [Act(500 + 100 * i, "operator", service(rng, i) | small) for i in range(4)]
+    for _ in range(12):
+        scaled = {"do": "scale", "some": between(rng, 0, 99), "replicas": between(rng, 0, 4)}
+        acts.append(Act(between(rng, 5_000, FAULTS_MS - 10_000), "operator", scaled))
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
+MIXED = Scenario(
+    name="holdfast.sim.worlds.versions.mixed:MIXED",
+    build=build,
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+    script=script,
+    damages=True,
+)

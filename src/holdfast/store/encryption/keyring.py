@@ -1,0 +1,170 @@
+"""The keys of one server: data keys that encrypt records, and the service that wraps those.
+
+Each record carries its own data key, wrapped by a key that never comes near the store: in a file
+(`key_file`) or behind a command of the operator's (`kms`). A server makes one data key when it
+starts and uses it for all that it writes, so that a write never waits for a key service.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from holdfast.model import encrypted
+from holdfast.model.encrypted import Header
+from holdfast.model.errors import Unavailable
+
+DATA_KEY_BYTES = 32
+NONCE_BYTES = 12
+# A nonce must never come twice under one key. A data key encrypts in the one process that made it,
+# so that a count is a nonce; others only decrypt with it. AES-GCM bears far more than this.
+RECORDS_PER_KEY_MAX = 1 << 30
+# A service that failed is left alone for so long: each try may take it a whole time-out.
+RETRY_S = 5.0
+
+
+class Wrapped(msgspec.Struct, frozen=True):
+    """A data key that only the service can open, and the name of the key that wraps it."""
+
+    key: str
+    data: bytes
+
+
+class KeyService(Protocol):
+    """Wraps data keys. Raises Unavailable where it cannot be asked."""
+
+    async def wrap(self, data_key: bytes) -> Wrapped:
+        """With the key that is current now."""
+        ...
+
+    async def unwrap(self, wrapped: Sequence[Wrapped]) -> list[bytes | None]:
+        """The data keys in the same order; None where there is no key for one."""
+        ...
+
+
+class Keyring:
+    """See the module's docstring. Made by `open`."""
+
+    def __init__(
+        self,
+        service: KeyService,
+        *,
+        plain: bool = False,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.service = service
+        self._monotonic_s = monotonic_s
+        # Whether what is written from now on stays plain: encryption is being switched off.
+        self.plain = plain
+        # Records that could not be decrypted although their data key is known: altered or moved.
+        self.refused = 0
+        self._known: dict[Wrapped, AESGCM | None] = {}
+        self._current = Wrapped("", b"")
+        self._used = 0
+        self._failed: tuple[float, Unavailable] | None = None
+
+    @classmethod
+    async def open(cls, service: KeyService, *, plain: bool = False) -> Keyring:
+        """A keyring that is ready to encrypt. Raises Unavailable or Invalid."""
+        ring = cls(service, plain=plain)
+        await ring.refresh()
+        return ring
+
+    @property
+    def current(self) -> str:
+        """The name of the key that new records are encrypted with."""
+        return self._current.key
+
+    async def refresh(self) -> None:
+        """Take in which key is the current one, and try again what could not be opened."""
+        self._known = {it: cipher for it, cipher in self._known.items() if cipher is not None}
+        data_key = secrets.token_bytes(DATA_KEY_BYTES)
+        wrapped = await self.service.wrap(data_key)
+        if wrapped.key != self._current.key or self._used >= RECORDS_PER_KEY_MAX:
+            self._known[wrapped] = AESGCM(data_key)
+            self._current, self._used = wrapped, 0
+
+    async def ready(self) -> None:
+        """Before anything is encrypted: have a data key that was not used too often."""
+        if self._used >= RECORDS_PER_KEY_MAX:
+            await self.refresh()
+
+    def encrypt(self, key: str, value: bytes) -> bytes:
+        """A record as it is stored under this key."""
+        cipher = self._known[self._current]
+        if self.plain or cipher is None:
+            return value
+        self._used += 1
+        nonce = self._used.to_bytes(NONCE_BYTES, "big")
+        uid = _uid(value)
+        header = encrypted.header_bytes(Header(self._current.key, self._current.data, nonce, uid))
+        body = cipher.encrypt(nonce, value, encrypted.bound_to(header, key))
+        return encrypted.framed(header, body)
+
+    def is_current(self, value: bytes) -> bool:
+        """Whether a stored record is in the form in which it would be written now."""
+        if self.plain:
+            return not encrypted.is_encrypted(value)
+        found = encrypted.taken_apart(value)
+        return found is not None and found.header.key == self._current.key
+
+    async def learn(self, values: Iterable[bytes]) -> None:
+        """Have the data keys of these records opened, all at once. Raises Unavailable."""
+        wanted: dict[Wrapped, None] = {}
+        for value in values:
+            found = encrypted.taken_apart(value)
+            if found is not None:
+                wrapped = Wrapped(found.header.key, found.header.wrapped)
+                if wrapped not in self._known:
+                    wanted[wrapped] = None
+        if not wanted:
+            return
+        if self._failed is not None and self._monotonic_s() < self._failed[0] + RETRY_S:
+            raise self._failed[1]
+        try:
+            opened = await self.service.unwrap(tuple(wanted))
+        except Unavailable as error:
+            self._failed = self._monotonic_s(), error
+            raise
+        self._failed = None
+        for wrapped, data_key in zip(wanted, opened, strict=True):
+            self._known[wrapped] = AESGCM(data_key) if data_key is not None else None
+
+    def decrypt(self, key: str, value: bytes) -> bytes:
+        """The plain record; one that cannot be opened, or is plain, as it is."""
+        found = encrypted.taken_apart(value)
+        if found is None:
+            return value
+        header = found.header
+        cipher = self._known.get(Wrapped(header.key, header.wrapped))
+        if cipher is None:
+            return value
+        try:
+            return cipher.decrypt(header.nonce, found.body, found.bound_to(key))
+        except (InvalidTag, ValueError):
+            self.refused += 1
+            return value
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+_NAMED = msgspec.json.Decoder(_Named)
+
+
+def _uid(value: bytes) -> str:
+    try:
+        return _NAMED.decode(value).metadata.uid
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,210 @@
+"""What processes share on a node, ports, names and the disk, is no way to harm another tenant."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.words import Attempt, Check, Exited, Probe, Probed
+from holdfast.host.runtime import disk, keeping, ports
+from holdfast.model.kinds.template import (
+    HttpAction,
+    Port,
+    Resources,
+    TcpAction,
+    Template,
+)
+from tests.live.test_isolation import ACME, RIVAL, options_of
+from tests.workshop import Workshop, command, eventually, halt, is_running, new_uid, play, workshop
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+LISTEN = (
+    "import socket, sys, time; s = socket.socket();"
+    " s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1);"
+    " s.bind(('0.0.0.0', {port})); s.listen(); print('ready', flush=True); time.sleep(600)"
+)
+
+
+def listener(port: int) -> Template:
+    """Work that listens there whatever it was told."""
+    return Template(command=("/usr/bin/python3", "-c", LISTEN.format(port=port)))
+
+
+def pid_of(one: Workshop, of: Attempt) -> int:
+    held = one.runtime.held(of)
+    assert held is not None
+    assert held.state is not None
+    return held.state.work.pid
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+def test_no_address_of_a_tenant_leads_to_another_one_s_listener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither when the port was taken before the start nor when it is taken afterwards: the work
+    is ended with the reason, and no probe of it is answered by someone else. [H1, H3]
+    """
+    monkeypatch.setattr(keeping, "PORTS_LOOK_S", 0.1)
+
+    async def story() -> None:
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
+            port = free_port()
+            thief = await one.launched(listener(port), namespace=RIVAL)
+            assert await one.prints(thief) == ["ready"]
+            waiting = Template(command=("sleep", "600"), ports=(Port("web", port),))
+            late = one.launch(waiting, namespace=ACME)
+            process = (await one.heard(Exited, late)).process
+            assert process.reason == (f"PortTaken: TCP/{port} is used by other work of this node")
+            one.do(halt(thief))
+            await one.heard(Exited, thief)
+            early = await one.launched(waiting, namespace=ACME)
+            await one.launched(listener(port), namespace=RIVAL)
+            assert (await one.heard(Exited, early)).process.reason.startswith("PortTaken")
+
+    play(story())
+
+
+def test_a_probe_is_not_answered_by_another_tenant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is ready by a probe is so by its own listener. [H1, H3]"""
+    monkeypatch.setattr(keeping, "PORTS_LOOK_S", 600.0)
+
+    async def story() -> None:
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
+            port = free_port()
+            waiting = Template(command=("sleep", "600"), ports=(Port("web", port),))
+            mine = await one.launched(waiting, namespace=ACME)
+            thief = await one.launched(listener(port), namespace=RIVAL)
+            assert await one.prints(thief) == ["ready"]
+            for action in (TcpAction(port), HttpAction(port)):
+                one.told.clear()
+                one.do(Probe(mine, Check.READINESS, action, 60_000))
+                told = await one.heard(Probed, mine)
+                assert (told.ok, f"TCP/{port} is used by other work" in told.message) == (
+                    False,
+                    True,
+                )
+            one.do(halt(thief))
+            await one.heard(Exited, thief)
+            # One that has its own port is asked as ever.
+            own = Template(command=listener(port).command, ports=(Port("web", port),))
+            served = await one.launched(own, namespace=RIVAL)
+            await one.prints(served)
+            one.do(Probe(served, Check.READINESS, TcpAction(port), 60_000))
+            assert (await one.heard(Probed, served)).ok
+
+    play(story())
+
+
+HOLDER = (
+    "import socket, time\n"
+    "held = []\n"
+    "for number in range({first}, {last} + 1):\n"
+    "    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+    "    s.bind('\\0holdfast-port/TCP/%d' % number); held.append(s)\n"
+    "print('ready', flush=True); time.sleep(600)\n"
+)
+
+
+def test_a_tenant_that_takes_all_names_of_ports_keeps_no_other_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any process may have any abstract socket, so that the agent relies on none. [H1]"""
+    monkeypatch.setattr(ports, "FIRST", 30_000)
+    monkeypatch.setattr(ports, "LAST", 30_500)
+
+    async def story() -> None:
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
+            script = HOLDER.format(first=30_000, last=30_500)
+            thief = await one.launched(
+                Template(command=("/usr/bin/python3", "-c", script)), namespace=RIVAL
+            )
+            assert await one.prints(thief) == ["ready"]
+            await one.launched(
+                Template(command=("sleep", "600"), ports=(Port("web"),)), namespace=ACME
+            )
+
+    play(story())
+
+
+def test_a_process_that_says_that_it_is_other_work_is_not_taken_for_it(tmp_path: Path) -> None:
+    """Neither for work of which the directory is gone, which the agent would end, nor for a part
+    of another tenant's, whose end would wait for it. [H1, H2]
+    """
+
+    async def story() -> None:
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
+            victim = await one.launched(command("sleep 600"), namespace=ACME)
+            unknown = new_uid()
+            forged = [(unknown, f"{one.folder.absolute()}/{unknown}/0/work")]
+            forged.append((victim.uid, str(one.path(victim).absolute() / "work")))
+            liars = []
+            for uid, folder in forged:
+                words = (f"HOLDFAST_ATTEMPT={uid}/0", f"HOLDFAST_DIRECTORY={folder}")
+                lying = Template(command=("/usr/bin/env", *words, "sleep", "600"))
+                liars.append(await one.launched(lying, namespace=RIVAL))
+            pids = [pid_of(one, it) for it in (victim, *liars)]
+            marks = [f"HOLDFAST_ATTEMPT={uid}/0".encode() for uid, _ in forged]
+            for pid, mark in zip(pids[1:], marks, strict=True):
+                await eventually(
+                    lambda pid=pid, mark=mark: mark in Path(f"/proc/{pid}/environ").read_bytes()
+                )
+            items = (await one.inventory()).items
+            assert {it.attempt.uid for it in items} == {it.uid for it in (victim, *liars)}
+            assert all(map(is_running, pids))
+            one.do(halt(victim))
+            await one.heard(Exited, victim)
+            assert [is_running(pid) for pid in pids] == [False, True, True]
+
+    play(story())
+
+
+def test_work_that_fills_the_disk_is_ended_and_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its directory and in its /tmp; the next agent minds it as well. [H1]"""
+    monkeypatch.setattr(disk, "LOOK_S", 0.1)
+    fill = "while :; do head -c 65536 /dev/zero >> {where}; sleep 0.01; done"
+
+    async def story() -> None:
+        limits = Resources(disk="2Mi")
+        async with workshop(
+            tmp_path / "agent", options=options_of(tmp_path), leaves_work=True
+        ) as one:
+            modest = await one.launched(
+                Template(command=("sh", "-c", "echo x > kept; sleep 600"), limits=limits),
+                namespace=ACME,
+            )
+            for where in ("full", "/tmp/full"):
+                template = Template(command=("sh", "-c", fill.format(where=where)), limits=limits)
+                attempt = await one.launched(template, namespace=RIVAL)
+                process = (await one.heard(Exited, attempt)).process
+                assert process.reason == "DiskLimitExceeded"
+                left = set(os.listdir(one.path(attempt)))
+                assert not left & {"work", "tmp"}
+                assert {"stdout", "exit"} <= left
+            # One that is adopted has its limit from the launch.
+            wait = "until test -e go; do sleep 0.05; done; "
+            sleeper = Template(
+                command=("sh", "-c", wait + fill.format(where="full")), limits=limits
+            )
+            later = await one.launched(sleeper, namespace=RIVAL)
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as two:
+            await two.inventory()
+            (two.path(later) / "work" / "go").touch()
+            assert (await two.heard(Exited, later)).process.reason == "DiskLimitExceeded"
+            assert two.runtime.held(modest) is not None
+            assert (two.path(modest) / "work" / "kept").exists()
+
+    play(story())

@@ -1,0 +1,129 @@
+"""One address in front of several servers over etcd: who is heard, and what becomes of servers that
+are gone for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from holdfast.cli.standing import Line, judged, verdict
+from holdfast.cli.status import gathered
+from holdfast.host.client import Client
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.workload import Workload
+from tests.etcd_cluster import EtcdCluster, free_ports
+from tests.live.balancer import Balancer
+from tests.live.plane_process import PATIENT
+from tests.live.slice_plane import SlicePlane
+
+NODES = ("n1", "n2", "n3")
+# Short, but with room for a busy machine: a server counts for 4.5 s without a renewal.
+FENCE = ("--self-stop-after", "9", "--stop-grace", "1", "--ack-window", "1", "--kill-bound", "1")
+AGENT = ("--capacity", "cpu=8", "--capacity", "memory=8Gi", "--gpus", "none")
+# For so long it is looked at that nobody is taken for silent: longer than a mark would take.
+STEADY_S = 14.0
+GONE = (NodePhase.UNKNOWN, NodePhase.FENCED)
+
+
+async def phases(client: Client) -> dict[str, NodePhase]:
+    return {it.name: it.status.phase for it in (await client.list(Node)).objects}
+
+
+async def all_stay_ready(client: Client, seconds: float) -> None:
+    """All nodes are Ready at the end, and none was ever marked."""
+    await asyncio.sleep(seconds)
+    nodes = (await client.list(Node)).objects
+    assert {it.name: it.status.marks for it in nodes} == dict.fromkeys(NODES, 0)
+    assert {it.status.phase for it in nodes} == {NodePhase.READY}
+
+
+async def told(plane: SlicePlane, *urls: str) -> list[Line]:
+    """What `holdfast status` says whose kubeconfig has these addresses."""
+    return judged(await gathered(msgspec.structs.replace(plane.access, servers=urls)))
+
+
+def wrong(lines: list[Line]) -> list[tuple[str, str]]:
+    return [(it.part, it.name) for it in lines if it.wrong]
+
+
+async def dropped(plane: SlicePlane, name: str, url: str) -> None:
+    """Until a server that is gone no longer counts, with an alarm."""
+
+    async def alarmed() -> bool:
+        said = plane.parts["server-1"].log.read_text()
+        return f"server {name} has not renewed its lease" in said
+
+    await plane.until(alarmed)
+    lines = await told(plane, url)
+    assert ("server", name) in wrong(lines)
+    assert verdict(lines) == ""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("plane-etcd")
+def test_nodes_behind_one_address_are_heard_and_the_dead_are_found_though_servers_are_gone(
+    tmp_path: Path,
+) -> None:
+    """Agents and controllers are given a load balancer, which leads them to any of three servers.
+    Nobody is taken for silent who is heard at another one. Two servers that are gone for good no
+    longer count, with an alarm; a dead node is found after that as well. Without the balancer all
+    go on with the server that they found by its lease. [H3, H4, C6.4, C7.5, SC13]
+    """
+    (tmp_path / "etcd").mkdir()
+    (port,) = free_ports(1)
+
+    async def story(store: tuple[str, ...]) -> None:
+        url = f"https://127.0.0.1:{port}"
+        plane = SlicePlane(
+            tmp_path, NODES, servers=3, store=store, fence=FENCE, agent=AGENT, given=(url,)
+        )
+        to = [urlsplit(it).port or 0 for it in plane.access_urls]
+        async with Balancer(port, to) as balancer, plane:
+            await plane.apply(3)
+            await plane.ready(3)
+            assert set(balancer.taken) == set(to), "every server was led to"
+            first = plane.access_urls[0]
+            survivor = msgspec.structs.replace(plane.access, servers=(first,))
+            async with Client(survivor, policy=PATIENT) as client:
+                await all_stay_ready(client, STEADY_S)
+                for server in plane.access_urls:
+                    assert wrong(await told(plane, server)) == [], "each hears from all components"
+                await without_servers(plane, client, first)
+                await balancer.close()
+                await without_balancer(plane, client)
+
+    with EtcdCluster(tmp_path / "etcd") as cluster:
+        asyncio.run(story(("--store", f"etcd://{cluster.members[0].target}")))
+
+
+async def without_servers(plane: SlicePlane, client: Client, url: str) -> None:
+    for name in ("server-2", "server-3"):
+        plane.parts[name].end()
+        await dropped(plane, name, url)
+        await all_stay_ready(client, STEADY_S)
+    plane.parts["n3"].end()
+
+    async def found() -> bool:
+        now = await phases(client)
+        assert now["n1"] is now["n2"] is NodePhase.READY
+        return now["n3"] in GONE
+
+    await plane.until(found)
+    progress = (await client.get(Workload, "web", "default")).status.progress
+    assert progress.ready < 3
+    assert ("nodes", "1 node") in wrong(await told(plane, url))
+
+
+async def without_balancer(plane: SlicePlane, client: Client) -> None:
+    await client.scale(Workload, "web", "default", 6)
+
+    async def grown() -> bool:
+        progress = (await client.get(Workload, "web", "default")).status.progress
+        return progress.ready >= 5
+
+    await plane.until(grown)

@@ -1,0 +1,48 @@
+"""For each sentence of the overload scenarios bugs of which that very sentence becomes untrue."""
+
+from __future__ import annotations
+
+from holdfast.sim.mutants import rewrite, swap
+from tests.sim.scenarios.bugs import Bug, bug
+from tests.sim.scenarios.storm_bugs import LEASES_NOT_FIRST
+
+QUARTER, USUAL, SLOW_STORE = "overload-quarter", "overload", "overload-slow-store"
+GATE = "holdfast.commit.gate:"
+LIMIT = "holdfast.commit.limits:ConcurrencyLimit."
+
+# What every server had before anything was measured.
+CONSTANT = rewrite("holdfast.commit.gates:Gates.__init__", "if settings.is_measured", "if False")
+NEVER_GROWS = rewrite(LIMIT + "_look", "if self.is_short and", "if False and")
+
+BUGS: tuple[Bug, ...] = (
+    bug(QUARTER, "overload.lifeline", "seats and patience are constants", CONSTANT),
+    bug(
+        QUARTER,
+        "overload.lifeline",
+        "the limit never shrinks",
+        swap(LIMIT + "_shrink", lambda *_: None),
+    ),
+    bug(QUARTER, "overload.lifeline", "leases wait in line with all others", LEASES_NOT_FIRST),
+    bug(QUARTER, "overload.calm", "seats and patience are constants", CONSTANT),
+    bug(SLOW_STORE, "overload.peak", "a limit that has shrunk never grows again", NEVER_GROWS),
+    bug(SLOW_STORE, "overload.recovered", "a limit that has shrunk never grows again", NEVER_GROWS),
+    bug(
+        QUARTER,
+        "overload.goodput",
+        "whoever is refused may come back at once",
+        rewrite(GATE + "Gate._retry_after_s", "return 1 + int(", "return int(0 * "),
+    ),
+    bug(
+        QUARTER,
+        "overload.refusals",
+        "whoever will be refused waits as if nobody were",
+        swap(GATE + "CALM_AFTER_MS", 0),
+        swap("holdfast.commit.limits:CALM_FACTOR", 10),
+    ),
+    bug(
+        USUAL,
+        "overload.stalled",
+        "reads and writes pass one gate",
+        swap("holdfast.commit.gates:Gates.of", lambda gates, _errand: gates.writes),
+    ),
+)

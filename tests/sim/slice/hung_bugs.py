@@ -1,0 +1,39 @@
+"""Planted bugs about servers that hang or are gone, looked for where that happens."""
+
+from __future__ import annotations
+
+from holdfast.sim.mutants import rewrite
+from tests.sim.slice.planting import COMMIT, CORRECT, HUNG, OBSERVE, ONE, bug
+
+HANGING = (
+    bug(
+        "silent-server-kept",
+        "a stream is left only after the longest silence, whatever its server says",
+        rewrite(
+            OBSERVE + "followed:silence_ms",
+            "return SILENCE_MS if within_ms is None else min(SILENCE_MS, 2 * within_ms)",
+            "return SILENCE_MS",
+        ),
+        world=HUNG,
+    ),
+    bug(
+        "digests-without-nodes",
+        "a server passes on the word of another one, and not whom that one heard",
+        rewrite(
+            COMMIT + "digests:Digests._take",
+            "if age_ms < self._forget_after_ms and at_ms > self._heard_ms.get(node, -1):",
+            "if False:",
+        ),
+        world=ONE,
+    ),
+    bug(
+        "expired-server-waited-for",
+        "a server whose lease has expired is waited for like one that lives",
+        rewrite(
+            CORRECT + "evidence:_Server.is_live",
+            "return bool(self.lease.life) and not self.is_expired",
+            "return bool(self.lease.life)",
+        ),
+        world=ONE,
+    ),
+)

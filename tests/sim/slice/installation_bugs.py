@@ -1,0 +1,55 @@
+"""Planted bugs about names that pass to another machine while the first one runs on."""
+
+from __future__ import annotations
+
+from holdfast.sim.mutants import rewrite
+from tests.sim.slice.planting import AGENT, COMMIT, CORRECT, MODEL, REUSED, TWO_MACHINES, bug
+
+INSTALLATIONS = (
+    bug(
+        "stop-proven-by-another-machine",
+        "any machine under the node's name counts as the one that ran the work",
+        rewrite(
+            MODEL + "installations:ran_on",
+            "return binding.installation == installation",
+            "return True",
+        ),
+        world=REUSED,
+    ),
+    bug(
+        "nameless-machine-goes-on",
+        "a machine that has lost its node's name does nothing about what was given up",
+        rewrite(
+            AGENT + "agent:Agent._may_tend",
+            "self._entry.is_after_fence or self._entry.has_lost_name",
+            "self._entry.is_after_fence",
+        ),
+        world=TWO_MACHINES,
+    ),
+    bug(
+        "adopted-by-another-machine",
+        "whichever machine has the node's name takes over the work of the first one",
+        rewrite(MODEL + "installations:adopts", "and ran_on(binding, installation)", ""),
+        rewrite(
+            COMMIT + "proofs:_return_refusal",
+            "is_present and ran_on(binding, ledger.gate.installation)",
+            "is_present",
+        ),
+        world=REUSED,
+    ),
+    bug(
+        "returned-work-stopped",
+        "work that outlived a fence is failed and stopped when its machine is back",
+        rewrite(
+            CORRECT + "repair:RepairController._of_earlier_life",
+            "if keeps(replica) and binding.installation and",
+            "if False and",
+        ),
+        rewrite(
+            COMMIT + "proofs:_fence_refusal",
+            "later and not binding.installation and not ledger.gate.installation",
+            "later",
+        ),
+        world=REUSED,
+    ),
+)

@@ -1,0 +1,26 @@
+"""Planted bugs about fence timings that change while nodes are cut off."""
+
+from __future__ import annotations
+
+from holdfast.sim.mutants import rewrite
+from tests.sim.slice.planting import AGENT, MODEL, RETIMED, bug
+
+TIMINGS = (
+    bug(
+        "fenced-by-present-settings",
+        "a fence waits for what the servers' present settings demand, whatever work was given",
+        rewrite(
+            MODEL + "timings:fence_wait_ms",
+            "return timing.fence_after_ms if held is None else greatest(held, timing)"
+            ".fence_after_ms",
+            "return timing.fence_after_ms",
+        ),
+        world=RETIMED,
+    ),
+    bug(
+        "running-shims-forgotten",
+        "an agent says that shorter times hold while shims that run grant a longer grace",
+        rewrite(AGENT + "crew:Crew.grace_held_ms", "return max(held)", "return 0"),
+        world=RETIMED,
+    ),
+)

@@ -1,0 +1,60 @@
+"""Overload on servers of several speeds: the sentences are true, and each can become untrue.
+
+HOLDFAST_STORM_LONG=1, as `make storm-long` sets it, plays more seeds.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast.sim.check import CRASHED, LIVELOCK
+from holdfast.sim.names import named
+from holdfast.sim.run import find, run
+from holdfast.sim.scenarios.expecting import Expectations, perform
+from holdfast.sim.world import World
+from tests.sim.scenarios.bugs import Bug
+from tests.sim.scenarios.overload_bugs import BUGS
+
+NAMES = ("overload-quarter", "overload", "overload-fourfold", "overload-slow-store")
+SEEDS = 12 if os.environ.get("HOLDFAST_STORM_LONG") else 1
+
+
+def play(name: str, seed: int) -> None:
+    played = perform(find(named(name).scenario), seed)
+    assert played.broken is None, f"{name} seed {seed}: {played.broken}"
+    assert all(outcome.evidence and not outcome.wrong for outcome in played.outcomes)
+    for outcome in played.outcomes:
+        print(outcome.told())
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("name", NAMES)
+def test_limits_fit_a_server_of_any_speed(name: str, seed: int) -> None:
+    """Goodput, leases first, refusals soon, and recovery, in service times. [E4, E6, I1, N3]"""
+    play(name, seed)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug.sentence}-{bug.mutant.mistake}")
+def test_overload_shows_what_it_is_about(bug: Bug) -> None:
+    """Constants, a limit that only grows or only shrinks, leases behind tenants. [E6, N6]"""
+    with bug.mutant.planted():
+        played = perform(find(bug.mutant.scenario), 0)
+    (outcome,) = (it for it in played.outcomes if it.name == bug.sentence)
+    assert outcome.wrong, f"{bug.sentence} stayed true: {outcome.evidence}"
+    assert played.broken is not None
+    assert played.broken.invariant not in (CRASHED, LIVELOCK)
+
+
+def test_every_sentence_of_an_overload_has_a_bug() -> None:
+    """A check that cannot fail is a defect. [N6]"""
+    world = World(0)
+    find(named("overload").scenario).build(world)
+    assert {bug.sentence for bug in BUGS} == set(world.checker(Expectations).invariants)
+
+
+def test_a_seed_of_an_overload_means_the_same_run() -> None:
+    """[N6]"""
+    scenario = find(named("overload-quarter").scenario)
+    assert run(scenario, 7).digest == run(scenario, 7).digest

@@ -1,0 +1,106 @@
+"""Planes with records that are not what this version expects: everything else goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.commit.writers import WRITERS
+from holdfast.sim.mutants import Mutant, confirm, load
+from holdfast.sim.run import attempt, find
+from holdfast.sim.world import World
+from holdfast.sim.worlds.versions.mixed import Met, Preserved
+from holdfast.sim.worlds.versions.rot import Confined
+from tests.scale import scaled
+from tests.sim.findings import SEEDS_MAX
+from tests.sim.versions.mutants import MUTANTS, RECORDED
+
+# The tests that use the campaign run in one process, so that it is run once.
+together = pytest.mark.xdist_group("versions-world")
+MIXED = "holdfast.sim.worlds.versions.mixed:MIXED"
+RAISED = "holdfast.sim.worlds.versions.raised:RAISED"
+ROT = "holdfast.sim.worlds.versions.rot:ROT"
+SEEDS = 10
+PARTS = ("server-1", "server-2", "scheduler", "controllers-1", "controllers-2", "agent-0")
+RAISED_SEEDS = scaled(4, 30)
+
+
+class Campaign:
+    """What all seeds came to."""
+
+    def __init__(self) -> None:
+        self.broken: dict[int, str] = {}
+        self.met: dict[str, int] = {}
+        self.rotten = 0
+        for seed in range(SEEDS):
+            world = World(seed)
+            broken = attempt(find(ROT), world)
+            if broken is not None:
+                self.broken[seed] = str(broken)
+            self.rotten += world.injected.get("rot", 0)
+            for key in world.checker(Confined).met:
+                self.met[key] = self.met.get(key, 0) + 1
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Campaign:
+    return Campaign()
+
+
+@together
+@pytest.mark.timeout(600)
+def test_records_that_go_bad_stop_nothing_else(campaign: Campaign) -> None:
+    """INV1 to INV7, INV10 to INV12 at every commit, V1 to V5 after the faults. [C5, N6]"""
+    assert campaign.broken == {}
+
+
+@together
+@pytest.mark.timeout(600)
+def test_records_do_go_bad_and_decisions_do_meet_them(campaign: Campaign) -> None:
+    """Or the world proves nothing about it. [N6]"""
+    assert campaign.rotten > 10 * SEEDS
+    assert len(campaign.met) >= 4
+
+
+@pytest.mark.timeout(600)
+def test_parts_of_two_versions_keep_the_promises_and_the_field_of_the_newer_one() -> None:
+    """INV1 to INV7, INV10 to INV12 at every commit, V1 to V5 after the faults. [C5, N6]"""
+    known = set(WRITERS)
+    rewritten, promised, lives = 0, 0, dict.fromkeys(PARTS, 0)
+    met: set[Met] = set()
+    for seed in range(SEEDS):
+        world = World(seed)
+        assert attempt(find(MIXED), world) is None, seed
+        preserved = world.checker(Preserved)
+        rewritten, promised = rewritten + preserved.rewritten, promised + preserved.promised
+        met |= preserved.met
+        for part in PARTS:
+            lives[part] += world.cells[part].life - 1
+    assert rewritten > 10 * SEEDS
+    assert promised >= SEEDS
+    # Each version of a component has met each of a server, and each part was replaced.
+    status = "system:controller:status"
+    pairs = {(it.is_newer, it.server_is_newer) for it in met if it.sender == status}
+    assert pairs == {(False, False), (False, True), (True, False), (True, True)}
+    assert min(lives.values()) >= SEEDS, lives
+    # Whatever else runs in this process does not know the structs of that version.
+    assert set(WRITERS) == known
+
+
+@pytest.mark.timeout(600)
+def test_a_server_that_is_too_old_for_the_format_writes_nothing_once_it_is_raised() -> None:
+    """Nor does what it had on its way; the next version keeps all promises. [C5, N6]"""
+    for seed in range(RAISED_SEEDS):
+        assert attempt(find(RAISED), World(seed)) is None, seed
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_bug_planted_in_dealing_with_other_versions_is_found(mutant: Mutant) -> None:
+    """That nobody breaks down is one of the promises here. [N6, C5]"""
+    finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
+    assert finding.as_hoped(), finding
+
+
+def test_the_recorded_search_is_of_these_bugs() -> None:
+    """[N6]"""
+    assert {finding.mutant for finding in load(RECORDED)} == {it.name for it in MUTANTS}

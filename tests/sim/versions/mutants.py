@@ -1,0 +1,122 @@
+"""Bugs planted in how damaged records and other versions are dealt with.
+
+    python -m holdfast.sim mutants tests.sim.versions.mutants:MUTANTS \
+        --record tests/sim/versions/found.json
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
+
+RECORDED = Path(__file__).with_name("found.json")
+ROT = "holdfast.sim.worlds.versions.rot:ROT"
+COMMIT = "holdfast.commit."
+OBSERVE = "holdfast.observe."
+
+
+def _bug(name: str, mistake: str, *plants: Plant, world: str = ROT) -> Mutant:
+    return Mutant(name, mistake, world, plants)
+
+
+# What nothing raises: the handler that is there is as if it were not.
+_NEVER = "except ZeroDivisionError as error:"
+
+DAMAGED = (
+    _bug(
+        "server-ends-on-a-bad-record",
+        "a decision that meets a record it cannot read stops the server, not the one request",
+        rewrite(COMMIT + "authority:_ruling", "except BROKEN as error:", _NEVER),
+    ),
+    _bug(
+        "refused-and-not-in-quarantine",
+        "a request is refused for a bad record, and nobody is told of the record",
+        rewrite(
+            COMMIT + "authority:Authority._quarantine",
+            "if request is not None and",
+            "if request is None and",
+        ),
+    ),
+    _bug(
+        "stream-ends-at-a-bad-object",
+        "one object that a component cannot read ends the stream of all objects of its kind",
+        rewrite(OBSERVE + "news:_change", "except msgspec.ValidationError as error:", _NEVER),
+    ),
+)
+
+MIXED = "holdfast.sim.worlds.versions.mixed:MIXED"
+
+VERSIONS = (
+    _bug(
+        "unknown-field-dropped",
+        "a server that rewrites a record drops what it does not know of it",
+        rewrite(
+            COMMIT + "draft:View.rewritten",
+            "return data if seen.is_known else with_unknown(type(value), seen.data, data)",
+            "return data",
+        ),
+        world=MIXED,
+    ),
+    _bug(
+        "own-write-taken-for-known",
+        "what a server has put back into a record is forgotten when it writes the record again",
+        rewrite(COMMIT + "draft:Group.committed", "is_known=key not in foreign", "is_known=True"),
+        world=MIXED,
+    ),
+    _bug(
+        "lists-forget-unknown-parts",
+        "a part of a record that is at its default loses what a newer version has put there",
+        rewrite(
+            "holdfast.model.unknown_fields:_graft_struct",
+            "elif key in shape.inside:",
+            "elif False:",
+        ),
+        world=MIXED,
+    ),
+    _bug(
+        "status-of-the-next-version-refused",
+        "a server refuses the status that a newer controller writes, for a field of the object's "
+        "spec that it does not know",
+        rewrite(
+            "holdfast.model.requests:refuses_unknown",
+            "return isinstance(request, Create) or not request.subresource",
+            "return True",
+        ),
+        world=MIXED,
+    ),
+    _bug(
+        "forwarded-field-dropped",
+        "a server decides what a newer one forwards, and stores it without the field that it does "
+        "not know",
+        rewrite(
+            "holdfast.model.unknown_fields:has_unknown",
+            "return data != known and",
+            "return False and",
+        ),
+        world=MIXED,
+    ),
+)
+
+RAISED = "holdfast.sim.worlds.versions.raised:RAISED"
+
+FORMATS = (
+    _bug(
+        "format-not-compared",
+        "a server goes by the format that it read when it started, and writes on when it is raised",
+        rewrite(
+            COMMIT + "authority:Authority._rest_on_format",
+            "group.compares[_FORMAT] = seen.modified if seen is not None else ABSENT",
+            "pass",
+        ),
+        world=RAISED,
+    ),
+    _bug(
+        "too-new-a-format-ignored",
+        "a server reads a format of the plane that it does not know, and writes all the same",
+        swap(COMMIT + "authority:Authority.closed", lambda _authority: ""),
+        world=RAISED,
+    ),
+)
+
+MUTANTS = (*DAMAGED, *VERSIONS, *FORMATS)

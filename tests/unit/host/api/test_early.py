@@ -1,0 +1,125 @@
+"""Who is nobody yet is counted: by address, and all together, before anything is spent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from holdfast.commit.overload import Overloaded
+from holdfast.commit.rates import Rate
+from holdfast.host import admitting
+from holdfast.host.admitting import Admitting
+from holdfast.host.api import early
+from holdfast.host.api.early import Early
+from holdfast.host.join_words import JOIN_PATH, JoinRequest
+from holdfast.model.errors import Forbidden
+from holdfast.model.identity import ANONYMOUS, server
+from holdfast.store.memory import MemoryStore
+from tests.unit.host.api.api_rig import ApiRig, play, with_tenant, workloads
+
+NOBODY = {"user": ANONYMOUS}
+FEW = Rate(1, 3)
+
+
+class From:
+    """A request from an address."""
+
+    def __init__(self, address: str) -> None:
+        self.transport = self
+        self._address = address
+
+    def get_extra_info(self, name: str) -> Any:
+        assert name == "peername"
+        return (self._address, 4711)
+
+
+def demanded(gate: Early, address: str, times: int) -> int:
+    """How many of so many requests are let through."""
+    allowed = 0
+    for _ in range(times):
+        try:
+            gate.demand(From(address))  # type: ignore[arg-type]
+        except Overloaded:
+            continue
+        allowed += 1
+    return allowed
+
+
+def test_an_address_has_its_share_and_no_more() -> None:
+    """Another one is served meanwhile; those of one IPv6 network are one. [B6, E6]"""
+    gate = Early(FEW, Rate(100, 100))
+    assert demanded(gate, "10.0.0.1", 20) == 3
+    assert demanded(gate, "10.0.0.2", 20) == 3
+    assert demanded(gate, "2001:db8::1", 20) == 3
+    assert demanded(gate, "2001:db8::2", 20) == 0
+    assert demanded(gate, "2001:db8:0:1::1", 20) == 3
+
+
+def test_all_addresses_together_have_a_share() -> None:
+    """And whoever looks at the health is not refused for what others do. [B6, E6]"""
+    gate = Early(FEW, Rate(1, 5))
+    assert sum(demanded(gate, f"10.0.0.{n}", 1) for n in range(20)) == 5
+    gate.demand_health(From("10.0.1.1"))  # type: ignore[arg-type]
+
+
+def test_who_shows_nothing_is_sent_away_and_who_is_known_is_served() -> None:
+    """A flood of 401s from one address costs that address its connections. [B6, E6]"""
+
+    async def story(rig: ApiRig) -> None:
+        rig.api.early = Early(FEW, FEW)
+        answers = [await rig.send("GET", workloads(), **NOBODY) for _ in range(6)]
+        assert [it.code for it in answers] == [401, 401, 401, 429, 429, 429]
+        assert answers[-1].headers["Connection"] == "close"
+        assert int(answers[-1].headers["Retry-After"]) >= 1
+        assert (await rig.send("GET", workloads(), user="ada")).code == 200
+        assert rig.api.early.refused == 3
+
+    with_tenant(story)
+
+
+@pytest.mark.parametrize(
+    "path, is_early", [(JOIN_PATH, True), ("/readyz", True), ("/other", False)]
+)
+def test_paths_outside_the_api_are_counted_where_anybody_may_ask(path: str, is_early: bool) -> None:
+    """[B6, E6]"""
+
+    async def fine(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text="ok")
+
+    async def story(rig: ApiRig) -> None:
+        rig.api.early = Early(FEW, FEW)
+        rig.api._extras[path] = fine
+        codes = [(await rig.send("GET", path)).code for _ in range(4)]
+        assert codes == [200, 200, 200, 429 if is_early else 200]
+
+    with_tenant(story)
+
+
+def test_a_wrong_token_is_refused_before_any_signature_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor is one looked at for who shows neither token nor certificate. [B5, E6]"""
+    looked_at: list[str] = []
+
+    def counted(pem: str) -> Any:
+        looked_at.append(pem)
+        raise AssertionError("a signature costs what anybody could ask for")
+
+    monkeypatch.setattr(admitting, "signed_key", counted)
+
+    async def story() -> None:
+        unused: Any = None
+        gate = Admitting(server("one"), unused, MemoryStore(), unused, unused)
+        for token in ("", "nonsense", "hf1.abc.def"):
+            with pytest.raises(Forbidden):
+                await gate.join(None, JoinRequest("web-1", "a request", token))
+        assert looked_at == []
+
+    play(story())
+
+
+def test_the_defaults_let_a_rack_of_machines_join() -> None:
+    """They must not be so few that a plane cannot grow. [B5]"""
+    assert early.PER_ADDRESS.per_s * early.PER_ADDRESS.burst_s >= 200

@@ -1,0 +1,153 @@
+"""TLS handshakes under way are few at once, by address and in all."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from pathlib import Path
+
+from aiohttp import web
+
+from holdfast.host.api.connections import Server, Site
+from holdfast.host.api.handshakes import Handshakes
+from holdfast.host.certificates import Authority, Purpose
+from holdfast.host.patience import Patience
+from tests.patience import PATIENCE_S
+
+
+async def hello(request: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(text="hello")
+
+
+class Counted(Handshakes):
+    """Says when one begins or ends."""
+
+    def __init__(self, most: int, of_address: int) -> None:
+        super().__init__(most, of_address)
+        self.changed = asyncio.Event()
+
+    def begin(self, address: str) -> bool:
+        self.changed.set()
+        return super().begin(address)
+
+    def end(self, address: str) -> None:
+        self.changed.set()
+        super().end(address)
+
+
+class Listening:
+    """A server with caps of its own, and clients that say nothing."""
+
+    def __init__(self, folder: Path, handshakes: Counted) -> None:
+        self.handshakes = handshakes
+        self._folder, self._silent = folder, list[socket.socket]()
+
+    async def __aenter__(self) -> Listening:
+        authority = Authority.open(self._folder)
+        files = authority.keep(self._folder, "server", "server", Purpose(("localhost",)))
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*files)
+        patience = Patience(tls_s=PATIENCE_S)
+        server = Server(hello, patience=patience, handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
+        await self._runner.setup()
+        await Site(self._runner, "127.0.0.1", 0, tls, patience, self.handshakes).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in self._silent:
+            client.close()
+        await self._runner.cleanup()
+
+    async def silent(self, address: str = "127.0.0.1") -> socket.socket:
+        """A client that connects from this address and never begins."""
+        client = socket.socket()
+        client.setblocking(False)
+        client.bind((address, 0))
+        await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", self.port))
+        self._silent.append(client)
+        return client
+
+    async def ask(self, address: str = "127.0.0.1") -> bytes:
+        """What a client hears that does nothing wrong."""
+        trust = ssl.create_default_context()
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=trust, local_addr=(address, 0)
+        )
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+
+    async def until(self, under_way: int) -> None:
+        while self.handshakes.under_way != under_way:
+            self.handshakes.changed.clear()
+            await self.handshakes.changed.wait()
+
+
+async def is_closed(client: socket.socket) -> bool:
+    """Whether the server ends it; waits until it does."""
+    try:
+        return await asyncio.get_running_loop().sock_recv(client, 1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_an_address_begins_so_many_and_others_are_served_meanwhile(tmp_path: Path) -> None:
+    """What is beyond the cap is closed at once, and what ends makes room. [N3, V1]"""
+
+    async def story() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            Listening(tmp_path, Counted(most=10, of_address=3)) as it,
+        ):
+            held = [await it.silent() for _ in range(3)]
+            await it.until(3)
+            assert await is_closed(await it.silent())
+            assert it.handshakes.refused == 1
+            assert (await it.ask("127.0.0.2")).endswith(b"hello")
+            assert it.handshakes.under_way == 3
+            held[0].close()
+            await it.until(2)
+            assert (await it.ask()).endswith(b"hello")
+            assert it.handshakes.under_way == 2
+
+    asyncio.run(story())
+
+
+def test_in_all_there_are_so_many_whatever_addresses_they_have(tmp_path: Path) -> None:
+    """[N3, V1]"""
+
+    async def story() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            Listening(tmp_path, Counted(most=4, of_address=3)) as it,
+        ):
+            for number in range(4):
+                await it.silent(f"127.0.0.{number + 1}")
+            await it.until(4)
+            assert await is_closed(await it.silent("127.0.0.9"))
+            assert it.handshakes.under_way == 4
+
+    asyncio.run(story())
+
+
+def test_a_client_that_speaks_no_tls_gives_its_place_back(tmp_path: Path) -> None:
+    """[N3]"""
+
+    async def story() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            Listening(tmp_path, Counted(most=1, of_address=1)) as it,
+        ):
+            client = await it.silent()
+            await it.until(1)
+            await asyncio.get_running_loop().sock_sendall(client, b"GET / HTTP/1.1\r\n\r\n")
+            await it.until(0)
+            assert (await it.ask()).endswith(b"hello")
+
+    asyncio.run(story())

@@ -1,0 +1,195 @@
+"""One tenant that fills the journal makes room at its own expense, and the chain stays whole."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.audit import thinning
+from holdfast.host.audit.journal import Journal, Limits
+from holdfast.host.audit.reading import judged, records
+from holdfast.host.audit.segments import segments
+from holdfast.model.audit import (
+    AuditRecord,
+    Elided,
+    Head,
+    Mutation,
+    elided_of,
+    encoded,
+    is_elided,
+    line_of,
+    mutation_of,
+    written,
+)
+
+KEEP = 60_000
+BATCH = 20
+LIMITS = Limits(segment_bytes=6_000, segment_age_ms=1 << 60, keep_bytes=KEEP, keep_ms=1 << 60)
+
+
+def chain(tenants: Iterable[str]) -> list[AuditRecord]:
+    made: list[AuditRecord] = []
+    previous = Head().hash
+    for number, tenant in enumerate(tenants, 1):
+        said = Mutation(who="ann", verb="Patch", kind="workloads", namespace=tenant, name="w")
+        made.append(written(number, number, 0, previous, encoded(said)))
+        previous = made[-1].hash
+    return made
+
+
+def flood(count: int = 2_000, seed: int = 1) -> list[AuditRecord]:
+    """Much of one tenant, now and then something of others and of the plane itself."""
+    rng = random.Random(seed)
+    names = ["loud"] * 195 + ["quiet", "calm", "", "still", "mild"]
+    return chain(rng.choice(names) for _ in range(count))
+
+
+class Kept:
+    """A journal, and a store that learns of all that is removed before it is."""
+
+    def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
+        self.folder, self.head = folder, Head()
+        self.journal = Journal(folder, limits)
+        self.journal.resume(self.head)
+
+    def write(self, made: list[AuditRecord]) -> None:
+        for place in range(0, len(made), BATCH):
+            batch = made[place : place + BATCH]
+            record = batch[-1]
+            kept = self.journal.append([line_of(it) for it in batch])
+            floor = max(self.head.floor, kept.floor)
+            thinned = max(self.head.thinned, kept.thinned)
+            self.head = Head(number=record.number, hash=record.hash, floor=floor, thinned=thinned)
+            self.journal.prune(floor, thinned)
+
+    @property
+    def size(self) -> int:
+        return sum(it.path.stat().st_size for it in segments(self.folder))
+
+    def of(self, tenant: str) -> list[int]:
+        said = [(it.number, mutation_of(it).namespace) for it in records([self.folder])]
+        return [number for number, namespace in said if namespace == tenant]
+
+
+def test_a_tenant_that_floods_the_journal_pushes_out_nobody_but_itself(tmp_path: Path) -> None:
+    made = flood()
+    kept = Kept(tmp_path)
+    kept.write(made)
+    for tenant in ("quiet", "calm", "still", "mild", ""):
+        assert kept.of(tenant) == [it.number for it in made if mutation_of(it).namespace == tenant]
+    assert kept.head.floor == 1
+    assert 0 < len(kept.of("loud")) < len(made) // 2
+    assert kept.of("loud")[-1] > len(made) - 100
+    assert kept.of("quiet"), "the flood has none of it"
+    assert kept.size < KEEP + 2 * LIMITS.segment_bytes
+    found = judged([tmp_path], kept.head)
+    assert found.is_whole, found.findings
+    let_go = sum(it.elided["loud"] for it in found.elided)
+    assert let_go + len(kept.of("loud")) == sum(mutation_of(it).namespace == "loud" for it in made)
+
+
+def test_without_shares_the_same_flood_removes_what_others_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted fault: everybody may fill all of it."""
+    monkeypatch.setattr(thinning, "SHARE", 1)
+    monkeypatch.setattr(thinning.Shares, "_heavy", lambda self, paths, most: frozenset())
+    kept = Kept(tmp_path)
+    kept.write(flood())
+    assert kept.head.floor > 1
+    lost = [it for it in flood() if mutation_of(it).namespace not in ("loud", "")]
+    assert lost[0].number < kept.head.floor
+
+
+def test_where_nobody_has_too_much_the_oldest_files_go(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.write(chain(f"tenant-{number % 20}" for number in range(1_000)))
+    assert kept.head.floor > 1
+    assert kept.head.thinned == 0
+    assert judged([tmp_path], kept.head).is_whole
+
+
+def test_what_is_let_go_of_without_the_stores_knowledge_is_a_finding(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    made = flood(200)
+    kept.write(made)
+    assert kept.head.thinned == 0
+    segment = segments(tmp_path)[1]
+    lines = segment.path.read_bytes().splitlines()
+    one = made[segment.first - 1]
+    gone = Elided(
+        elided={"loud": 1},
+        first=one.number,
+        last=one.number,
+        previous=one.previous,
+        hash=one.hash,
+    )
+    segment.path.write_bytes(b"".join(it + b"\n" for it in [encoded(gone), *lines[1:]]))
+    (finding,) = judged([tmp_path], kept.head).findings
+    assert "the store knows nothing" in finding
+
+
+@pytest.mark.parametrize("what", ["previous", "hash", "first", "last"])
+def test_a_line_in_place_of_records_is_part_of_the_chain(tmp_path: Path, what: str) -> None:
+    kept = Kept(tmp_path)
+    kept.write(flood())
+    # One with a record on each side of it, in the same file.
+    path, lines, at = next(
+        (it.path, lines, at)
+        for it in segments(tmp_path)
+        for lines in [it.path.read_bytes().splitlines()]
+        for at in range(1, len(lines) - 1)
+        if is_elided(lines[at])
+    )
+    gone = elided_of(lines[at])
+    wrong = "e" * 64 if what in ("previous", "hash") else getattr(gone, what) + 1
+    fields = {it: getattr(gone, it) for it in gone.__struct_fields__}
+    lines[at] = encoded(Elided(**{**fields, what: wrong}))
+    path.write_bytes(b"".join(it + b"\n" for it in lines))
+    assert judged([tmp_path], kept.head).findings
+
+
+@pytest.mark.parametrize("hashed", ["f" * 64, "0" * 64])
+def test_no_hash_means_anything_goes(tmp_path: Path, hashed: str) -> None:
+    """What the judge itself writes for a record that it does not know is not believed of others."""
+    kept = Kept(tmp_path)
+    made = flood(200)
+    kept.write(made)
+    segment = segments(tmp_path)[1]
+    lines = segment.path.read_bytes().splitlines()
+    one = made[segment.first - 1]
+    gone = Elided(
+        elided={"loud": 1}, first=one.number, last=one.number, previous=one.previous, hash=hashed
+    )
+    segment.path.write_bytes(b"".join(it + b"\n" for it in [encoded(gone), *lines[1:]]))
+    head = Head(number=kept.head.number, hash=kept.head.hash, thinned=200)
+    assert "not as it was written" in judged([tmp_path], head).findings[0]
+
+
+def test_a_copy_that_has_what_was_let_go_of_is_welcome(tmp_path: Path) -> None:
+    made = flood()
+    kept = Kept(tmp_path / "thin")
+    kept.write(made)
+    whole = Kept(tmp_path / "whole", Limits(segment_bytes=50_000, segment_age_ms=1 << 60))
+    whole.write(made)
+    for folders in ([kept.folder, whole.folder], [whole.folder, kept.folder]):
+        found = judged(folders, kept.head)
+        assert found.is_whole, found.findings
+
+
+def test_a_crash_before_it_was_done_is_made_up_for(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    made = flood()
+    kept.write(made[:1_000])
+    # The store was told, and the disk was full.
+    head = kept.head
+    again = Kept(tmp_path)
+    again.head = head
+    again.journal.resume(head)
+    again.journal.prune(head.floor, head.thinned)
+    again.write(made[1_000:])
+    assert again.size < KEEP + 2 * LIMITS.segment_bytes
+    assert judged([tmp_path], again.head).is_whole

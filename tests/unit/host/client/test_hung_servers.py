@@ -1,0 +1,144 @@
+"""A server that hangs is passed over: by watches, by requests, and by all identities together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from holdfast.host.client import Listed, Present, follow
+from holdfast.host.client import reachable as reachable_module
+from holdfast.host.client.lines import Lines
+from holdfast.host.client.reachable import AVOID_MAX_S, AVOID_S, Reachable
+from holdfast.model.errors import Unavailable
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.versions import complete_version
+from holdfast.observe.news import WITHIN
+from tests.unit.host.client.scripted import Scripted
+from tests.unit.host.client.test_following import event, tenants
+
+FIRST, SECOND, THIRD = "https://a", "https://b", "https://c"
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    found = _Clock()
+    monkeypatch.setattr(reachable_module, "time", found)
+    return found
+
+
+def test_a_server_that_fails_again_is_avoided_for_twice_as_long(clock: _Clock) -> None:
+    """Up to a bound; requests that were on their way together are one failure. [C7.5, SC13]"""
+    servers, reachable = (FIRST, SECOND), Reachable()
+    avoided_s = []
+    for _ in range(8):
+        for _ in range(5):
+            reachable.failed(FIRST)
+        began_s = clock.now_s
+        while reachable.choose(servers) == SECOND:
+            clock.now_s += 0.5
+        avoided_s.append(clock.now_s - began_s)
+    assert avoided_s[:4] == [AVOID_S, 2 * AVOID_S, 4 * AVOID_S, 8 * AVOID_S]
+    assert max(avoided_s) == AVOID_MAX_S == avoided_s[-1]
+    reachable.answered(FIRST)
+    reachable.failed(FIRST)
+    clock.now_s += AVOID_S
+    assert reachable.choose(servers) == FIRST, "after an answer it begins with the shortest time"
+
+
+def test_where_all_servers_fail_the_one_that_failed_longest_ago_is_asked(clock: _Clock) -> None:
+    """[C7.5]"""
+    reachable = Reachable()
+    for server in (SECOND, THIRD, FIRST):
+        reachable.failed(server)
+        clock.now_s += 0.1
+    assert reachable.choose((FIRST, SECOND, THIRD)) == SECOND
+
+
+def _silent(*texts: str) -> Callable[[web.BaseRequest], web.StreamResponse]:
+    """Sends some lines, and then nothing more: the connection stands."""
+
+    class Response(web.StreamResponse):
+        async def write_eof(self, data: bytes = b"") -> None:
+            for text in texts:
+                await self.write(text.encode() + b"\n")
+            await asyncio.Event().wait()
+
+    return lambda request: Response(headers={"Content-Type": "application/json"})
+
+
+def _bookmark(revision: int, within_ms: int) -> str:
+    version = complete_version(revision)
+    metadata = f'{{"resourceVersion":"{version}","annotations":{{"{WITHIN}":"{within_ms}"}}}}'
+    return f'{{"type":"BOOKMARK","object":{{"kind":"Tenant","metadata":{metadata}}}}}'
+
+
+async def _next(news: AsyncIterator[Any], kind: type) -> Any:
+    async for piece in news:
+        if isinstance(piece, kind):
+            return piece
+    raise AssertionError("the story ended")
+
+
+def test_a_watch_leaves_a_server_that_is_silent_for_twice_what_it_said(tmp_path: Path) -> None:
+    """It goes on at the other one, although the connection stands and nothing failed. [C7.6]"""
+
+    async def story() -> tuple[list[tuple[str, str, str]], Any]:
+        hung = Scripted(tmp_path, tenants(5, "a"), _silent(_bookmark(6, within_ms=50)))
+        well = Scripted(tmp_path, _silent(event("ADDED", "b", 7)))
+        async with hung, well:
+            async with asyncio.timeout(30), well.client(before=(hung.url,)) as client:
+                news = follow(client, Tenant)
+                async with contextlib.aclosing(news):
+                    await _next(news, Listed)
+                    found = await _next(news, Present)
+            return well.seen, found
+
+    seen, found = asyncio.run(story())
+    assert found.object.name == "b"
+    assert "bookmarkSeconds=" in seen[0][1], "it asks for bookmarks that come often"
+    assert f"resourceVersion={complete_version(6)}" in seen[0][1], "and goes on where it was"
+
+
+def test_the_longest_silence_is_for_servers_that_do_not_say_when_they_speak_next() -> None:
+    """A bookmark without a time takes back what an earlier one said. [C7.6]"""
+    lines = Lines(None)  # type: ignore[arg-type]  # Nothing is read.
+    longest_s = lines.silence_s
+    lines.expect_within(2_500)
+    assert lines.silence_s == 5.0
+    lines.expect_within(None)
+    assert lines.silence_s == longest_s > 30
+
+
+def test_requests_go_to_the_server_that_answers_once_one_has_hung(tmp_path: Path) -> None:
+    """A connection that is kept stays with the server that works, and does not go back to the one
+    that hung as soon as that is not avoided any more. [C7.5]
+    """
+
+    async def asked() -> tuple[int, int]:
+        hung = Scripted(tmp_path, _silent())
+        well = Scripted(tmp_path, tenants(5, "a"))
+        async with hung, well:
+            async with asyncio.timeout(60), well.client(before=(hung.url,)) as client:
+                with contextlib.suppress(Unavailable):
+                    await client.transport.send("GET", "/a", timeout_s=0.2)
+                hung_before = len(hung.seen)
+                for _ in range(5):
+                    await client.transport.send("GET", "/a", timeout_s=5.0)
+                    client.transport._reachable.answered(hung.url)
+            return len(hung.seen) - hung_before, len(well.seen)
+
+    assert asyncio.run(asked()) == (0, 5)

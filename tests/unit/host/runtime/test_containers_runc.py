@@ -1,0 +1,94 @@
+"""Which runc may run containers: by its own version, or by that of the package it came in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.runtime import containers_runc
+from holdfast.host.runtime.containers_runc import FLAWS, Installed, Version, check, has, warnings
+from holdfast.model.errors import Unavailable
+
+RELEASED = 1_000_000
+
+
+def refused_for(version: Version, package: str = "") -> list[str]:
+    found = Installed(version, package, filters=True)
+    return [flaw.name for flaw in FLAWS if flaw.is_open and has(flaw, found)]
+
+
+@pytest.mark.parametrize(
+    "version, package, is_mended",
+    [
+        ((1, 1, 5, RELEASED), "", False),
+        ((1, 1, 5, RELEASED), "1.1.5+ds1-1", False),
+        ((1, 1, 5, RELEASED), "1.1.5+ds1-1+deb12u1", True),
+        ((1, 1, 5, RELEASED), "1.1.5+ds1-1+deb12u12", True),
+        ((1, 0, 0, 93), "1.0.0~rc93+ds1-5+deb11u2", False),
+        ((1, 1, 11, RELEASED), "", False),
+        ((1, 1, 12, RELEASED), "", True),
+        ((1, 3, 0, RELEASED), "", True),
+        ((2, 0, 0, 1), "", True),
+    ],
+)
+def test_a_flaw_is_mended_by_a_version_or_by_a_package(
+    version: Version, package: str, is_mended: bool
+) -> None:
+    """[H1]"""
+    assert ("CVE-2024-21626" not in refused_for(version, package)) is is_mended
+
+
+@pytest.mark.parametrize(
+    "version, is_warned",
+    [
+        ((1, 1, 12, RELEASED), True),
+        ((1, 2, 7, RELEASED), True),
+        ((1, 2, 8, RELEASED), False),
+        ((1, 3, 2, RELEASED), True),
+        ((1, 3, 3, RELEASED), False),
+        ((1, 4, 0, 2), True),
+        ((1, 4, 0, 3), False),
+        ((1, 4, 0, RELEASED), False),
+    ],
+)
+def test_each_series_is_mended_by_itself(version: Version, is_warned: bool) -> None:
+    """[H1]"""
+    told = warnings(Installed(version, "", filters=True))
+    assert any("CVE-2025-31133" in it for it in told) is is_warned
+
+
+def replaced(program: Path) -> None:
+    """As an installation does it: another file under the same name."""
+    draft = program.with_suffix(".new")
+    draft.touch()
+    draft.replace(program)
+
+
+def test_what_runc_says_is_understood_and_an_open_flaw_refuses_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """[H1]"""
+    said = {"text": "runc version 1.1.4-0ubuntu1\nlibseccomp: 2.5.4\n"}
+    program = tmp_path / "runc"
+    program.touch()
+    monkeypatch.setattr(containers_runc.shutil, "which", lambda name, path: str(program))
+    packages = {"--search": "runc: /usr/bin/runc\n", "--show": "1.1.5+ds1-1+deb12u1"}
+    monkeypatch.setattr(
+        containers_runc, "_asked", lambda *words: packages.get(words[1], said["text"])
+    )
+    assert check().version == (1, 1, 4, RELEASED)
+    packages["--show"] = "1.1.4-0ubuntu1"
+    # What was found out of a program is believed until it is replaced.
+    assert check().package == "1.1.5+ds1-1+deb12u1"
+    replaced(program)
+    with pytest.raises(Unavailable, match="this runc has CVE-2024-21626"):
+        check()
+    replaced(program)
+    said["text"] = "runc version 1.4.0-rc.3\nspec: 1.2\n"
+    with pytest.raises(Unavailable, match="built without libseccomp"):
+        check()
+    replaced(program)
+    said["text"] = "something else"
+    with pytest.raises(Unavailable, match="nothing that can be understood"):
+        check()

@@ -1,0 +1,60 @@
+"""How many logs and commands an agent serves at once, in all and for each tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast.host import attending
+from holdfast.host.attending import Attending
+from holdfast.host.runtime.log_reading import Wish
+from holdfast.host.summons import ReadLog, Run, Summons, encoded
+
+LOG, COMMAND = ReadLog("u", Wish()), Run("u", ("sh",))
+
+
+class Counting(Attending):
+    """One that answers nothing, and knows what it would have refused."""
+
+    def __init__(self) -> None:
+        super().__init__("n1", lambda: None, None, lambda: ())  # type: ignore[arg-type, return-value]
+        self.refused: list[str] = []
+        self.begun: list[Coroutine[Any, Any, None]] = []
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        assert work.cr_frame is not None
+        self.refused.append(work.cr_frame.f_locals["excess"])
+        self.begun.append(work)
+
+    def ask(self, wanted: ReadLog | Run, tenant: str) -> str:
+        self._take("https://a", encoded(Summons("x", wanted, tenant)))
+        return self.refused[-1]
+
+    def end(self) -> None:
+        for it in self.begun:
+            it.close()
+
+
+@pytest.mark.parametrize(
+    "wanted, most, most_of_all",
+    [
+        (LOG, attending.TENANT_LOGS_MAX, attending.LOGS_MAX),
+        (COMMAND, attending.TENANT_COMMANDS_MAX, attending.COMMANDS_MAX),
+    ],
+)
+def test_one_tenant_leaves_room_for_the_people_of_others(
+    wanted: ReadLog | Run, most: int, most_of_all: int
+) -> None:
+    """[H1]"""
+    it = Counting()
+    assert [it.ask(wanted, "acme") for _ in range(most)] == [""] * most
+    assert f"{most} " in it.ask(wanted, "acme")
+    assert "for tenant acme" in it.refused[-1]
+    assert it.ask(wanted, "rival") == ""
+    # A server of an earlier version does not say whose it is: only the sum counts.
+    while len(it.refused) < most_of_all:
+        assert it.ask(wanted, "") == ""
+    assert "on node n1 already" in it.ask(wanted, "other")
+    it.end()

@@ -1,0 +1,97 @@
+"""Servers that were not given are found, and an alarm is sounded when one no longer counts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.digests import Alarm
+from holdfast.host.discovering import Discovering, Known, live
+from holdfast.host.remote import Remote
+from holdfast.model.errors import Unavailable
+from holdfast.model.heartbeat import Roster, ServerLease
+from holdfast.model.identity import Identity
+from holdfast.observe.news import SERVERS
+from tests.unit.host.client.scripted import Scripted, refuses, says
+
+ME = Identity(name="system:scheduler:main")
+
+
+def test_only_servers_that_live_and_have_an_address_are_told_of() -> None:
+    """Neither those that stopped in order nor those that no longer count. [C7.5]"""
+    leases = [
+        ServerLease("gone", "a", 1, 1, 15_000, "https://gone"),
+        ServerLease("here", "a", 1, 1, 15_000, "https://here/"),
+        ServerLease("stopped", "", 1, 1, 15_000, "https://stopped"),
+        ServerLease("new", "a", 1, 1, 15_000),
+    ]
+    idle_ms = {"gone": 15_000, "here": 14_999, "stopped": 0, "new": 0}
+    assert live(Roster(0, tuple(leases), idle_ms)) == (Known("here", "https://here"),)
+    assert live(None) == ()
+
+
+async def _learnt(remote: Remote, count: int) -> None:
+    discovering, is_known, learn = Discovering(remote, ME), asyncio.Event(), remote.learn
+
+    def learnt(servers: Sequence[str]) -> None:
+        learn(servers)
+        if len(remote.servers()) == count:
+            is_known.set()
+
+    remote.learn = learnt  # type: ignore[method-assign]
+    discovering.start()
+    try:
+        async with asyncio.timeout(30):
+            await is_known.wait()
+    finally:
+        await discovering.stop()
+
+
+def test_a_server_that_was_found_is_used_when_none_that_was_given_answers(tmp_path: Path) -> None:
+    """And told what all servers are told; before that it is not asked for anything. [C7.5, SC13]"""
+
+    async def story() -> tuple[list[str], list[str]]:
+        other = Scripted(tmp_path, says([]))
+        async with other:
+            known = [
+                {"server": "one", "address": "https://127.0.0.1:1/"},
+                {"server": "two", "address": other.url},
+                {"server": "odd", "address": "http://plain"},
+            ]
+            given = Scripted(tmp_path, refuses(503, "Unavailable"), says(known))
+            async with given:
+                remote = Remote({ME.name: given.client_access()})
+                with pytest.raises(Unavailable):
+                    await remote.hand_in(ME, other.url, b"[]", 5.0, "/told")
+                await _learnt(remote, 3)
+                await remote.hand_in(ME, other.url, b"[]", 5.0, "/told")
+                asked_before = [path for _, path, _ in other.seen]
+            # The given one is gone now.
+            transport = remote._way(ME, SERVERS).transport
+            with contextlib.suppress(Unavailable):
+                await transport.send("GET", "/first", timeout_s=5.0)
+            for _ in range(3):
+                with contextlib.suppress(Unavailable):
+                    await transport.send("GET", "/later", timeout_s=5.0)
+            await remote.close()
+        return asked_before, [path for _, path, _ in other.seen]
+
+    before, after = asyncio.run(story())
+    assert before == ["/told"], "what was given is asked first"
+    assert "/later" in after
+
+
+def test_an_alarm_is_sounded_once_for_each_server_that_no_longer_counts() -> None:
+    """And its end is said, too. [H3]"""
+    alarm = Alarm()
+    assert alarm.news({}) == []
+    (lost,) = alarm.news({"two": 16_000})
+    assert lost.startswith("server two has not renewed its lease for 16 s and no longer counts")
+    assert alarm.news({"two": 17_000}) == []
+    three, back = alarm.news({"three": 15_000})
+    assert three.startswith("server three has not")
+    assert back.startswith("server two is back")

@@ -1,0 +1,43 @@
+"""The options that say what is set aside for work that does not state it."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cli.up import passed_on, up
+from holdfast.host.__main__ import parser, settings_of
+from holdfast.host.settings import Settings
+from holdfast.host.work_rules import WorkRules, work_rules
+from holdfast.model.errors import Invalid
+from holdfast.model.kinds.template import Resources
+
+
+def passed(*line: str) -> Settings:
+    """What the server of `holdfast up` is started with."""
+    given = up.make_context("up", list(line)).params
+    return settings_of(parser().parse_args(["serve", *passed_on(given)]))
+
+
+def test_a_server_has_rules_unless_it_is_told_otherwise() -> None:
+    """[A10]"""
+    usual = passed().work
+    assert usual.default == Resources(cpu="100m", memory="128Mi")
+    assert usual.minimum == Resources(cpu="10m", memory="4Mi")
+    assert passed("--default-resources", "cpu=1").work.default == Resources(cpu="1")
+    none = passed("--default-resources", "", "--minimum-resources", "")
+    assert none.work == WorkRules()
+
+
+@pytest.mark.parametrize(
+    "default, minimum, sentence",
+    [
+        ("gpu=1", "", "--default-resources: gpu: must be cpu, memory or disk"),
+        ("cpu", "", "--default-resources: cpu: must read KEY=VALUE"),
+        ("", "cpu=much", "--minimum-resources: cpu=much: must be a quantity"),
+        ("cpu=5m", "cpu=10m", "--default-resources: cpu=5m: must be at least 10m"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(default: str, minimum: str, sentence: str) -> None:
+    """[A12]"""
+    with pytest.raises(Invalid, match=sentence):
+        work_rules(default, minimum)

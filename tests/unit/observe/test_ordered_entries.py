@@ -1,0 +1,48 @@
+"""Entries in order: a picture is of one moment, and is what a sorted list would be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.observe import ordered_entries
+from holdfast.observe.entries import Entry
+from holdfast.observe.ordered_entries import OrderedEntries
+
+CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.booleans()))
+
+
+def entry(namespace: str, number: int, revision: int) -> Entry:
+    return Entry((f"n{number}", namespace), revision, {}, b"{}")
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered_entries, "CHUNK_MAX", 4)
+
+
+@given(CHANGES, CHANGES)
+def test_a_picture_stays_as_it_was(before: list, after: list) -> None:  # type: ignore[type-arg]
+    """Whatever changes later, it shows what was there, in order, whole or of one namespace. [C8]"""
+    there: dict[str, Entry] = {}
+    ordered = OrderedEntries()
+
+    def change(changes: list[tuple[str, int, bool]]) -> None:
+        for revision, (namespace, number, is_put) in enumerate(changes):
+            key, made = f"{namespace}/n{number}", entry(namespace, number, revision)
+            if is_put:
+                there[key] = made
+                ordered.put(key, made)
+            elif there.pop(key, None) is not None:
+                ordered.remove(key)
+
+    change(before)
+    expected = [there[key] for key in sorted(there)]
+    whole, of_b = ordered.picture(), ordered.picture("b/", "b0")
+    change(after)
+    assert list(whole) == expected
+    assert whole.count == len(expected)
+    assert list(of_b) == [it for it in expected if it.namespace == "b"]
+    assert list(ordered.picture()) == [there[key] for key in sorted(there)]
+    assert ordered.count == len(there)

@@ -1,0 +1,138 @@
+"""No test asserts an absolute time: no measured duration stays below a figure.
+
+Such a test fails on a slower machine, or beside other work, and says nothing about the code. Three
+things pass: a duration beside another one that was measured, a duration that must be *at least* so
+long (no machine is too fast for a wait), and a deadline of patience (`clock() < deadline`).
+
+What is found is mechanical. A duration is a difference of which one part was read from a clock, or
+a name that such a difference, in the same function, was given to, or a name that says so (`took_s`,
+`elapsed`, `cpu_ms`). A figure is a number, a CONSTANT, a constant by a key, or arithmetic of those.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tools.tidy.finding import Finding, Source, full_name
+
+CLOCKS = frozenset(
+    f"time.{name}{unit}"
+    for name in ("monotonic", "perf_counter", "process_time", "thread_time", "time")
+    for unit in ("", "_ns")
+)
+RULE = "absolute-time"
+WHY = "compare it with something measured beside it (tests/yardstick.py), or wait with patience"
+_SAYS_SO = re.compile(r"(took|elapsed|cpu|duration|lasted)(_(s|ms|us|ns|seconds))?")
+_CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def findings(source: Source) -> Iterator[Finding]:
+    """What holds for every file under tests."""
+    for function in [source.tree, *(it for it in source.nodes if isinstance(it, _Function))]:
+        own = list(_own(function))
+        checks = [it for it in own if isinstance(it, ast.Assert)]
+        names = _Names(own, source.meaning) if checks else None
+        for check in checks:
+            compared = (it for it in ast.walk(check.test) if isinstance(it, ast.Compare))
+            if names is not None and any(map(names.is_bounded, compared)):
+                yield source.finding(check, RULE, WHY)
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """Everything in a function, but not what is in functions inside it: their names are theirs."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, _Function | ast.Lambda):
+            yield from _own(child)
+
+
+class _Names:
+    """What the names of one function hold."""
+
+    def __init__(self, own: list[ast.AST], meaning: dict[str, str]) -> None:
+        self._meaning = meaning
+        self._moments: set[str] = set()
+        self._durations: set[str] = set()
+        given = [it for node in own for it in _given(node)]
+        for kind, holds in ((self._moments, self._is_moment), (self._durations, self.is_duration)):
+            kind.update(name for name, value in given if holds(value))
+
+    def is_bounded(self, compared: ast.Compare) -> bool:
+        """Whether a duration must stay below a figure."""
+        sides = [compared.left, *compared.comparators]
+        for less, how, more in zip(sides, compared.ops, sides[1:], strict=False):
+            if isinstance(how, ast.Gt | ast.GtE):
+                less, more = more, less
+            elif not isinstance(how, ast.Lt | ast.LtE):
+                continue
+            if self.is_duration(less) and _is_figure(more):
+                return True
+        return False
+
+    def is_duration(self, node: ast.expr) -> bool:
+        """Also what is made of durations: a sum, a factor, the greatest of some."""
+        if isinstance(node, ast.Name):
+            said = _SAYS_SO.fullmatch(node.id.lower()) is not None
+            return node.id in self._durations or (said and not _CONSTANT.fullmatch(node.id))
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.Sub) and self._reads_clock(node):
+                return True
+            # A ratio of two is what is wanted.
+            if isinstance(node.op, ast.Div) and not _is_figure(node.right):
+                return False
+            return self.is_duration(node.left) or self.is_duration(node.right)
+        if isinstance(node, ast.Call):
+            name = full_name(node.func, self._meaning)
+            return name in {"abs", "min", "max", "sum", "round"} and any(
+                map(self.is_duration, node.args)
+            )
+        return False
+
+    def _is_moment(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Await):
+            return self._is_moment(node.value)
+        return isinstance(node, ast.Call) and self._is_clock(node.func)
+
+    def _is_clock(self, node: ast.expr) -> bool:
+        if full_name(node, self._meaning) in CLOCKS:
+            return True
+        # The time of an event loop: asyncio.get_running_loop().time(), loop.time().
+        if not isinstance(node, ast.Attribute) or node.attr != "time":
+            return False
+        owner = node.value.func if isinstance(node.value, ast.Call) else node.value
+        return full_name(owner, self._meaning).endswith("loop")
+
+    def _reads_clock(self, node: ast.BinOp) -> bool:
+        return any(
+            self._is_moment(side) or (isinstance(side, ast.Name) and side.id in self._moments)
+            for side in (node.left, node.right)
+        )
+
+
+def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Which names get which value here; a list is as good as what is put into it."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            yield from ((it.id, value) for it in targets if isinstance(it, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            yield name, value
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[value]):
+            yield name, value
+
+
+def _is_figure(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=int() | float()):
+            return True
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return _CONSTANT.fullmatch(name) is not None
+        case ast.Subscript(value=value):
+            return _is_figure(value)
+        case ast.BinOp(left=left, right=right):
+            return _is_figure(left) and _is_figure(right)
+        case ast.UnaryOp(operand=operand):
+            return _is_figure(operand)
+    return False
