@@ -100,12 +100,17 @@ class Attending:
 
         What was given is used as well until one of them is connected: they may be told at addresses
         that this node cannot reach. A server ends the earlier of two connections of a node, so an
-        address that leads to one that is connected is let go of.
+        address that leads to one that is connected is let go of. A server that was found and is no
+        longer told of may only be late with its lease: its connection stays as long as it lives.
         """
+        found = set[str]()
         while True:
             wanted = list(self._servers())
+            found.update(wanted)
+            found &= self._connected | set(wanted)
             if self._connected.isdisjoint(wanted):
                 wanted += [server.rstrip("/") for server in self._access().servers]
+            wanted += [server for server in self._connected if server in found]
             for server in [it for it in self._kept if it not in wanted]:
                 self._kept.pop(server).cancel()
             for server in wanted:

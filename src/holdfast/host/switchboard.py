@@ -9,6 +9,7 @@ the sentence that says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -37,7 +38,8 @@ VISITS_MAX = 1_000
 TENANT_VISITS_MAX = 250
 # Summonses that an agent has not taken in yet. It answers within seconds or not at all.
 UNSENT_MAX = 64
-# So long a visit goes on while its agent has no connection of the other kind: it may be on its way.
+# An agent that lost its connection is back within this, or is not there: its pauses between tries
+# are shorter. Until then visits go on, and new ones wait for it.
 LINE_LOST_S = 15.0
 NODES_REMEMBERED_MAX = 20_000
 
@@ -112,6 +114,7 @@ class Switchboard:
         self._lines: dict[str, Line] = {}
         self._visits: dict[str, Visit] = {}
         self._lost_at: dict[str, float] = {}
+        self._awaited: dict[str, asyncio.Event] = {}
         self._began_at = time.monotonic()
 
     # For agents ----------------------------------------------------------------------------------
@@ -123,6 +126,8 @@ class Switchboard:
             earlier.end()
         line = self._lines[node] = Line(node)
         self._lost_at.pop(node, None)
+        if node in self._awaited:
+            self._awaited.pop(node).set()
         return line
 
     def disconnect(self, line: Line) -> None:
@@ -153,9 +158,6 @@ class Switchboard:
     @asynccontextmanager
     async def visit(self, node: str, wanted: ReadLog | Run, tenant: str) -> AsyncIterator[Visit]:
         """The agent's answer, when it has begun. Raises what an agent or a silence means."""
-        line = self._lines.get(node)
-        if line is None:
-            raise Unavailable(self._absence(node), code=NODE_UNREACHABLE)
         if len(self._visits) >= VISITS_MAX:
             raise Unavailable(
                 f"this server carries {VISITS_MAX} logs and commands already; end some, or ask "
@@ -171,6 +173,7 @@ class Switchboard:
         number, visit = secrets.token_hex(16), Visit(node, tenant)
         self._visits[number] = visit
         try:
+            line = await self._line(node)
             line.send(Summons(number, wanted, tenant))
             await self._begun(visit)
             yield visit
@@ -178,6 +181,18 @@ class Switchboard:
             del self._visits[number]
             visit.is_over.set()
             visit.socket.cancel()
+
+    async def _line(self, node: str) -> Line:
+        """The agent's connection, waited for if it was lost, or this server started, just now."""
+        lost_at = self._lost_at.get(node, self._began_at)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(lost_at + LINE_LOST_S - time.monotonic()):
+                while node not in self._lines:
+                    await self._awaited.setdefault(node, asyncio.Event()).wait()
+        line = self._lines.get(node)
+        if line is None:
+            raise Unavailable(self._absence(node), code=NODE_UNREACHABLE)
+        return line
 
     async def _begun(self, visit: Visit) -> None:
         try:

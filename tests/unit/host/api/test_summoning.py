@@ -19,8 +19,11 @@ async def _refusal(rig: ApiRig) -> Answer:
     return answer
 
 
-def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none() -> None:
+def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """[H3]"""
+    monkeypatch.setattr(switchboard, "LINE_LOST_S", 0.01)
 
     async def story(rig: ApiRig) -> None:
         answer = await _refusal(rig)
@@ -32,6 +35,20 @@ def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none() ->
         while (answer := await rig.send("GET", f"{POD}/log")).code == 200:
             continue
         assert "node n1 has had no connection to this server for 0 s" in answer.body["message"]
+
+    with_replica(story)
+
+
+def test_a_node_that_lost_its_connection_just_now_is_waited_for() -> None:
+    """An agent connects again within seconds; people need not ask twice. [H3]"""
+
+    async def story(rig: ApiRig) -> None:
+        for _ in ("when the server has just started", "when the connection was lost"):
+            asking = asyncio.create_task(rig.send("GET", f"{POD}/log"))
+            await asyncio.sleep(0.05)
+            assert not asking.done()
+            async with attended(rig, tell_log):
+                assert (await asking).code == 200
 
     with_replica(story)
 
