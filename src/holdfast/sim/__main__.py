@@ -4,7 +4,8 @@
     replay SCENARIO --seed 7                    one seed again, with its story
     replay --file FILE                          a saved run again
     shrink SCENARIO --seed 7 --out FILE         a failing seed made small and saved
-    mutants MODULE:MUTANTS --seeds 50           the table of planted bugs, --record FILE keeps it
+    mutants MODULE:MUTANTS --seeds 50           the table of planted bugs, --record FILE keeps it,
+                                                --renew searches only for what its seeds miss now
 
 A scenario has a short name (`holdfast sim list`), or is named by where it is defined,
 `module:ATTRIBUTE`. The exit code is 1 when a promise
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import multiprocessing
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ from holdfast.sim import artifact as artifacts
 from holdfast.sim.artifact import Artifact, replay_command, replay_file_command
 from holdfast.sim.campaign import campaign
 from holdfast.sim.check import Violation
-from holdfast.sim.mutants import Mutant, save, search, table
+from holdfast.sim.mutants import Finding, Mutant, confirm, load, save, table
 from holdfast.sim.names import named
 from holdfast.sim.run import Report, Scenario, drawn_plan, find, play, run
 from holdfast.sim.shrink import RUNS_MAX, shrink
@@ -70,6 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--seeds", type=int, default=50)
     one.add_argument("--only", default="", help="mutants whose name contains this")
     one.add_argument("--record", type=Path, help="write the seeds found to this file")
+    one.add_argument(
+        "--renew",
+        action="store_true",
+        help="search only for bugs that their recorded seeds no longer find",
+    )
+    one.add_argument("--processes", default=1, type=int)
     one.set_defaults(command=_mutants)
     return parser
 
@@ -142,11 +150,16 @@ def _shrink(options: argparse.Namespace) -> int:
 
 
 def _mutants(options: argparse.Namespace) -> int:
-    findings = [
-        search(mutant, seeds_max=options.seeds)
-        for mutant in _load_mutants(options.mutants)
-        if options.only in mutant.name
-    ]
+    if options.renew and options.record is None:
+        _say("--renew needs --record FILE, the record to renew")
+        return 2
+    chosen = [it for it in _load_mutants(options.mutants) if options.only in it.name]
+    tasks = [(options.mutants, mutant.name, options) for mutant in chosen]
+    if options.processes > 1:
+        with multiprocessing.get_context("fork").Pool(options.processes) as pool:
+            findings = pool.map(_looked_for, tasks, chunksize=1)
+    else:
+        findings = [_looked_for(task) for task in tasks]
     _say(table(findings))
     found = next((finding for finding in findings if finding.seed is not None), None)
     if found is not None:
@@ -154,6 +167,16 @@ def _mutants(options: argparse.Namespace) -> int:
     if options.record is not None:
         save(findings, options.record)
     return 0 if all(finding.as_hoped() for finding in findings) else 1
+
+
+def _looked_for(task: tuple[str, str, argparse.Namespace]) -> Finding:
+    """What the search for one mutant comes to, in whichever process."""
+    where, name, options = task
+    mutant = next(it for it in _load_mutants(where) if it.name == name)
+    recorded = load(options.record) if options.renew and options.record.exists() else []
+    if mutant.benign and (kept := [it for it in recorded if it.mutant == name]):
+        return kept[0]
+    return confirm(mutant, recorded, seeds_max=options.seeds)
 
 
 def _load_mutants(name: str) -> Sequence[Mutant]:

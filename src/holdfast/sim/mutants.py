@@ -85,16 +85,16 @@ def search(mutant: Mutant, *, seeds_max: int, first_seed: int = 0) -> Finding:
 
 
 def confirm(mutant: Mutant, recorded: Sequence[Finding], *, seeds_max: int) -> Finding:
-    """Run the seed that an earlier search recorded; search anew if it finds the mutant no more.
+    """Run the seed that an earlier search recorded; search again if it no longer finds the mutant.
 
     Every change of a world shifts what its seeds mean, so a recorded seed saves time and nothing
-    depends on it.
+    depends on it. How many seeds the earlier search needed stays on record while its seed holds.
     """
     for finding in recorded:
         if finding.mutant == mutant.name and finding.seed is not None:
             again = search(mutant, seeds_max=1, first_seed=finding.seed)
             if again.seed is not None:
-                return again
+                return msgspec.structs.replace(again, seeds=finding.seeds)
     return search(mutant, seeds_max=seeds_max)
 
 

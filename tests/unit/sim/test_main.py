@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.sim.__main__ import main
-from holdfast.sim.mutants import load
+from holdfast.sim.mutants import load, save
 from tests.unit.sim.small_world import FAILING, HEALTHY
 
 # Seeds 0 to 9 contain some that fail.
@@ -81,6 +82,21 @@ def test_mutants_are_searched_for_recorded_and_can_be_seen(
     assert main(["replay", scenario, *seed, "--mutant", f"{mutants}:early-takeover"]) == 1
     assert "INV1 broken" in capsys.readouterr().out
     assert main(["replay", scenario, *seed]) == 0
+
+
+def test_a_record_is_renewed_where_its_seeds_miss_their_bugs(tmp_path: Path) -> None:
+    """What is still found keeps its seed; a seed that misses its bug is replaced. [N6]"""
+    path, mutants = tmp_path / "found.json", "tests.sim.demo.mutants:MUTANTS"
+    options = ["--only", "early-takeover", "--record", str(path)]
+    assert main(["mutants", mutants, "--renew", "--only", "early-takeover"]) == 2
+    assert main(["mutants", mutants, *options]) == 0
+    [first] = load(path)
+    save([msgspec.structs.replace(first, seeds=7)], path)
+    assert main(["mutants", mutants, *options, "--renew"]) == 0
+    assert load(path) == [msgspec.structs.replace(first, seeds=7)]
+    save([msgspec.structs.replace(first, seed=None)], path)
+    assert main(["mutants", mutants, *options, "--renew", "--processes", "2"]) == 0
+    assert load(path) == [first]
 
 
 def test_replay_without_a_scenario_says_what_is_missing(
