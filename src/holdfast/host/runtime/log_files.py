@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.host.runtime import openat2
 from holdfast.host.runtime.log_records import (
+    HEAD_BYTES,
     HEADS,
     LOST,
     PIECE,
@@ -35,10 +36,11 @@ READ_BYTES = 64 << 10
 SNAPSHOT_TRIES_MAX = 8
 
 
-class Start(msgspec.Struct, frozen=True):
-    """Where a line begins: when it was said, in which file, from which byte."""
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """Where a line begins: when it was said, in which stream and file, from which byte."""
 
     time: bytes
+    stream: int
     file: int
     at: int
 
@@ -76,14 +78,11 @@ class Tape:
         while self._files:
             self._files.popleft().close()
 
-    def starts(self, count: int) -> list[Start]:
-        """Where its last lines begin, so many at most, the oldest first."""
-        found: list[Start] = []
+    def starts(self) -> Iterator[Start]:
+        """Where its lines begin, the last one first. Reads no more than is asked for."""
         for number in reversed(range(len(self._files))):
-            if len(found) >= count:
-                break
-            found = _starts(self._files[number].fd, number)[-(count - len(found)) :] + found
-        return found
+            for time, at in _starts(self._files[number].fd):
+                yield Start(time, self._stream, number, at)
 
     def begin(self, start: Start | None) -> None:
         """Begin with this line; None is after everything that is there."""
@@ -178,15 +177,29 @@ def _note(time: bytes, name: str) -> _File:
     return _File(fd)
 
 
-def _starts(fd: int, number: int) -> list[Start]:
-    """Where the lines of a file begin, which is not before the last megabytes of it."""
+def _starts(fd: int) -> Iterator[tuple[bytes, int]]:
+    """When the lines of a file were said and where they begin, the last one first.
+
+    Goes back through the last megabytes of it block by block. A list of all lines would take
+    several times the memory of the file, for each of many readers.
+    """
     size = os.fstat(fd).st_size
-    offset = max(0, size - FILE_BYTES)
-    data = os.pread(fd, size - offset, offset)
-    found: list[Start] = []
-    goes_on = False
-    for head in HEADS.finditer(data):
-        if not goes_on or head[2] == LOST:
-            found.append(Start(head[1], number, offset + head.start()))
-        goes_on = head[2] == PIECE
-    return found
+    floor = max(0, size - FILE_BYTES)
+    later: tuple[bytes, bytes, int] | None = None
+    for begin in reversed(range(floor, size, READ_BYTES)):
+        # One byte more before the block, which tells whether it begins with a line.
+        before = min(begin, 1)
+        end = min(size, begin + READ_BYTES + HEAD_BYTES)
+        data = os.pread(fd, end - begin + before, begin - before)
+        found = [
+            (head[1], head[2], begin - before + head.start())
+            for head in HEADS.finditer(data, before)
+            if head.start() < before + READ_BYTES
+        ]
+        for earlier in reversed(found):
+            # What follows a piece goes on with the same line.
+            if later is not None and (earlier[1] != PIECE or later[1] == LOST):
+                yield later[0], later[2]
+            later = earlier
+    if later is not None:
+        yield later[0], later[2]

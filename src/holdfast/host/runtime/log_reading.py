@@ -8,6 +8,7 @@ for.
 from __future__ import annotations
 
 import heapq
+import itertools
 import os
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from holdfast.host.runtime.log_files import Start, Tape
 from holdfast.host.runtime.log_records import STREAMS, WHOLE, Printer, Record
 
 BATCH_BYTES = 64 << 10
-# Where each of the last lines begins is held in memory while the first one is found.
+# A reader goes back through so many lines at most to find the first one.
 TAIL_MAX = 100_000
 
 
@@ -105,20 +106,11 @@ class LogReader:
 
     def _begin_with(self, tail: int) -> None:
         """Begin each stream where its share of the last lines of both begins."""
-        ends = [tape.starts(tail) for tape in self._tapes]
-        taken = [0] * len(ends)
-        for _ in range(min(tail, sum(map(len, ends)))):
-            taken[_later(ends, taken)] += 1
-        for tape, starts, count in zip(self._tapes, ends, taken, strict=True):
-            tape.begin(starts[-count] if count else None)
-
-
-def _later(ends: list[list[Start]], taken: list[int]) -> int:
-    """The stream whose last line that is not taken yet was said later."""
-    # Of two lines of one time, `merge` prints that of standard output first.
-    left = [
-        (starts[-1 - count].time, stream)
-        for stream, (starts, count) in enumerate(zip(ends, taken, strict=True))
-        if count < len(starts)
-    ]
-    return max(left)[1]
+        first: list[Start | None] = [None] * len(self._tapes)
+        starts = [tape.starts() for tape in self._tapes]
+        # Of two lines of one time, `_batch` prints that of standard output first.
+        latest = heapq.merge(*starts, key=lambda it: (it.time, it.stream), reverse=True)
+        for start in itertools.islice(latest, tail):
+            first[start.stream] = start
+        for tape, start in zip(self._tapes, first, strict=True):
+            tape.begin(start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -286,3 +287,35 @@ def test_a_piece_at_the_very_end_stays_open() -> None:
     printer = Printer(has_times=False)
     assert printer.text(Record(at(1), 0, b"P", b"> ")) == b"> "
     assert printer.text(Record(at(2), 0, b"F", b"typed")) == b"typed\n"
+
+
+def test_finding_the_last_lines_takes_a_part_of_the_memory_of_one_file(shim: Shim) -> None:
+    """The shortest lines that work can print, and as many of them as anyone may ask for: 64
+    readers at once must not take gigabytes of the agent. [H1]
+    """
+    line = at(7) + b" stdout F \n"
+    for name in STREAMS:
+        (shim.folder / name).write_bytes(line * (log_files.FILE_BYTES // len(line)))
+    tracemalloc.start()
+    try:
+        with reading(shim, tail=log_reading.TAIL_MAX) as reader:
+            peak = tracemalloc.get_traced_memory()[1]
+            assert reader.batch()
+    finally:
+        tracemalloc.stop()
+    assert peak < log_files.FILE_BYTES / 4
+
+
+@pytest.mark.parametrize("block", [1, 7, 41, 64, 100, 1_000])
+def test_the_last_lines_are_found_wherever_blocks_end(
+    shim: Shim, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """Also of lines in pieces, and before and after what was lost. [H1]"""
+    kinds = [b"F", b"P", b"P", b"F", b"P", b"L", b"F", b"F", b"P", b"F"]
+    for second, kind in enumerate(kinds):
+        shim.say(second, b"%d" % second, kind=kind)
+    whole = read(shim).splitlines(keepends=True)
+    monkeypatch.setattr(log_files, "READ_BYTES", block)
+    for tail in range(len(whole) + 1):
+        with reading(shim, tail=tail, follow=True) as reader:
+            assert everything(reader) == b"".join(whole[len(whole) - tail :]), tail
