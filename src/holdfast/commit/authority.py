@@ -270,18 +270,21 @@ class Authority:
             mending = [waiting for waiting, _ in members if _mends_format(waiting)]
             self._line.extendleft(reversed(mending))
             rest = [waiting for waiting, _ in members if not _mends_format(waiting)]
-            return [_failure(waiting, Unavailable(closed)) for waiting in rest]
+            return [_failure(waiting, closed) for waiting in rest]
         return self._send(group, members, now)
 
-    def closed(self) -> str:
+    def closed(self) -> Unavailable | None:
         """Why this version may not write to the plane, if so, as far as is known here."""
         seen = self._view.get(_FORMAT)
         if seen is None or seen.data is None:
-            return ""
+            return None
         try:
-            return too_new(self._view.value(_FORMAT, seen).format)
+            why = too_new(self._view.value(_FORMAT, seen).format)
         except RecordUnreadable as error:
-            return f"{error.message}; `holdfast repair restore {_FORMAT}` mends it"
+            # Waiting does not mend it, and clients know by the code that it does not.
+            mend = f"{error.message}; `holdfast repair restore {_FORMAT}` mends it"
+            return Unavailable(mend, code=Reason.RECORD_UNREADABLE)
+        return Unavailable(why) if why else None
 
     def _load(self, members: list[tuple[Waiting, Ruling]], missing: tuple[str, ...]) -> list[Any]:
         """Read what the group needs in one transaction that cannot commit, and decide it again."""

@@ -10,7 +10,7 @@ time. The rules (requirement E5):
   and see whether it remembers the operation. Only when it does not is the same operation sent
   again, under the same id, so that both together take effect once at most.
 - It was refused for being stale (Conflict): read afresh and decide again, where the caller can.
-- Any other refusal is an answer.
+- Any other refusal is an answer, and so is Unavailable for a reason that only a person can remove.
 
 Tries, looks and time are bounded. Whoever gives up while in doubt says OutcomeUnknown, never "it
 failed".
@@ -66,6 +66,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, gc=False):
 DEFAULT_POLICY = RetryPolicy()
 # Whoever waits for a place in the budget looks no more often than this.
 HELD_BACK_MS = 100
+# Unavailable for one of these stays so until somebody acts, however long a client waits.
+LASTING = frozenset({Reason.RECORD_UNREADABLE})
 # A follower is never abandoned: it goes on as long as its component lives.
 FOLLOW_POLICY = RetryPolicy(pause_ms=100, pause_max_ms=5_000)
 
@@ -286,6 +288,8 @@ class Attempts:
             case Looked(body=body):
                 return self._looked(body, now)
             case LookFailed(error=error, retry_after_ms=after_ms):
+                if _is_lasting(error):
+                    return self._give_up(error)
                 self._was_not_answered(error)
                 return self._pause(_Next.LOOK, error, after_ms, now)
             case Paused():
@@ -320,6 +324,8 @@ class Attempts:
             self._budget.failed()
 
     def _failed(self, error: HoldfastError, after_ms: int, now: Instant) -> Effect:
+        if _is_lasting(error):
+            return self._give_up(error)
         self._was_not_answered(error)
         if self._nature is Nature.READ:
             if isinstance(error, Rejected | Expired):
@@ -401,6 +407,10 @@ class Attempts:
     def _time(self, now: Instant) -> int:
         left_ms = self._policy.deadline_ms - (now.monotonic_ms - self._began_ms)
         return max(1, min(self._policy.try_ms, left_ms))
+
+
+def _is_lasting(error: HoldfastError) -> bool:
+    return isinstance(error, Unavailable) and error.code in LASTING
 
 
 def _lost() -> OutcomeUnknown:

@@ -358,6 +358,7 @@ def test_a_format_that_cannot_be_read_stops_all_writes_but_its_own_repair() -> N
     made = Create(Tenant(ObjectMeta(name="new")))
     no = it.plane.ask(ADMIN, made)
     assert isinstance(no, Unavailable)
+    assert no.code == Reason.RECORD_UNREADABLE
     assert f"holdfast repair restore {PLANE_FORMAT}" in no.message
     pairs = ((ADMIN, made), (OPERATOR, mending(it.plane)), (ADMIN, made))
     first, repaired, last = it.plane.ask_all(*pairs)

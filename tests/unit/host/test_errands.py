@@ -201,3 +201,10 @@ def test_renewals_and_heartbeats_are_read_as_they_were_said() -> None:
     assert read(Answer(200, msgspec.json.encode(heard))) == heard
     assert isinstance(read(Answer(200, b"{}")), Unavailable)
     assert isinstance(read(Answer(403, b'{"message":"no"}', "NotAllowed")), Refusal)
+
+
+def test_nobody_is_told_to_come_back_for_a_record_that_only_a_person_can_mend() -> None:
+    """kubectl repeats whatever has a Retry-After. [A1, E5]"""
+    for code, is_told in ((None, True), (Reason.RECORD_UNREADABLE, False)):
+        number, _, headers = status.of(Unavailable("no", code=code))
+        assert (number, "Retry-After" in headers) == (503, is_told)

@@ -71,6 +71,30 @@ class Run:
         return [e.duration_ms for e in self.effects if isinstance(e, Pause)]
 
 
+BROKEN = Unavailable("formats/plane cannot be read", code=Reason.RECORD_UNREADABLE)
+
+
+@pytest.mark.parametrize("nature", list(Nature))
+def test_what_only_a_person_can_mend_is_told_at_once(nature: Nature) -> None:
+    """Nobody at a terminal waits half a minute for a sentence that cannot change. [E5]"""
+    run = Run(nature)
+    assert run.told(Begun(), Failed(BROKEN)) == GiveUp(BROKEN, 1)
+    assert run.pauses() == []
+
+
+@pytest.mark.parametrize("then", [LookFailed(BROKEN), Looked(None)])
+def test_what_may_have_happened_before_stays_in_doubt_where_a_record_is_damaged(then: Any) -> None:
+    """[E5, F6]"""
+    run = Run(Nature.WRITE)
+    run.told(Begun(), Failed(LOST), then)
+    if isinstance(then, Looked):
+        run.told(Failed(BROKEN))
+    ended = run.effects[-1]
+    assert isinstance(ended, GiveUp)
+    assert isinstance(ended.error, OutcomeUnknown)
+    assert BROKEN.message in ended.error.message
+
+
 def test_a_yes_ends_it() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)

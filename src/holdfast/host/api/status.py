@@ -35,6 +35,7 @@ from holdfast.model.problems import (
 )
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind
+from holdfast.observe.retry import LASTING
 
 REASON_HEADER = "X-Holdfast-Reason"
 RETRY_AFTER_S = 1
@@ -114,7 +115,8 @@ def of(
     causes = _causes(problem, error)
     if causes:
         details["causes"] = causes
-    if code in (429, 503, 504):
+    # Nobody is told to come back for what only a person can mend.
+    if code in (429, 503, 504) and error.code not in LASTING:
         after_s = error.retry_after_s if isinstance(error, Overloaded) else RETRY_AFTER_S
         details["retryAfterSeconds"] = after_s
         headers["Retry-After"] = str(after_s)
