@@ -168,15 +168,16 @@ def _asks_for_no_more(admission: Admission) -> bool:
 
 
 def _policy(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    if _asks_for_no_more(admission):
-        return None
-    outcome = policy(draft, context, admission.object)
-    if isinstance(outcome, Refusal):
-        return outcome
-    admission.object = outcome.object
-    admission.changes.extend(outcome.changes)
-    admission.warnings.extend(outcome.warnings)
-    judged = judge(draft, context, admission.object, admission.old)
+    is_new = not _asks_for_no_more(admission)
+    if is_new:
+        outcome = policy(draft, context, admission.object)
+        if isinstance(outcome, Refusal):
+            return outcome
+        admission.object = outcome.object
+        admission.changes.extend(outcome.changes)
+        admission.warnings.extend(outcome.warnings)
+    # What an operator's rules name, labels for instance, may change without asking for more.
+    judged = judge(draft, context, admission.object, admission.old, is_new=is_new)
     if isinstance(judged, Refusal):
         return judged
     admission.warnings.extend(judged.warnings)
@@ -222,6 +223,8 @@ def _record(draft: Draft, context: Context, admission: Admission) -> Refusal | N
     if isinstance(old, Workload) and _asks_for_no_more(admission):
         before = old.metadata.annotations
         said |= {key: before[key] for key in _RECORDED if key in before}
+        if admission.warnings or admission.notes:
+            said[HINTS_ANNOTATION] = _hints(before.get(HINTS_ANNOTATION, ""), admission)
     else:
         said |= _recorded(draft, admission)
     if said != metadata.annotations:
@@ -234,14 +237,19 @@ def _recorded(draft: Draft, admission: Admission) -> dict[str, str]:
     found: dict[str, str] = {}
     if admission.changes:
         found[CHANGES_ANNOTATION] = "\n".join(admission.changes)
-    hints = [*admission.warnings, *admission.notes]
-    if hints:
-        more = len(hints) - HINTS_RECORDED_MAX
-        rest = [f"and {more} more"] if more > 0 else []
-        found[HINTS_ANNOTATION] = "\n".join([*hints[:HINTS_RECORDED_MAX], *rest])
+    if admission.warnings or admission.notes:
+        found[HINTS_ANNOTATION] = _hints("", admission)
     if isinstance(admission.object, Workload):
         found[BASIS_ANNOTATION] = _basis(draft, admission.object)
     return found
+
+
+def _hints(before: str, admission: Admission) -> str:
+    """What is doubtful now, and then what was recorded before."""
+    hints = [*dict.fromkeys([*admission.warnings, *admission.notes, *before.splitlines()])]
+    more = len(hints) - HINTS_RECORDED_MAX
+    rest = [f"and {more} more"] if more > 0 else []
+    return "\n".join([*hints[:HINTS_RECORDED_MAX], *rest])
 
 
 def _basis(draft: Draft, obj: Workload) -> str:

@@ -44,22 +44,30 @@ class Judged(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def judge(draft: Draft, context: Context, obj: Object, old: Object | None) -> Judged | Refusal:
-    """The first rule that denies it, or what the others say."""
+def judge(
+    draft: Draft, context: Context, obj: Object, old: Object | None, *, is_new: bool = True
+) -> Judged | Refusal:
+    """The first rule that denies it, or what the others say.
+
+    A change that asks for nothing new may leave as they are the fields of a rule that the object
+    breaks already; it may break no other rule.
+    """
     resource = kind_of(obj).plural
     is_theirs = obj.namespace not in ("", SYSTEM_NAMESPACE) and resource in RESOURCES
     if not is_theirs or Actor.USER not in acts_as(context.identity):
         return Judged()
     operation = PolicyOperation.CREATE if old is None else PolicyOperation.UPDATE
     warnings, notes = list[str](), list[str]()
-    document = None
+    document = before = None
     names = (SYSTEM_NAMESPACE, obj.namespace)
     policies = for_each(names, lambda name: draft.object(AdmissionPolicy, "", name))
     for name, policy in zip(names, policies, strict=True):
         if policy is None or not policy.spec.rules:
             continue
         document = document or msgspec.json.decode(encode(obj))
-        for finding in findings(policy, resource, operation, document):
+        if old is not None and not is_new:
+            before = before or msgspec.json.decode(encode(old))
+        for finding in findings(policy, resource, operation, document, before):
             if _denies(finding, policy.spec.failure):
                 return _refusal(finding, name)
             said = warnings if _warns(finding) else notes

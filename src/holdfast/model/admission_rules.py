@@ -98,28 +98,77 @@ def steps(path: str) -> tuple[Step, ...] | None:
 
 
 def findings(
-    policy: AdmissionPolicy, resource: str, operation: PolicyOperation, document: Any
+    policy: AdmissionPolicy,
+    resource: str,
+    operation: PolicyOperation,
+    document: Any,
+    before: Any = None,
 ) -> Iterator[Finding]:
-    """All that breaks a rule, in the order of the rules."""
-    looks = _Looks()
+    """All that breaks a rule, in the order of the rules.
+
+    before: the object as it was. If given, rules whose fields the change leaves alone are left out.
+    """
+    looks, compares = _Looks(), _Looks()
     for rule in policy.spec.rules:
         if resource not in rule.resources or operation not in (rule.operations or (operation,)):
             continue
-        try:
-            if all(_broken(it, document, looks, resource) is None for it in rule.when):
-                yield from _of_rule(rule, document, looks, resource)
-        except TooCostly:
-            yield Finding(rule, "", "", f"looks at more than {LOOKS_MAX} values", is_judged=False)
-            return
-        except Invalid as error:
-            yield Finding(rule, "", "", f"cannot be judged: {error.message}", is_judged=False)
+        found = tuple(_of_rule(rule, document, looks, resource))
+        if found and not (before is not None and _is_untouched(rule, before, document, compares)):
+            yield from found
 
 
 def _of_rule(rule: AdmissionRule, document: Any, looks: _Looks, resource: str) -> Iterator[Finding]:
-    for condition in rule.require:
-        broken = _broken(condition, document, looks, resource)
-        if broken is not None:
-            yield Finding(rule, *broken)
+    try:
+        if any(_broken(it, document, looks, resource) is not None for it in rule.when):
+            return
+        for condition in rule.require:
+            broken = _broken(condition, document, looks, resource)
+            if broken is not None:
+                yield Finding(rule, *broken)
+    except TooCostly:
+        yield Finding(rule, "", "", f"looks at more than {LOOKS_MAX} values", is_judged=False)
+    except Invalid as error:
+        yield Finding(rule, "", "", f"cannot be judged: {error.message}", is_judged=False)
+
+
+def _is_untouched(rule: AdmissionRule, old: Any, new: Any, looks: _Looks) -> bool:
+    """Whether a change leaves all that a rule names as it was, or closer to what it requires.
+
+    Then the rule says of the new form what it said of the old one, so the old one need not be
+    judged. A number that may be at most so much may fall.
+    """
+    asked = [(it, False) for it in rule.when] + [(it, True) for it in rule.require]
+    try:
+        return all(_is_kept(it, old, new, looks, is_required) for it, is_required in asked)
+    except (TooCostly, Invalid):
+        return False
+
+
+def _is_kept(
+    condition: FieldCondition, old: Any, new: Any, looks: _Looks, is_required: bool
+) -> bool:
+    path = steps(condition.field) or ()
+    before, after = (dict(_reached(it, path, "", looks)) for it in (old, new))
+    if _is_same(before, after, looks):
+        return True
+    may_fall = is_required and condition.operator is PolicyOperator.AT_MOST
+    return may_fall and all(
+        place in before and _number(value) <= _number(before[place])
+        for place, value in after.items()
+    )
+
+
+def _is_same(old: Any, new: Any, looks: _Looks) -> bool:
+    """Whether two parts of documents are equal; every value that is compared is counted."""
+    looks.take()
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(
+            _is_same(old[key], value, looks) for key, value in new.items()
+        )
+    if isinstance(old, list) and isinstance(new, list):
+        pairs = zip(old, new, strict=False)
+        return len(old) == len(new) and all(_is_same(*pair, looks) for pair in pairs)
+    return type(old) is type(new) and bool(old == new)
 
 
 def _broken(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
 
+import msgspec
+import pytest
+
+from holdfast.commit import admission
 from holdfast.commit.admission import HINTS_ANNOTATION
+from holdfast.commit.admission_policies import Judged, judge
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
     AdmissionPolicySpec,
@@ -14,7 +19,15 @@ from holdfast.model.kinds.admissionpolicy import (
     PolicyAction,
     PolicyOperator,
 )
-from holdfast.model.kinds.workload import Cron, Workload, WorkloadSpec, WorkloadType
+from holdfast.model.kinds.workload import (
+    Cron,
+    Disruption,
+    Gang,
+    Rollout,
+    Workload,
+    WorkloadSpec,
+    WorkloadType,
+)
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import SYSTEM_NAMESPACE
@@ -82,6 +95,142 @@ def test_an_update_is_judged_and_what_asks_for_no_more_is_not() -> None:
     refused(it.ask(ANN, Update(more)), Reason.NOT_ALLOWED)
     less = spec(made, spec=spec(made.spec, replicas=1))
     it.yes(ANN, Update(less))
+
+
+def changed(
+    obj: Workload,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> Workload:
+    """The workload with other labels, annotations or fields of its spec."""
+    given = {"labels": labels, "annotations": annotations}
+    said = {name: it for name, it in given.items() if it is not None}
+    metadata = msgspec.structs.replace(obj.metadata, **said)
+    return msgspec.structs.replace(
+        obj, metadata=metadata, spec=msgspec.structs.replace(obj.spec, **spec)
+    )
+
+
+def condition(path: str, operator: PolicyOperator, *values: str) -> FieldCondition:
+    return FieldCondition(path, operator, values)
+
+
+def ruled(*conditions: FieldCondition, **rule: Any) -> AdmissionPolicy:
+    """A policy of acme with one rule."""
+    made = AdmissionRule("rule", ("workloads",), conditions, **rule)
+    return AdmissionPolicy(ObjectMeta(name="acme"), spec=AdmissionPolicySpec((made,)))
+
+
+SURGE, GANG = "spec.rollout.maxSurge", "spec.gang.minAvailable"
+CRON = {"type": WorkloadType.CRON, "cron": Cron("0 * * * *")}
+
+
+@pytest.mark.parametrize(
+    "rule, good, bad",
+    [
+        (ruled(TEAM), {"labels": {"team": "risk"}}, {"labels": {}}),
+        (
+            ruled(condition("metadata.annotations[owner]", PolicyOperator.EXISTS)),
+            {"annotations": {"owner": "ann"}},
+            {"annotations": {}},
+        ),
+        (
+            ruled(condition(SURGE, PolicyOperator.AT_MOST, "2")),
+            {"rollout": Rollout(max_surge=2)},
+            {"rollout": Rollout(max_surge=3)},
+        ),
+        (
+            ruled(condition("spec.disruption.maxUnavailable", PolicyOperator.IN, "1")),
+            {"disruption": Disruption(max_unavailable=1)},
+            {"disruption": Disruption(max_unavailable=2)},
+        ),
+        (
+            ruled(condition(GANG, PolicyOperator.AT_LEAST, "2")),
+            {"gang": Gang(2)},
+            {"gang": Gang(1)},
+        ),
+        (
+            ruled(condition("spec.cron.schedule", PolicyOperator.IN, "0 *")),
+            CRON,
+            {"cron": Cron("30 * * * *")},
+        ),
+        (
+            ruled(condition("spec.replicas", PolicyOperator.AT_LEAST, "3")),
+            {"replicas": 3},
+            {"replicas": 2},
+        ),
+        (
+            ruled(TEAM, when=(condition(SURGE, PolicyOperator.EXISTS),)),
+            {},
+            {"rollout": Rollout(max_surge=3)},
+        ),
+    ],
+    ids=lambda it: it.spec.rules[0].require[0].field if isinstance(it, AdmissionPolicy) else "",
+)
+def test_an_update_that_asks_for_no_more_breaks_no_rule_that_held(
+    rule: AdmissionPolicy, good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    """Made as the rule demands, then changed to what would not have been let in. [B4, B5]"""
+    it = Furnished()
+    it.yes(ADMIN, Create(rule))
+    made = it.yes(ANN, Create(changed(workload(), **good)))
+    found = refused(it.ask(ANN, Update(changed(made, **bad))), Reason.NOT_ALLOWED)
+    assert found.details["policy"] == "acme/rule"
+
+
+def test_the_check_notices_a_policy_that_is_not_asked_of_such_an_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The flaw as it was."""
+
+    def careless(*words: Any, is_new: bool) -> Any:
+        return judge(*words) if is_new else Judged()
+
+    monkeypatch.setattr(admission, "judge", careless)
+    with pytest.raises(AssertionError):
+        test_an_update_that_asks_for_no_more_breaks_no_rule_that_held(
+            ruled(TEAM), {"labels": {"team": "risk"}}, {"labels": {}}
+        )
+
+
+def test_what_broke_a_rule_before_may_change_in_what_the_rule_does_not_name() -> None:
+    """Nor may the change break another rule, or make what was broken different. [B4]"""
+    it = Furnished()
+    made = it.yes(ANN, Create(changed(workload(tier="gold", team="x"), replicas=9)))
+    rules = (
+        AdmissionRule("team", ("workloads",), (condition(TEAM.field, PolicyOperator.IN, "risk"),)),
+        AdmissionRule("tier", ("workloads",), (condition("metadata.labels[tier]", TEAM.operator),)),
+        AdmissionRule("few", ("workloads",), (condition("spec.replicas", NUMBER.operator, "4"),)),
+        AdmissionRule("odd", ("workloads",), (NUMBER,)),
+    )
+    it.yes(ADMIN, Create(AdmissionPolicy(ObjectMeta(name="acme"), spec=AdmissionPolicySpec(rules))))
+    # Fewer than before, and still more than the rule allows.
+    made = it.yes(ANN, Update(changed(made, {"tier": "gold", "team": "x", "a": "b"}, replicas=7)))
+    for labels, rule in (
+        ({"team": "x"}, "acme/tier"),
+        ({"tier": "gold", "team": "y"}, "acme/team"),
+    ):
+        found = refused(it.ask(ANN, Update(changed(made, labels))), Reason.NOT_ALLOWED)
+        assert found.details["policy"] == rule
+    # What cannot be judged, for a number is none, is refused once it is touched.
+    good = changed(made, {"tier": "gold", "team": "risk"})
+    found = refused(it.ask(ANN, Update(good)), Reason.NOT_ALLOWED)
+    assert found.details["policy"] == "acme/odd"
+
+
+def test_a_change_that_a_rule_only_warns_of_is_recorded_beside_what_was_known() -> None:
+    """[B4, B5]"""
+    it = Furnished()
+    warn = ruled(TEAM, condition("metadata.labels[tier]", TEAM.operator), action=PolicyAction.WARN)
+    it.yes(ADMIN, Create(warn))
+    made = it.yes(ANN, Create(workload(team="risk")))
+    assert "labels[tier]" in made.metadata.annotations[HINTS_ANNOTATION]
+    answer = it.ask(ANN, Update(changed(made, {})))
+    assert any("labels[team]" in text for text in answer.warnings)
+    noted = accepted(answer).metadata.annotations[HINTS_ANNOTATION]
+    assert "labels[team]" in noted
+    assert "labels[tier]" in noted
 
 
 def test_warn_tells_the_writer_and_audit_writes_it_down_alone() -> None:
