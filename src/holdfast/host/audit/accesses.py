@@ -6,20 +6,24 @@ what in it, and this writes one with nothing but a stamp; the scribe makes recor
 What a person asks for is written before it is given: `record` returns once the store has it. What
 nobody can wait for is noted, and written a moment later.
 
-Whoever repeats himself must not be able to fill the journal. What is alike within a window is one
-record with a count. Beyond a number of records for each tenant, the names are left out, so that
-what remains is alike. Failed authentications are counted by address, for a bounded number of
-addresses.
+A client that repeats itself must not be able to fill the journal, nor to hide behind the noise that
+it makes. What is alike within a window is one record with a count. Each user has a budget for each
+verb, and a tenant one for all of its users; who exceeds it is refused and never told in less
+detail. What cannot be refused, since it is noted only, is shortened: the user, the address and the
+credential stay. Failed authentications are counted by address, for a bounded number of addresses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
+from holdfast.commit.overload import Overloaded
+from holdfast.commit.overload import Refused as Why
 from holdfast.host import clock
 from holdfast.host.certificates import serial_of
 from holdfast.model import keys
@@ -35,14 +39,19 @@ ISSUE, RENEW = "IssueCertificate", "RenewCertificate"
 FAILED = "AuthenticationFailed"
 # What is alike within this time is one record.
 WINDOW_MS = 60_000
-# So many different accesses of a tenant are told with their names in a window, and so many
-# addresses of those who failed; all beyond that are counted together.
-NAMED_PER_TENANT_MAX = 120
-UNNAMED_PER_TENANT_MAX = 30
+# So many different accesses with one verb a user has in a window. The next one is refused.
+PER_USER_MAX = 240
+# So many the users of a tenant have together. Beyond it each user still has its first few: one user
+# of a tenant cannot use up what the others need.
+PER_TENANT_MAX = 600
+ASSURED_PER_USER = 5
+# Of what is noted beyond that, so many short records of a user tell from where and with what.
+SHORT_PER_USER_MAX = 60
+# So many addresses are named of those who failed; all beyond that are counted together.
 FAILED_SOURCES_MAX = 50
 OTHERS = "others"
 # So many waiting accesses are kept while the store is away; of more it is counted how many.
-WAITING_MAX = 1_000
+WAITING_MAX = 10_000
 # A transaction has no more than this, in any store.
 BATCH_MAX = 200
 # Whoever waits for its record gives up after this time.
@@ -53,11 +62,28 @@ TEXT_MAX = 200
 _log = logging.getLogger(__name__)
 
 
+# What became of a record that was to be written: an error, or nothing once the store has it.
+_Landed = asyncio.Future[HoldfastError | None]
+
+
 class _Alike(msgspec.Struct):
-    """How often the same was done since it was last written down."""
+    """What was done, when it is in the store, and how often it was done since."""
 
     said: Mutation
+    landed: _Landed
     count: int = 0
+
+    @property
+    def failed(self) -> bool:
+        return self.landed.done() and self.landed.result() is not None
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    """A record that is to be written; if `kept`, also when the store is away in between."""
+
+    said: Mutation
+    landed: _Landed
+    kept: bool
 
 
 class Accesses:
@@ -75,10 +101,11 @@ class Accesses:
         self._now_ms, self._wall_ms = now_ms, wall_ms
         self._window_ms = now_ms()
         self._alike: dict[Mutation, _Alike] = {}
-        # How many records each tenant has in this window.
-        self._told: dict[str, int] = {}
+        # How many records of each user and verb, and of each tenant, are in this window.
+        self._by_user: Counter[tuple[str, str]] = Counter()
+        self._by_tenant: Counter[str] = Counter()
         self._sources: set[str] = set()
-        self._waiting: list[tuple[Mutation, asyncio.Future[None] | None]] = []
+        self._waiting: list[_Waiting] = []
         self._wake = asyncio.Event()
         self._format_modified = ABSENT
         # For metrics: records that were written, and accesses that could not be kept.
@@ -88,28 +115,26 @@ class Accesses:
     # What happens --------------------------------------------------------------------------------
 
     async def record(self, said: Mutation) -> None:
-        """Have it in the store before anything is given. Raises Unavailable."""
+        """Have it in the store before anything is given. Raises Unavailable, and Overloaded where
+        its user has too many records already.
+        """
         why = self._closed()
         if why:
             raise Unavailable(why)
-        first = self._first(said)
-        if first is None:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._enqueue(first, future)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await future
-        except TimeoutError:
+        landed = self._landed(said, kept=False)
+        # One that times out does not end it for others who wait for the same record.
+        await asyncio.wait((landed,), timeout=PATIENCE_S)
+        if not landed.done():
             raise Unavailable(
                 "this cannot be written to the audit at the moment, so it is not given; try again"
-            ) from None
+            )
+        error = landed.result()
+        if error is not None:
+            raise Unavailable(error.message)
 
     def note(self, said: Mutation) -> None:
         """Have it written soon. Nobody waits for it."""
-        first = self._first(said)
-        if first is not None:
-            self._enqueue(first, None)
+        self._landed(said, kept=True)
 
     def failed(self, source: str, credential: str) -> None:
         """Somebody showed what is not, or no longer, good here, or nothing at all."""
@@ -120,35 +145,64 @@ class Accesses:
             else:
                 self._sources.add(source)
         said = Mutation(who="", verb=FAILED, source=source)
-        if said not in self._alike:
-            # What was shown is told once for each address: it is of the sender's own making.
-            self._alike[said] = _Alike(said)
-            told = msgspec.structs.replace(said, credential=plain(credential))
-            self._enqueue(told, None)
-        else:
-            self._alike[said].count += 1
+        found = self._alike.get(said)
+        if found is not None:
+            found.count += 1
+            return
+        # What was shown is told once for each address: it is of the sender's own making.
+        told = msgspec.structs.replace(said, credential=plain(credential))
+        self._alike[said] = _Alike(said, self._enqueue(told, kept=True))
 
-    def _first(self, said: Mutation) -> Mutation | None:
-        """What is to be written now; nothing if something alike was, and it is counted."""
+    def _landed(self, said: Mutation, *, kept: bool) -> _Landed:
+        """When it is written down, alone or with what is alike. Raises Overloaded."""
         self._turn()
-        for form in self._forms(said):
-            found = self._alike.get(form)
-            if found is not None:
-                found.count += 1
-                return None
-        self._told[form.namespace] = self._told.get(form.namespace, 0) + 1
-        self._alike[form] = _Alike(form)
-        return form
+        form = self._short(said) if kept else self._whole(said)
+        found = self._alike.get(form)
+        if found is not None and not found.failed:
+            found.count += 1
+            return found.landed
+        self._by_user[form.who, form.verb] += 1
+        self._by_tenant[form.namespace] += 1
+        landed = self._enqueue(form, kept=kept)
+        self._alike[form] = _Alike(form, landed)
+        return landed
 
-    def _forms(self, said: Mutation) -> Iterator[Mutation]:
-        """In how much detail it is told: less, the more a tenant has in this window already."""
-        yield said
-        told = self._told.get(said.namespace, 0)
-        if told >= NAMED_PER_TENANT_MAX:
-            less = Mutation(who=said.who, verb=said.verb, kind=said.kind, namespace=said.namespace)
-            yield less
-            if told >= NAMED_PER_TENANT_MAX + UNNAMED_PER_TENANT_MAX:
-                yield msgspec.structs.replace(less, who=OTHERS)
+    def _has_room(self, said: Mutation) -> bool:
+        """Whether its user, and its tenant, may have one more record in this window."""
+        if said in self._alike:
+            return True
+        own = self._by_user[said.who, said.verb]
+        is_crowded = self._by_tenant[said.namespace] >= PER_TENANT_MAX
+        return own < (ASSURED_PER_USER if is_crowded else PER_USER_MAX)
+
+    def _whole(self, said: Mutation) -> Mutation:
+        """It is told in full, or not given: less detail would be a way to hide."""
+        if self._has_room(said):
+            return said
+        left_s = 1 + (self._window_ms + WINDOW_MS - self._now_ms()) // 1_000
+        raise Overloaded(
+            f"the audit has as many records of {said.verb} by {said.who} in "
+            f"{said.namespace or 'the plane'} as it takes within a minute; retry after {left_s} s",
+            Why.RATE_EXCEEDED,
+            left_s,
+        )
+
+    def _short(self, said: Mutation) -> Mutation:
+        """What has happened already, and what a node reads, is told in less detail at most."""
+        if self._has_room(said):
+            return said
+        short = Mutation(
+            who=said.who,
+            verb=said.verb,
+            kind=said.kind,
+            namespace=said.namespace,
+            source=said.source,
+            credential=said.credential,
+        )
+        is_told = short in self._alike
+        if is_told or self._by_user[said.who, said.verb] < PER_USER_MAX + SHORT_PER_USER_MAX:
+            return short
+        return Mutation(who=said.who, verb=said.verb)
 
     def _turn(self) -> None:
         """When a window is over, what was counted in it becomes records."""
@@ -157,20 +211,22 @@ class Accesses:
             return
         self._window_ms = now_ms
         for it in self._alike.values():
-            if it.count:
-                self._enqueue(msgspec.structs.replace(it.said, count=it.count), None)
+            if it.count and not it.failed:
+                self._enqueue(msgspec.structs.replace(it.said, count=it.count), kept=True)
         self._alike.clear()
-        self._told.clear()
+        self._by_user.clear()
+        self._by_tenant.clear()
         self._sources.clear()
 
-    def _enqueue(self, said: Mutation, future: asyncio.Future[None] | None) -> None:
+    def _enqueue(self, said: Mutation, *, kept: bool) -> _Landed:
+        landed: _Landed = asyncio.get_running_loop().create_future()
         if len(self._waiting) >= WAITING_MAX:
             self.lost += said.count or 1
-            if future is not None:
-                future.set_exception(Unavailable("too many accesses wait for the audit; try again"))
-            return
-        self._waiting.append((said, future))
-        self._wake.set()
+            landed.set_result(Unavailable("too many accesses wait for the audit; try again"))
+        else:
+            self._waiting.append(_Waiting(said, landed, kept))
+            self._wake.set()
+        return landed
 
     # Writing it down -----------------------------------------------------------------------------
 
@@ -191,24 +247,22 @@ class Accesses:
         while self._waiting:
             batch = self._waiting[:BATCH_MAX]
             try:
-                await self._write(tuple(said for said, _ in batch))
+                await self._write(tuple(it.said for it in batch))
             except HoldfastError as error:
                 _log.warning("accesses were not written to the audit: %s", error.message)
                 # Those who waited are told, and are not given what they asked for.
-                del self._waiting[: len(batch)]
-                kept = [it for it in batch if it[1] is None]
-                self._waiting[:0] = kept
-                for _, future in batch:
-                    if future is not None and not future.done():
-                        future.set_exception(Unavailable(error.message))
+                self._waiting[: len(batch)] = [it for it in batch if it.kept]
+                for it in batch:
+                    if not it.kept and not it.landed.done():
+                        it.landed.set_result(error)
                 await asyncio.sleep(RETRY_S)
                 self._wake.set()
                 return
             del self._waiting[: len(batch)]
             self.written += len(batch)
-            for _, future in batch:
-                if future is not None and not future.done():
-                    future.set_result(None)
+            for it in batch:
+                if not it.landed.done():
+                    it.landed.set_result(None)
 
     async def _write(self, said: tuple[Mutation, ...]) -> None:
         put = Put(keys.audit_stamp(), encoded(Stamp(self._wall_ms(), said)))

@@ -8,6 +8,8 @@ store, it is set aside under another name and never deleted, for it is evidence 
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import time
 from collections import deque
@@ -23,6 +25,7 @@ from holdfast.host.files import PRIVATE_FILE, private_directory, sync_directory
 from holdfast.model.audit import AuditRecord, Head, record_of
 
 _DAY_MS = 86_400_000
+_log = logging.getLogger(__name__)
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -32,6 +35,8 @@ class Limits(msgspec.Struct, frozen=True):
     segment_age_ms: int = _DAY_MS
     keep_bytes: int = 1 << 30
     keep_ms: int = 90 * _DAY_MS
+    # So much may wait for the export: a target that is away must not fill the disk.
+    unsent_bytes: int = 1 << 30
 
 
 DEFAULT_LIMITS = Limits()
@@ -52,9 +57,16 @@ class Journal:
         folder: Path,
         limits: Limits = DEFAULT_LIMITS,
         exported: Callable[[], int] | None = None,
+        *,
+        drops_unsent: bool = False,
     ) -> None:
-        """`exported` says which record was the last to be sent elsewhere; none after it goes."""
+        """`exported` says which record was the last to be sent elsewhere; none after it goes.
+
+        When too much waits to be sent, nothing more is appended; with `drops_unsent` the oldest
+        records go unsent instead.
+        """
         self._folder, self._limits, self._exported = folder, limits, exported
+        self._drops_unsent = drops_unsent
         self._file: int | None = None
         self._path = folder
         self._size = 0
@@ -89,6 +101,7 @@ class Journal:
         """Have these on disk; what is to be kept from now on."""
         rest = self._without_known(lines)
         if rest:
+            self._demand_room()
             self._rotate(record_of(rest[0]).number)
             self._write(b"".join(line + b"\n" for line in rest))
         if self._file is not None:
@@ -236,7 +249,29 @@ class Journal:
         if self._exported is None:
             return Kept(floor, thinned)
         sent = self._exported()
+        if self._drops_unsent and self._unsent(sent) > self._limits.unsent_bytes:
+            if floor > sent + 1:
+                _log.warning("audit records %d to %d go unexported", sent + 1, floor - 1)
+            return Kept(floor, thinned)
         return Kept(min(floor, sent + 1), min(thinned, sent))
+
+    def _demand_room(self) -> None:
+        """Raise OSError where too much waits for the export already."""
+        if self._exported is None or self._drops_unsent:
+            return
+        unsent = self._unsent(self._exported())
+        if unsent > self._limits.unsent_bytes:
+            why = f"{unsent >> 20} MiB wait for --audit-export, whose target does not take them"
+            raise OSError(errno.EDQUOT, why)
+
+    def _unsent(self, sent: int) -> int:
+        """How many bytes wait to be sent, by whole files. One of which a part was sent does not
+        count while it is written to.
+        """
+        found = segments(self._folder)
+        waiting = [it for it, after in pairwise(found) if after.first > sent + 1]
+        waiting += [it for it in found[-1:] if it.first > sent]
+        return sum(it.path.stat().st_size for it in waiting)
 
 
 def _place_after(path: Path, head: Head) -> tuple[int, list[bytes]] | None:

@@ -60,7 +60,12 @@ class Keeping:
             Exporting(folder, export, lambda: self.scribe.head) if export is not None else None
         )
         self._history = history
-        self._journal = Journal(folder, limits, self._exported if export is not None else None)
+        self._journal = Journal(
+            folder,
+            limits,
+            self._exported if export is not None else None,
+            drops_unsent=when_behind == FORGET,
+        )
         self._folder, self._when_behind = folder, when_behind
         self._thread = ThreadPoolExecutor(1, "audit")
         self._shell: Shell | None = None

@@ -8,15 +8,18 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from holdfast.commit.overload import Overloaded
 from holdfast.host.audit import accesses as module
 from holdfast.host.audit.accesses import (
+    ASSURED_PER_USER,
     EXEC,
     FAILED,
     FAILED_SOURCES_MAX,
-    NAMED_PER_TENANT_MAX,
     OTHERS,
+    PER_TENANT_MAX,
+    PER_USER_MAX,
     READ,
-    UNNAMED_PER_TENANT_MAX,
+    SHORT_PER_USER_MAX,
     WAITING_MAX,
     WINDOW_MS,
     Accesses,
@@ -142,24 +145,116 @@ def test_what_is_alike_is_one_record_and_a_count() -> None:
     played(play)
 
 
+def test_what_failed_once_is_not_given_the_second_time_without_a_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+
+    async def play(desk: Desk) -> None:
+        desk.store.away = True
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="the store is away"):
+                await desk.accesses.record(read())
+        desk.store.away = False
+        await desk.accesses.record(read())
+        assert desk.told() == [read()]
+
+    played(play)
+
+
+def test_who_asks_for_the_same_meanwhile_waits_for_the_same_record() -> None:
+    async def play(desk: Desk) -> None:
+        desk.store.away = True
+        both = (desk.accesses.record(read()), desk.accesses.record(read()))
+        outcomes = await asyncio.gather(*both, return_exceptions=True)
+        assert [type(it) for it in outcomes] == [Unavailable, Unavailable]
+
+    played(play)
+
+
+def exec_of(name: str, who: str = "mallory") -> Mutation:
+    return msgspec.structs.replace(read(name, who), verb=EXEC, kind="replicas", reason="sh")
+
+
+async def flooded(desk: Desk, users: int, each: int) -> int:
+    """So many users read so many names each, one after another; how many reads were refused."""
+    refused = 0
+    for number in range(users * each):
+        try:
+            await desk.accesses.record(read(f"s{number}", who=f"bot-{number % users}"))
+        except Overloaded:
+            refused += 1
+    return refused
+
+
+def test_a_command_is_told_in_full_whatever_its_user_and_its_tenant_read_before() -> None:
+    """An insider who reads much cannot run a command that is told without name or credential."""
+
+    async def play(desk: Desk) -> None:
+        await flooded(desk, users=1, each=2 * PER_USER_MAX)
+        await desk.accesses.record(exec_of("payments-0", who="bot-0"))
+        assert exec_of("payments-0", who="bot-0") in desk.told()
+        await flooded(desk, users=20, each=60)
+        await desk.accesses.record(exec_of("payments-1"))
+        assert exec_of("payments-1") in desk.told()
+
+    played(play)
+
+
+def test_a_user_beyond_its_share_is_refused_and_never_told_in_less_detail() -> None:
+    async def play(desk: Desk) -> None:
+        assert await flooded(desk, users=1, each=PER_USER_MAX + 50) == 50
+        with pytest.raises(Overloaded, match=r"Read by bot-0 in risk .* retry after 61 s") as no:
+            await desk.accesses.record(read("target", who="bot-0"))
+        assert no.value.retry_after_s == 61
+        # What it was given before, others in the tenant, and the next minute are not concerned.
+        await desk.accesses.record(read("s0", who="bot-0"))
+        await desk.accesses.record(read("target"))
+        told = await desk.over()
+        assert all(it.name and it.credential and it.source for it in told)
+        await desk.accesses.record(read("target", who="bot-0"))
+
+    played(play)
+
+
 def test_one_tenant_cannot_fill_the_journal_by_reading() -> None:
-    """Names that it makes up, users that it makes up: what is told is bounded, what is counted is
-    all of it, and others are told in full.
+    """Names that it makes up, users that it makes up: what is told is bounded, what is given is
+    told, its own users still have a few each, and others are not concerned.
     """
 
     async def play(desk: Desk) -> None:
-        asked = 5_000
-        for number in range(asked):
-            await desk.accesses.record(read(f"s{number}", who=f"bot-{number % 700}"))
-        await desk.accesses.record(read(namespace="other"))
+        users, each = 100, 50
+        refused = await flooded(desk, users, each)
+        await desk.accesses.record(read(who="ann"))
+        await desk.accesses.record(read(namespace="other", who="bot-0"))
         told = await desk.over()
         own = [it for it in told if it.namespace == "risk"]
-        bound = NAMED_PER_TENANT_MAX + UNNAMED_PER_TENANT_MAX + 1
-        assert len([it for it in own if not it.count]) == bound
-        assert len(own) <= 2 * bound
-        assert sum(it.count or 1 for it in own) == asked
-        assert own[-1].who == OTHERS
-        assert read(namespace="other") in told
+        assert len(own) <= PER_TENANT_MAX + ASSURED_PER_USER * (users + 1)
+        assert len(own) == users * each - refused + 1
+        assert read(namespace="other", who="bot-0") in told
+
+    played(play)
+
+
+def test_what_cannot_be_refused_is_bounded_and_keeps_user_address_and_credential() -> None:
+    """A node that reads without end."""
+
+    async def play(desk: Desk) -> None:
+        asked = 5 * PER_USER_MAX
+        node = "system:node:n1"
+        for number in range(asked):
+            desk.accesses.note(read(f"s{number}", who=node))
+        told = await desk.over()
+        assert sum(it.count or 1 for it in told) == asked
+        assert len(told) <= PER_USER_MAX + SHORT_PER_USER_MAX + 2
+        assert all((it.who, it.source) == (node, "10.0.0.9") for it in told)
+        assert all(it.credential == "certificate ff" for it in told)
+        # Addresses that it makes up end in one record with its name.
+        for number in range(asked):
+            it = msgspec.structs.replace(read(f"s{number}", who=node), source=f"10.0.9.{number}")
+            desk.accesses.note(it)
+        assert len(await desk.over()) <= 2 * (PER_USER_MAX + SHORT_PER_USER_MAX + 2)
+        assert all(it.who == node for it in desk.told())
 
     played(play)
 
@@ -183,7 +278,7 @@ def test_what_waits_is_bounded_and_what_is_lost_is_counted() -> None:
     async def whole() -> None:
         desk = Desk()
         for number in range(WAITING_MAX + 10):
-            desk.accesses.note(read(namespace=f"tenant-{number}"))
+            desk.accesses.note(read(who=f"node-{number}", namespace=f"tenant-{number}"))
         assert desk.accesses.lost == 10
         await desk.accesses.flush()
         assert len(desk.told()) == WAITING_MAX

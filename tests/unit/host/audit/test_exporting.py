@@ -95,6 +95,46 @@ def test_the_journal_keeps_what_was_not_exported(tmp_path: Path) -> None:
     assert made.append([]).floor == 17
 
 
+BOUNDED = Limits(
+    segment_bytes=SMALL.segment_bytes,
+    segment_age_ms=1 << 60,
+    keep_bytes=SMALL.segment_bytes,
+    unsent_bytes=3 * SMALL.segment_bytes,
+)
+
+
+def size_of(folder: Path) -> int:
+    return sum(it.stat().st_size for it in folder.glob("audit-*.jsonl"))
+
+
+def test_a_target_that_is_away_does_not_fill_the_disk_and_nothing_unsent_is_lost(
+    tmp_path: Path,
+) -> None:
+    """Beyond the bound nothing is appended until the target is back: the store keeps it."""
+    sent = [0]
+    made = Journal(tmp_path, BOUNDED, lambda: sent[0])
+    made.resume(Head())
+    appended = 0
+    while size_of(tmp_path) <= BOUNDED.unsent_bytes:
+        assert made.append(LINES[appended : appended + 1]).floor == 1
+        appended += 1
+    with pytest.raises(OSError, match="wait for --audit-export, whose target does not take them"):
+        made.append(LINES[appended : appended + 1])
+    sent[0] = appended
+    assert made.append(LINES[appended : appended + 1]).floor > 1
+
+
+def test_with_forget_the_oldest_go_unsent_and_the_journal_is_bounded_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Journal(tmp_path, BOUNDED, lambda: 0, drops_unsent=True)
+    made.resume(Head())
+    for line in LINES:
+        made.prune(made.append([line]).floor)
+    assert size_of(tmp_path) <= BOUNDED.unsent_bytes + 2 * BOUNDED.segment_bytes
+    assert "go unexported" in caplog.text
+
+
 def test_files_get_the_very_lines(tmp_path: Path) -> None:
     target = target_of(f"file:{tmp_path / 'out'}", "one")
     assert isinstance(target, ToFiles)
