@@ -170,6 +170,30 @@ def test_failed_authentications_are_told_and_cannot_flood(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
+def test_a_certificate_of_another_authority_is_told(tmp_path: Path) -> None:
+    """TLS refuses it before there is a request, and the audit has it all the same."""
+
+    async def story() -> None:
+        async with serving(tmp_path / "data") as server:
+            foreign = Authority.open(tmp_path / "foreign").issue(
+                "admin", groups=("system:masters",)
+            )
+            access = msgspec.structs.replace(
+                server.access(), certificate=foreign.certificate, key=foreign.key
+            )
+            for _ in range(3):
+                connector = aiohttp.TCPConnector(ssl=access.context())
+                async with aiohttp.ClientSession(server.url, connector=connector) as session:
+                    with pytest.raises(aiohttp.ClientError):
+                        await got(session, SECRETS.format("default"))
+            found = await told(server, has("AuthenticationFailed"))
+            (one,) = [it for it in found if it.verb == "AuthenticationFailed"]
+            assert one.source == "127.0.0.1"
+            assert one.credential.startswith("certificate refused: ")
+
+    asyncio.run(story())
+
+
 def test_certificates_of_nodes_are_told(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "data") as server:

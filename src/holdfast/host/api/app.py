@@ -21,6 +21,7 @@ from holdfast.host.api.connections import Server, Site, let_last
 from holdfast.host.api.early import HEALTH_PATHS, OPEN_PATHS, Early
 from holdfast.host.api.freshness import Freshness
 from holdfast.host.api.guests import Guests, is_person, lasts
+from holdfast.host.api.handshakes import Handshakes
 from holdfast.host.api.impersonation import refuse_impersonation
 from holdfast.host.api.routes import WATCH, Router, table
 from holdfast.host.api.turns import Turns
@@ -146,9 +147,15 @@ class Api:
         self.cut = server.cut
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_s)
         await self._runner.setup()
-        await Site(self._runner, host, port, tls, self._limits.patience).start()
+        handshakes = Handshakes(on_refused=self._tell_of_refused)
+        await Site(self._runner, host, port, tls, self._limits.patience, handshakes).start()
         self._confirming = asyncio.create_task(self._services.rights.confirm_for_ever())
         return int(self._runner.addresses[0][1])
+
+    def _tell_of_refused(self, source: str, why: str) -> None:
+        """A client showed a certificate that TLS did not accept."""
+        if self._services.accesses is not None:
+            self._services.accesses.failed(source, f"certificate refused: {why}")
 
     async def stop(self) -> None:
         """Take in nothing new, end all watches, let the rest finish, and be gone within seconds."""

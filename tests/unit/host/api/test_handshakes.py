@@ -7,10 +7,12 @@ import socket
 import ssl
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
+from holdfast.host.api import handshakes as module
 from holdfast.host.api.connections import Server, Site
-from holdfast.host.api.handshakes import Handshakes
+from holdfast.host.api.handshakes import Handshakes, Ticket
 from holdfast.host.certificates import Authority, Purpose
 from holdfast.host.patience import Patience
 from tests.patience import PATIENCE_S
@@ -27,13 +29,13 @@ class Counted(Handshakes):
         super().__init__(most, of_address)
         self.changed = asyncio.Event()
 
-    def begin(self, address: str) -> bool:
+    def begin(self, address: str) -> Ticket:
         self.changed.set()
         return super().begin(address)
 
-    def end(self, address: str) -> None:
+    def end(self, ticket: Ticket) -> None:
         self.changed.set()
-        super().end(address)
+        super().end(ticket)
 
 
 class Listening:
@@ -97,8 +99,8 @@ async def is_closed(client: socket.socket) -> bool:
         return True
 
 
-def test_an_address_begins_so_many_and_others_are_served_meanwhile(tmp_path: Path) -> None:
-    """What is beyond the cap is closed at once, and what ends makes room. [N3, V1]"""
+def test_who_holds_all_places_of_an_address_keeps_nobody_there_out(tmp_path: Path) -> None:
+    """Work on a node has its agent's address: the oldest makes way for the newest. [N3, V1]"""
 
     async def story() -> None:
         async with (
@@ -107,19 +109,22 @@ def test_an_address_begins_so_many_and_others_are_served_meanwhile(tmp_path: Pat
         ):
             held = [await it.silent() for _ in range(3)]
             await it.until(3)
-            assert await is_closed(await it.silent())
-            assert it.handshakes.refused == 1
-            assert (await it.ask("127.0.0.2")).endswith(b"hello")
-            assert it.handshakes.under_way == 3
-            held[0].close()
-            await it.until(2)
             assert (await it.ask()).endswith(b"hello")
+            assert await is_closed(held[0])
+            assert it.handshakes.displaced == 1
             assert it.handshakes.under_way == 2
+            assert (await it.ask("127.0.0.2")).endswith(b"hello")
+            assert it.handshakes.displaced == 1
+            # It goes on without end, and still ends none but its own.
+            for _ in range(20):
+                await it.silent()
+                assert (await it.ask()).endswith(b"hello")
+            assert it.handshakes.under_way <= 3
 
     asyncio.run(story())
 
 
-def test_in_all_there_are_so_many_whatever_addresses_they_have(tmp_path: Path) -> None:
+def test_in_all_there_are_so_many_and_who_has_most_makes_way(tmp_path: Path) -> None:
     """[N3, V1]"""
 
     async def story() -> None:
@@ -127,11 +132,31 @@ def test_in_all_there_are_so_many_whatever_addresses_they_have(tmp_path: Path) -
             asyncio.timeout(PATIENCE_S),
             Listening(tmp_path, Counted(most=4, of_address=3)) as it,
         ):
-            for number in range(4):
-                await it.silent(f"127.0.0.{number + 1}")
+            held = [await it.silent(f"127.0.0.{number}") for number in (1, 2, 2, 3)]
             await it.until(4)
-            assert await is_closed(await it.silent("127.0.0.9"))
-            assert it.handshakes.under_way == 4
+            assert (await it.ask("127.0.0.9")).endswith(b"hello")
+            assert await is_closed(held[1])
+            assert it.handshakes.under_way == 3
+
+    asyncio.run(story())
+
+
+def test_an_address_with_many_has_less_time_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond half of its places slow ones end long before `--tls-timeout`. [N3]"""
+    monkeypatch.setattr(module, "CROWDED_S", 0.05)
+
+    async def story() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S / 2),
+            Listening(tmp_path, Counted(most=10, of_address=4)) as it,
+        ):
+            for _ in range(4):
+                await it.silent()
+            # Two have all the time that there is; those after them were ended.
+            await it.until(4)
+            await it.until(2)
 
     asyncio.run(story())
 
