@@ -16,6 +16,7 @@ from holdfast.host.clock import monotonic_ms
 from holdfast.host.runtime import cgroups_found, limits_closing
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.runtime.service_tokens import FetchToken
 from holdfast.host.runtime.starting import Options
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import Template
@@ -38,12 +39,18 @@ class Workshop:
     """One agent's runtime."""
 
     def __init__(
-        self, folder: Path, isolation: str | None = None, options: Options | None = None
+        self,
+        folder: Path,
+        isolation: str | None = None,
+        options: Options | None = None,
+        fetch_token: FetchToken | None = None,
     ) -> None:
         self.folder = folder
         self.attempts = Attempts(folder)
         self.told: list[Any] = []
-        self.runtime = Runtime(folder, node=NODE, isolation=isolation, options=options)
+        self.runtime = Runtime(
+            folder, node=NODE, isolation=isolation, options=options, fetch_token=fetch_token
+        )
         self._arrived = asyncio.Event()
 
     def post(self, stimulus: Any) -> None:
@@ -163,9 +170,10 @@ async def workshop(
     *,
     leaves_work: bool = False,
     options: Options | None = None,
+    fetch_token: FetchToken | None = None,
 ) -> AsyncIterator[Workshop]:
     """A started runtime, whose work is ended with it unless the test wants to find it again."""
-    one = Workshop(folder, isolation, options)
+    one = Workshop(folder, isolation, options, fetch_token)
     await one.runtime.start(one.post, one.fail)
     try:
         yield one

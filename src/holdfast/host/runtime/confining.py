@@ -66,9 +66,12 @@ class Confinement:
         """The user outside that is 0 inside this tenant's containers; 0 where it is 0 as well."""
         return self._run_as.block_of(tenant) if self._run_as is not None else 0
 
-    def paths(self, work: Path, working_dir: str) -> tuple[str, ...]:
-        """What the shim is told: where the work is, where in it, and what is not there for it."""
-        return (str(work), working_dir or ".", *self._covers)
+    def paths(self, work: Path, working_dir: str, secrets: Path | None) -> tuple[str, ...]:
+        """What the shim is told: where the work is, where in it, and what is not there for it.
+
+        `secrets` is the mount of files from Secrets, which the work sees read-only.
+        """
+        return (str(work), working_dir or ".", str(secrets or ""), *self._covers)
 
     def user_of(self, tenant: str, named: str) -> User | None:
         """As whom this tenant's work runs. Raises Invalid for a user that it may not have."""

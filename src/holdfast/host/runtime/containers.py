@@ -55,7 +55,7 @@ class Boxing(msgspec.Struct, frozen=True):
     group: its control group.
     program: the shim, which also mounts layers and publishes ports.
     first: what the user 0 inside is outside; 0 if users inside are those of the node.
-    secrets: files that are mounted into its directory, by their paths there.
+    secrets: the directory with its files from Secrets, which it has at the same path.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class Boxing(msgspec.Struct, frozen=True):
     program: Path
     network: Network
     first: int = 0
-    secrets: tuple[tuple[str, Path], ...] = ()
+    secrets: Path | None = None
 
 
 def check(root: Path, groups: cgroups.Cgroups, program: ShimProgram, first: int = 0) -> None:

@@ -76,7 +76,7 @@ class Container(msgspec.Struct, frozen=True):
     first: what the user 0 inside is outside; 0 if users inside are those of the node.
     has_host_network: whether the node's network is its own.
     connect: the script that gives its network a way out, when that is made; empty for none.
-    secrets: files that are mounted into its directory, by their paths there.
+    secrets: the directory with its files from Secrets, which it has at the same path.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Container(msgspec.Struct, frozen=True):
     first: int = 0
     has_host_network: bool = False
     connect: str = ""
-    secrets: tuple[tuple[str, Path], ...] = ()
+    secrets: Path | None = None
 
 
 def _seccomp() -> dict[str, Any]:
@@ -170,10 +170,9 @@ def _own_mounts(of: Container) -> list[dict[str, Any]]:
 
 
 def _node_mounts(of: Container) -> list[dict[str, Any]]:
-    """The replica's directory, and how names are looked up."""
-    secrets = ((f"{DIRECTORY}/{at}", path, "rw") for at, path in of.secrets)
-    lookups = ((it, Path(it), "ro") for it in of.lookups)
-    mounts = [(DIRECTORY, of.work, "rw"), *secrets, *lookups]
+    """The replica's directory, its files from Secrets, and how names are looked up."""
+    seen = [*of.lookups, *([str(of.secrets)] if of.secrets is not None else [])]
+    mounts = [(DIRECTORY, of.work, "rw"), *((it, Path(it), "ro") for it in seen)]
     return [
         {
             "destination": at,

@@ -114,6 +114,7 @@ class Runtime:
         kept = await self._in_thread(secret_files.find, self._attempts.root)
         place = (self._node, boot, program, self._attempts, groups, options, confined)
         self._place = Place(*place, self._address, kept)
+        self._tokens.kept = kept
         self._probing = Probing(self._place, self._address)
         self._kept = Keeping(self._place, self._turns, post, self._in_thread)
         self._turns.begin(self._kept.mind_ports())

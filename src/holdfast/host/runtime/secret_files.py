@@ -1,10 +1,15 @@
 """Keeps files that come from Secrets in memory, so that no disk and no backup of one has them.
 
-Made by `runtime` for an agent that is root; `starting` writes them, `keeping` removes them when the
-attempt has ended. They lie on a tmpfs of the machine, in a directory of the agent and one of the
-attempt that only the work's user may enter. In the work's directory a link leads there, and in a
-container the file itself is mounted. An agent that is not root can mount nothing: there they are
-files of the work's directory.
+Made by `runtime` for an agent that is root; `starting` writes them, `service_tokens` replaces those
+that have an end, `keeping` removes them when the attempt has ended. They lie on a tmpfs of our own:
+
+    FOLDER/AGENT/TENANT/UID-NUMBER/files/NAME
+
+All directories are root's. Only the work's group passes that of the attempt. In the work's own
+directory a link leads to each file; into a container `files` is mounted at the same path. Work sees
+all of this read-only: a file that it could lengthen would fill the memory that all tenants share.
+For the same reason each tenant has a share of it. An agent that is not root can mount nothing:
+there they are files of the work's directory.
 """
 
 from __future__ import annotations
@@ -14,7 +19,8 @@ import hashlib
 import logging
 import os
 import subprocess
-from collections.abc import Container
+import threading
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,14 +28,17 @@ from holdfast.agent.words import Attempt
 from holdfast.host.runtime import beneath
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.host.runtime.surroundings import PATH_DEFAULT
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Invalid, Unavailable
 
 FOLDER = Path("/run/holdfast/secrets")
-OPTIONS = "mode=0711,nosuid,nodev,noexec,size=64m"
+# Of the machine's memory. A tenant's share is far below it, so that no tenant can use it up.
+OPTIONS = "mode=0711,nosuid,nodev,noexec,size=25%"
+TENANT_BYTES_MAX = 16 * 1024 * 1024
 MOUNT_TIMEOUT_S = 20
-# A way to what is below, and no look at what there is.
-PASSABLE, PRIVATE = 0o711, 0o700
-_MEMORY = ("tmpfs", "ramfs")
+# A way to what is below, and no look at what there is; for all, or for one group.
+PASSABLE, GUARDED = 0o711, 0o710
+FILES = "files"
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 _log = logging.getLogger(__name__)
 
@@ -37,53 +46,77 @@ _log = logging.getLogger(__name__)
 class SecretFiles:
     """Those of one agent. Its methods wait for the kernel and are called in threads."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, root: Path = FOLDER) -> None:
+        """`root` is where the tmpfs is mounted."""
+        self._folder, self.root = folder, root
+        self._alone = threading.Lock()
 
-    def path(self, attempt: Attempt, number: int) -> Path:
-        """Where a file of an attempt is, by its place among the files of the template."""
-        return self._of(attempt) / str(number)
+    def files(self, tenant: str, attempt: Attempt) -> Path:
+        """The directory with the files of an attempt, and nothing else."""
+        return self._folder / tenant / f"{attempt.uid}-{attempt.number}" / FILES
 
-    def _of(self, attempt: Attempt) -> Path:
-        return self._folder / f"{attempt.uid}-{attempt.number}"
+    def path(self, tenant: str, attempt: Attempt, file: str) -> Path:
+        """Where a file of an attempt is, by its path in the work's directory."""
+        name = hashlib.sha256(os.fsencode(file)).hexdigest()[:32]
+        return self.files(tenant, attempt) / name
 
     def write(
         self,
-        attempt: Attempt,
-        number: int,
+        path: Path,
         content: bytes,
         mode: int,
         owner: tuple[int, int] | None,
-    ) -> Path:
-        """Write one that was not there."""
-        folder = self._of(attempt)
-        folder.mkdir(PRIVATE, exist_ok=True)
-        if owner is not None:
-            os.chown(folder, *owner)
-        with beneath.folder(folder) as fd:
-            beneath.write_new(str(number), fd, content, mode, owner)
-        return self.path(attempt, number)
+    ) -> None:
+        """Write one that was not there, for this user. Raises Unavailable beyond the share."""
+        files, attempt = path.parent, path.parent.parent
+        for folder in (attempt.parent, attempt, files):
+            folder.mkdir(exist_ok=True)
+        attempt.parent.chmod(PASSABLE)
+        os.chown(attempt, 0, owner[1] if owner is not None else 0)
+        attempt.chmod(GUARDED)
+        files.chmod(PASSABLE)
+        with self._alone:
+            if _used(attempt.parent) + _pages(len(content)) > TENANT_BYTES_MAX:
+                raise Unavailable(
+                    f"the files from Secrets of tenant {attempt.parent.name} on this node would "
+                    f"exceed {TENANT_BYTES_MAX >> 20}Mi: use smaller Secrets or fewer replicas"
+                )
+            with beneath.folder(files) as fd:
+                beneath.write_new(path.name, fd, content, mode, owner)
+
+    def replace(self, path: Path, content: bytes) -> bool:
+        """Put this in the place of a file, whose owner and mode it gets; False if there is none."""
+        draft = path.with_name(f"{path.name}.new")
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return False
+        draft.unlink(missing_ok=True)
+        self.write(draft, content, found.st_mode & 0o777, (found.st_uid, found.st_gid))
+        draft.replace(path)
+        return True
 
     def remove(self, attempt: Attempt) -> None:
-        """Let nothing of an attempt be left. Work may have put anything there."""
-        try:
-            with beneath.folder(self._folder) as fd:
-                beneath.remove(self._of(attempt).name, fd)
-        except OSError as error:
-            _log.warning("secret files of %s are left for the next look: %s", attempt, error)
+        """Let nothing of an attempt be left."""
+        for tenant in self._tenants():
+            try:
+                with beneath.folder(self._folder / tenant) as fd:
+                    beneath.remove(f"{attempt.uid}-{attempt.number}", fd)
+            except OSError as error:
+                _log.warning("secret files of %s are left for the next look: %s", attempt, error)
 
     def retire(self) -> None:
         """Remove the directory of all, unless there are some. The next life makes it again."""
         with suppress(OSError):
+            for tenant in self._tenants():
+                (self._folder / tenant).rmdir()
             self._folder.rmdir()
 
     def sweep(self, attempts: Attempts, held: Container[Attempt]) -> None:
         """Remove those of attempts that no shim holds any more."""
-        for name in os.listdir(self._folder):
-            uid, _, number = name.rpartition("-")
-            if not number.isdecimal() or Attempt(uid, int(number)) in held:
+        for attempt in list(self._attempts()):
+            if attempt in held:
                 continue
-            attempt = Attempt(uid, int(number))
             try:
                 is_alive = attempts.look(attempt).is_alive
             except (FileNotFoundError, Invalid):
@@ -92,6 +125,33 @@ class SecretFiles:
                 continue
             if not is_alive:
                 self.remove(attempt)
+
+    def _tenants(self) -> list[str]:
+        try:
+            return os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+
+    def _attempts(self) -> Iterator[Attempt]:
+        for tenant in self._tenants():
+            for name in os.listdir(self._folder / tenant):
+                uid, _, number = name.rpartition("-")
+                if number.isdecimal():
+                    yield Attempt(uid, int(number))
+
+
+def _pages(size: int) -> int:
+    """What a file of this size takes of a tmpfs."""
+    return -(-size // _PAGE) * _PAGE
+
+
+def _used(tenant: Path) -> int:
+    """What the files of a tenant take. Another thread may remove some meanwhile."""
+    used = 0
+    for path in tenant.glob(f"*/{FILES}/*"):
+        with suppress(FileNotFoundError):
+            used += _pages(path.lstat().st_size)
+    return used
 
 
 def find(root: Path, folder: Path = FOLDER) -> SecretFiles | None:
@@ -103,35 +163,23 @@ def find(root: Path, folder: Path = FOLDER) -> SecretFiles | None:
         # Several agents of a machine must not cover each other's.
         with open(folder.with_name(f"{folder.name}.lock"), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if file_system(folder) not in _MEMORY:
-                _mount(folder)
-        folder.chmod(PASSABLE)
+            # A tmpfs that is mounted above this one, such as /run, is not ours to fill.
+            _mount(folder, is_there=os.path.ismount(folder))
         own = folder / hashlib.sha256(os.fsencode(root.absolute())).hexdigest()[:12]
         own.mkdir(exist_ok=True)
         own.chmod(PASSABLE)
     except (OSError, subprocess.SubprocessError) as error:
         _log.warning("files from Secrets are on the disk, since no memory can be had: %s", error)
         return None
-    return SecretFiles(own)
+    return SecretFiles(own, folder)
 
 
-def _mount(folder: Path) -> None:
+def _mount(folder: Path, *, is_there: bool) -> None:
+    options = f"remount,{OPTIONS}" if is_there else OPTIONS
     subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", OPTIONS, "holdfast", str(folder)],
+        ["mount", "-t", "tmpfs", "-o", options, "holdfast", str(folder)],
         env={"PATH": PATH_DEFAULT},
         capture_output=True,
         timeout=MOUNT_TIMEOUT_S,
         check=True,
     )
-
-
-def file_system(path: Path, table: Path = Path("/proc/self/mountinfo")) -> str:
-    """The kind of file system that a directory is on."""
-    best, kind = "", ""
-    for line in table.read_text(encoding="utf-8", errors="replace").splitlines():
-        before, _, after = line.partition(" - ")
-        at = before.split(" ")[4]
-        # The last of several mounts at one place is the one that is seen.
-        if (path == Path(at) or Path(at) in path.parents) and len(at) >= len(best):
-            best, kind = at, after.split(" ")[0]
-    return kind

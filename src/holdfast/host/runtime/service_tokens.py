@@ -1,7 +1,8 @@
 """The files with service tokens: there before the work begins, and replaced before the token ends.
 
 `runtime` asks for the first one of each attempt that wants one, and lets `renew_for_ever` see to
-all that run, those that an earlier agent started included. The work's directory belongs to the
+all that run, those that an earlier agent started included. A token that was written to memory
+(`secret_files`) is replaced there. Elsewhere it is in the work's directory, which belongs to the
 work: a new file is written beside the old one and takes its name, and no link in it is followed.
 """
 
@@ -21,8 +22,9 @@ import msgspec
 
 from holdfast.agent.words import Attempt, Launch, Sealed
 from holdfast.host.runtime import beneath
-from holdfast.host.runtime.attempts import WORK, Attempts
+from holdfast.host.runtime.attempts import WORK, Attempts, Choices
 from holdfast.host.runtime.held import Held
+from holdfast.host.runtime.secret_files import SecretFiles
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.template import File, SecretRef
 from holdfast.model.validation.template import KUBECONFIG_SUFFIX
@@ -60,6 +62,8 @@ class TokenFiles:
 
     def __init__(self, attempts: Attempts, fetch: FetchToken | None, in_thread: InThread) -> None:
         self._attempts, self._fetch, self._in_thread = attempts, fetch, in_thread
+        # Set by whoever finds out where they are kept; None is in the work's directory.
+        self.kept: SecretFiles | None = None
         # When each is due. What an earlier agent wrote is not known, and so due at once.
         self._due: dict[Attempt, datetime] = {}
 
@@ -120,7 +124,7 @@ class TokenFiles:
             fetched = await self._fetch(
                 choices.namespace, choices.name, attempt, choices.token_file
             )
-            await self._in_thread(self._replace, attempt, choices.token_file, fetched)
+            await self._in_thread(self._replace, attempt, choices, fetched)
         except (HoldfastError, OSError) as error:
             # It is tried again at the next look; until its end the old one counts.
             _log.warning(
@@ -132,12 +136,16 @@ class TokenFiles:
             return
         self._remember(attempt, fetched)
 
-    def _replace(self, attempt: Attempt, name: str, fetched: Fetched) -> None:
-        with self._attempts.of(attempt) as fd, beneath.folder(WORK, fd) as work:
-            found = os.fstat(work)
-            owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 else None
-            put_in_place(name, work, fetched.token.encode(), owner)
-            put_in_place(name + KUBECONFIG_SUFFIX, work, fetched.kubeconfig, owner)
+    def _replace(self, attempt: Attempt, choices: Choices, fetched: Fetched) -> None:
+        name, token = choices.token_file, fetched.token.encode()
+        for file, text in ((name, token), (name + KUBECONFIG_SUFFIX, fetched.kubeconfig)):
+            kept, whose = self.kept, (choices.namespace, attempt)
+            if kept is not None and kept.replace(kept.path(*whose, file), text):
+                continue
+            with self._attempts.of(attempt) as fd, beneath.folder(WORK, fd) as work:
+                found = os.fstat(work)
+                owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 else None
+                put_in_place(file, work, text, owner)
 
 
 def put_in_place(name: str, at: int, content: bytes, owner: tuple[int, int] | None) -> None:

@@ -14,8 +14,9 @@
  * agent, LOCK a file that is locked as long as the shim lives, TEXT a file of ARGC + ENVC + PATHC
  * strings, FOLDER the directory of the attempt and CWD that of the work, all as open descriptors.
  * With paths the work is confined (shim_confine.c): they are its own directory, the working
- * directory below that, and those that do not exist for it. NAME is for people who look at the
- * process table. Each JOIN is the open cgroup.procs of a group that the
+ * directory below that, the mount of files from Secrets (empty if there is none), and those that do
+ * not exist for it. NAME is for people who look at the process table. Each JOIN is the open
+ * cgroup.procs of a group that the
  * work is to be in: the work joins it, and the shim does not, so that no limit can end the shim.
  *
  * Requests are lines, on LINE and on the socket "control" in FOLDER, and so are the answers:

@@ -147,10 +147,17 @@ static int open_own(const char *path)
     return -1;
 }
 
+/* The files from Secrets of all tenants share one file system, which none of them may fill. */
+static bool see_secrets(const char *path)
+{
+    unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    return *path == '\0' || mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | flags, NULL) == 0;
+}
+
 void confine(int pipe, const char *isolation, char **paths, int count)
 {
     bool is_root = isolation[0] == 'p';
-    if (count < 2)
+    if (count < 3)
         give_up(pipe, "arguments", EINVAL);
     umask(022);
     if (!see_own_proc() || (is_root && unshare(CLONE_NEWIPC) != 0))
@@ -160,7 +167,9 @@ void confine(int pipe, const char *isolation, char **paths, int count)
         give_up(pipe, "directory", errno);
     if (is_root && !see_private_scratch(tmp))
         give_up(pipe, "tmp", errno);
-    for (int i = 2; i < count; i++)
+    if (!see_secrets(paths[2]))
+        give_up(pipe, "secrets", errno);
+    for (int i = 3; i < count; i++)
         if (!cover(paths[i], "mode=755,size=64k,nr_inodes=1k"))
             give_up(pipe, "hide", errno);
     if (!make_way(paths[0]) || !bind_to(work, paths[0]))

@@ -150,13 +150,13 @@ def start(
             chosen = msgspec.structs.replace(choices, limits=told, runs_as=word, disk_bytes=most)
             beneath.write_new(LAUNCH, fd, msgspec.json.encode(chosen), 0o600)
             owner = _owner(runs_as, first)
-            _furnish(of, fd, owner, place.secret_files, is_boxed=box is not None)
+            _furnish(of, fd, owner, place.secret_files)
             if confined:
                 _make_folder(TMP, SHARED, fd, owner)
             with beneath.folder(WORK, fd) as work, _inside(of.template, work, owner) as cwd:
                 # The shim follows no links.
                 folder = attempts.root.resolve() / of.attempt.uid / str(of.attempt.number)
-                paths = confined.paths(folder / WORK, of.template.working_dir) if confined else ()
+                paths = _paths(of, place, folder / WORK) if confined else ()
                 text = _text(found.text(paths))
                 try:
                     return _spawn(
@@ -216,13 +216,20 @@ def _network(of: Launch, place: Place, ports: Mapping[str, int]) -> Network:
     return containers_network.network(of.template, ports, str(host), is_routed=is_routed)
 
 
-def _secrets(of: Launch, place: Place) -> tuple[tuple[str, Path], ...]:
-    """The files from Secrets that are in memory: where they are inside a container, and outside."""
-    kept = place.secret_files
-    if kept is None:
+def _paths(of: Launch, place: Place, work: Path) -> tuple[str, ...]:
+    """What confines the work, as the shim takes it; nothing where nothing does."""
+    if place.confinement is None:
         return ()
-    files = enumerate(of.template.files)
-    return tuple((it.path, kept.path(of.attempt, at)) for at, it in files if it.secret is not None)
+    secrets = place.secret_files.root if place.secret_files is not None else None
+    return place.confinement.paths(work, of.template.working_dir, secrets)
+
+
+def _secrets(of: Launch, place: Place) -> Path | None:
+    """The directory with its files from Secrets that are in memory, if it has some."""
+    has_some = any(it.secret is not None for it in of.template.files)
+    if place.secret_files is None or not has_some:
+        return None
+    return place.secret_files.files(of.namespace, of.attempt)
 
 
 def _owner(runs_as: User | None, first: int) -> tuple[int, int] | None:
@@ -283,27 +290,20 @@ def _furnish(
     fd: int,
     owner: tuple[int, int] | None,
     kept: SecretFiles | None,
-    *,
-    is_boxed: bool,
 ) -> None:
-    """Put the template's files into the work's own directory, those from Secrets by a link.
-
-    Into a container such a file is mounted, for which there has to be an empty one.
-    """
+    """Put the template's files into the work's own directory, those from Secrets by a link."""
     _make_folder(WORK, PRIVATE, fd, owner)
     with beneath.folder(WORK, fd) as work:
-        for number, file in enumerate(of.template.files):
+        for file in of.template.files:
             *above, name = beneath.parts(file.path, "files.path")
             content, mode = unsealing.content(file, of.secrets), unsealing.mode(file)
             with beneath.descend(above, work, owner) as where:
                 if kept is None or file.secret is None:
                     beneath.write_new(name, where, content, mode, owner)
                     continue
-                target = kept.write(of.attempt, number, content, mode, owner)
-                if is_boxed:
-                    beneath.write_new(name, where, b"", mode, owner)
-                else:
-                    os.symlink(target, name, dir_fd=where)
+                target = kept.path(of.namespace, of.attempt, file.path)
+                kept.write(target, content, mode, owner)
+                os.symlink(target, name, dir_fd=where)
 
 
 def _make_folder(name: str, mode: int, at: int, owner: tuple[int, int] | None) -> None:
