@@ -5,7 +5,8 @@ a role may say only what its writer may do himself where it holds, unless he may
 binding may give only such a role, unless its writer may `bind` it. A token of the system namespace
 speaks for anybody, so whoever makes one must be allowed to `impersonate` its user, its groups, or
 the node that it lets in. Tokens of a tenant's namespace speak for that tenant's own names alone,
-which validation sees to, and are made by whoever may speak for its service accounts.
+which validation sees to; whoever makes one may `impersonate` that service account and those groups
+in the namespace.
 
 All of it is decided on the records that the transaction compares, so nobody can use a right that is
 taken from him at the same moment.
@@ -17,6 +18,7 @@ from holdfast.commit.authorise import given, holds
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
+from holdfast.model.errors import FieldError
 from holdfast.model.kinds.role import Role, RoleBinding, Rule
 from holdfast.model.kinds.token import Token, TokenPurpose
 from holdfast.model.lifecycle import Actor
@@ -37,7 +39,7 @@ from holdfast.model.rights import (
     uncovered,
 )
 from holdfast.model.roles import HELD_BY, PEOPLE, ROLES, built_in_grants
-from holdfast.model.validation.access import foreign_groups
+from holdfast.model.validation.access import GROUPS_MAX, foreign_groups
 
 
 def escalation_refusal(
@@ -141,26 +143,43 @@ def _no(context: Context, what: str, missing: str, instead: str, namespace: str)
 # Tokens -------------------------------------------------------------------------------------------
 
 
+def _spoken_for(token: Token) -> list[Deed]:
+    """What whoever makes a token must be allowed to do, one deed for each name it would speak for.
+
+    What a tenant's own users and groups may do is said by the bindings of the tenant, now or later,
+    so the right to speak for them is one of that namespace. Validation refuses any other group in
+    such a token; this rule does not rest on it.
+    """
+    spec, place = token.spec, token.namespace
+    if place == SYSTEM_NAMESPACE and spec.purpose is TokenPurpose.JOIN:
+        return [Deed(IMPERSONATE, "nodes", name=spec.node)]
+    if place == SYSTEM_NAMESPACE:
+        wanted = [Deed(IMPERSONATE, "users", name=spec.user)]
+        return wanted + [Deed(IMPERSONATE, "groups", name=group) for group in spec.groups]
+    foreign = frozenset(foreign_groups(token))
+    wanted = [Deed(IMPERSONATE, "serviceaccounts", namespace=place, name=spec.user)]
+    for group in spec.groups:
+        where = EVERYWHERE if group in foreign else place
+        wanted.append(Deed(IMPERSONATE, "groups", namespace=where, name=group))
+    return wanted
+
+
 def _token_refusal(draft: Draft, context: Context, token: Token) -> Refusal | None:
     """Whether the caller may speak for everybody that the token would speak for."""
-    spec, identity = token.spec, context.identity
-    if token.namespace != SYSTEM_NAMESPACE:
-        # What such a name may do is said by the bindings of the tenant, now or later. Validation
-        # refuses foreign groups as well; this rule does not rest on it.
-        wanted = [Deed(IMPERSONATE, "serviceaccounts", namespace=token.namespace, name=spec.user)]
-        wanted += [Deed(IMPERSONATE, "groups", name=group) for group in foreign_groups(token)]
-    elif spec.purpose is TokenPurpose.JOIN:
-        wanted = [Deed(IMPERSONATE, "nodes", name=spec.node)]
-    else:
-        wanted = [Deed(IMPERSONATE, "users", name=spec.user)]
-        wanted += [Deed(IMPERSONATE, "groups", name=group) for group in spec.groups]
-    for deed in wanted:
+    identity, count = context.identity, len(token.spec.groups)
+    if count > GROUPS_MAX:
+        # Each group costs a look at all rights of the caller, and validation comes later.
+        text = f"must have at most {GROUPS_MAX} items, has {count}"
+        error = FieldError("spec.groups", "", text)
+        return Refusal(Reason.INVALID, f"token {token.name}: {error}", causes=(error,))
+    for deed in _spoken_for(token):
         if not holds(draft, identity, deed):
             whom = f"{deed.resource} {deed.name}".strip()
+            where = f" in {deed.namespace}" if deed.namespace else ""
             return Refusal(
                 Reason.NOT_ALLOWED,
                 f"token {token.name}: would speak for {whom}, which {identity.name} may not "
-                f"{IMPERSONATE}",
+                f"{IMPERSONATE}{where}",
                 {"missing": f"{IMPERSONATE} {whom}"},
             )
     return None

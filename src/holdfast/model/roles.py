@@ -146,7 +146,7 @@ PEOPLE: dict[str, tuple[Rule, ...]] = {
         _AUDIT,
         Rule(("roles", "rolebindings", "tokens"), WRITE),
         # Their own tokens speak for names of the tenant alone; see `commit/escalation`.
-        Rule(("serviceaccounts",), (IMPERSONATE,)),
+        Rule(("serviceaccounts", "groups"), (IMPERSONATE,)),
     ),
     "tenant-editor": _EDIT,
     "tenant-viewer": _VIEW,

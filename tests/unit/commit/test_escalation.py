@@ -218,6 +218,40 @@ def test_a_tenants_own_tokens_speak_for_its_own_names(it: Plane) -> None:
     )
 
 
+def test_a_tenants_own_group_needs_the_right_to_speak_for_it(it: Plane) -> None:
+    """Who may speak for service accounts does not become whoever is in a group. [B5, C6.8]"""
+    admins = RoleBinding(
+        ObjectMeta(name="group", namespace="acme"),
+        subjects=(Subject("Group", "tenant:acme:admins"),),
+        role_ref=RoleRef("tenant-admin", SYSTEM_NAMESPACE),
+    )
+    accepted(it.ask(MAYA, Create(admins)))
+    desk = (
+        Rule(("tokens",), ("create",)),
+        Rule(("serviceaccounts",), ("impersonate",), (), ("tenant:acme:bot",)),
+        Rule(("groups",), ("impersonate",), (), ("tenant:acme:readers",)),
+    )
+    accepted(it.ask(MAYA, Create(role("desk", *desk))))
+    accepted(it.ask(MAYA, Create(binding("desk", "desk", "dora"))))
+    dora, bot = Identity(name="dora"), "tenant:acme:bot"
+    wider = token("acme", user=bot, groups=("tenant:acme:readers", "tenant:acme:admins"))
+    found = refused(it.ask(dora, Create(wider)), Reason.NOT_ALLOWED)
+    assert found.details["missing"] == "impersonate groups tenant:acme:admins"
+    refused(it.ask(dora, Create(token("acme", user="tenant:acme:x"))), Reason.NOT_ALLOWED)
+    accepted(it.ask(dora, Create(token("acme", user=bot, groups=("tenant:acme:readers",)))))
+    # Who administers the tenant speaks for all of its groups.
+    accepted(it.ask(MAYA, Create(token("acme", "m", user=bot, groups=("tenant:acme:admins",)))))
+
+
+def test_only_rules_that_let_someone_impersonate_name_users_and_groups(it: Plane) -> None:
+    """[B4]"""
+    for named in ("tenant:acme:bot", "two words"):
+        odd = role("odd", Rule(("workloads",), ("get",), (), (named,)))
+        refused(it.ask(MAYA, Create(odd)), Reason.INVALID)
+    blank = Rule(("groups",), ("impersonate",), (), ("two words",))
+    refused(it.ask(MAYA, Create(role("odd", blank))), Reason.INVALID)
+
+
 @pytest.mark.parametrize("at", [0, 63, 64, 255, 256, 5_000])
 @pytest.mark.parametrize("group", ["system:masters", "tenant:globex", "tenant:*", "devs"])
 def test_no_place_in_a_list_of_groups_hides_a_foreign_one(it: Plane, at: int, group: str) -> None:

@@ -13,6 +13,7 @@ from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.token import Token, TokenPurpose
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.revocations import revocation_name
+from holdfast.model.rights import IMPERSONATE
 from holdfast.model.validation import names, text
 from holdfast.model.validation.findings import Place
 from holdfast.model.validation.moments import after_creation, in_order
@@ -70,7 +71,17 @@ def _rule(at: Place, rule: Rule) -> None:
             if group != "*" and not names.is_dotted(group):
                 place = at["apiGroups"][index]
                 place.wrong(group, "must be an API group such as holdfast.dev, or *")
-    names.names(at["resourceNames"], rule.resource_names, LIST_MAX, dotted=True)
+    _resource_names(at["resourceNames"], rule)
+
+
+def _resource_names(at: Place, rule: Rule) -> None:
+    """Names of objects; where a rule lets someone impersonate, of users and groups as well."""
+    if IMPERSONATE not in rule.verbs:
+        names.names(at, rule.resource_names, LIST_MAX, dotted=True)
+    elif names.at_most(at, rule.resource_names, LIST_MAX):
+        for index, name in enumerate(rule.resource_names):
+            text.token(at[index], name)
+        names.unique(at, rule.resource_names)
 
 
 def role_binding(obj: RoleBinding, at: Place) -> None:
