@@ -276,7 +276,7 @@ def test_a_reader_who_has_seen_enough_is_no_error(shell: Shell) -> None:
     process = shell.spawn("get wl -A -o yaml")
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()

@@ -32,9 +32,8 @@ from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
 from holdfast.model.wire import decode_trusted
 from holdfast.store.sqlite import SqliteStore
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess, workload
-from tests.patience import STORY_S
+from tests.patience import PATIENCE_S, STORY_S
 
-PATIENCE_S = 60.0
 # Short, so that the test is; all else has the time that it usually has.
 FENCE = ("--self-stop-after", "6", "--stop-grace", "1", "--ack-window", "1", "--kill-bound", "1")
 SERVE = (
@@ -324,7 +323,7 @@ def test_what_cannot_start_says_why_and_ends_with_one(tmp_path: Path) -> None:
             capture_output=True,
             input="x\n",
             text=True,
-            timeout=30.0,
+            timeout=PATIENCE_S,
         )
         return done.returncode, done.stderr
 

@@ -42,7 +42,7 @@ from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 from holdfast.observe.news import SERVERS, Departed, Follow, Found, Get, Present, Reached
 from tests.live.plane_process import PlaneProcess, until, workload
-from tests.patience import STORY_S
+from tests.patience import PATIENCE_S, STORY_S
 from tests.puppet import Puppet
 
 WORKLOADS = Follow("workloads")
@@ -249,7 +249,7 @@ def test_a_cache_over_real_servers_comes_back_after_each_kill(tmp_path: Path) ->
                 await picture.told(Ended)
                 await plane.start()
                 await client.create(workload("b"))
-                await until(lambda: picture.names == ["a", "b"], 20.0)
+                await until(lambda: picture.names == ["a", "b"], PATIENCE_S)
             assert picture.cache.missed == 0
 
     play(story())

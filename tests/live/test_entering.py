@@ -13,6 +13,7 @@ from holdfast.agent.words import Attempt, Exited, Halt
 from holdfast.host.runtime import shim_binary
 from holdfast.host.runtime.entering import Ended, Entered, entered, pieces
 from holdfast.model.kinds.template import EnvVar, Template
+from tests.patience import PATIENCE_S
 from tests.workshop import Workshop, command, eventually, is_running, play, workshop
 
 ISOLATIONS = (shim_binary.find(None).isolation, "session")
@@ -106,7 +107,7 @@ def test_it_ends_with_the_work(tmp_path: Path, isolation: str) -> None:
                 assert await it.output.readline()
                 one.do(Halt(attempt, 100))
                 await one.heard(Exited, attempt)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     end = await it.ended()
             assert (end.code or 0) > 128
 
@@ -179,7 +180,7 @@ class Screen:
         self._output, self._text = of.output, b""
 
     async def shows(self, text: bytes) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while text not in self._text:
                 piece = await self._output.read(4096)
                 assert piece, self._text

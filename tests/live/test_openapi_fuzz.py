@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from holdfast.host.api.openapi import document
 from tests.live.plane_process import PlaneProcess
+from tests.patience import PATIENCE_S
 
 # One server for all operations, so all of them on one worker.
 pytestmark = [
@@ -54,7 +55,7 @@ def test_no_request_breaks_the_server(operation: Any, plane: PlaneProcess) -> No
             base_url=plane.url,
             cert=(str(pki / "admin.crt"), str(pki / "admin.key")),
             verify=str(pki / "ca.crt"),
-            timeout=20,
+            timeout=PATIENCE_S,
         )
         assert response.status_code < 500, response.text
 

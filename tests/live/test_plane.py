@@ -18,6 +18,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.requests import PatchType
 from tests.live.plane_process import PlaneProcess, workload
+from tests.patience import PATIENCE_S
 
 NS = "default"
 
@@ -229,7 +230,7 @@ def _refused(folder: Path) -> str:
     kept = log.read_bytes()
     process = rival.spawn()
     try:
-        assert process.wait(30) == 1
+        assert process.wait(PATIENCE_S) == 1
         return log.read_text()
     finally:
         rival.kill()
@@ -270,7 +271,7 @@ def test_a_watch_goes_on_over_a_restart_without_a_hole(tmp_path: Path) -> None:
                         process.kill()
                         await process.start()
                     await client.create(workload(f"w{number:02}"))
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     await task
             assert told == [f"w{number:02}" for number in range(60)]
             await process.stop()

@@ -15,6 +15,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import free_ports
 from tests.live.plane_process import PlaneProcess, until, workload
+from tests.patience import PATIENCE_S
 
 HASTY = RetryPolicy(tries_max=2, looks_max=2, deadline_ms=3_000, try_ms=1_000)
 
@@ -23,7 +24,7 @@ def ended(process: PlaneProcess) -> str:
     """What a server says that cannot start."""
     spawned = process.spawn()
     try:
-        assert spawned.wait(30) == 1, process.log
+        assert spawned.wait(PATIENCE_S) == 1, process.log
         assert "Traceback" not in process.log
         return process.log
     finally:
@@ -96,9 +97,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
             writer.write(b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
             await writer.drain()
             process.send(signal.SIGTERM)
-            await until(lambda: not _listens(process.port), 5)
+            await until(lambda: not _listens(process.port), PATIENCE_S)
             process.send(signal.SIGTERM)
-            assert await process.ended(2.0) == 130
+            assert await process.ended() == 130
             writer.close()
         finally:
             process.kill()

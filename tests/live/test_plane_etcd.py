@@ -16,6 +16,7 @@ from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess, until, workload
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("plane-etcd")
 NS = "default"
@@ -92,7 +93,7 @@ def test_either_server_may_die_and_nothing_acknowledged_is_lost(
             for client in (first, second):
                 listed = (await client.list(Workload, NS)).objects
                 assert {w.name: w.metadata.uid for w in listed} == acknowledged
-            await until(lambda: len(told) == len(acknowledged) or watching.done(), 20)
+            await until(lambda: len(told) == len(acknowledged) or watching.done(), PATIENCE_S)
             watching.cancel()
             revisions = [revision for revision, _ in told]
             assert revisions == sorted(revisions), "a watch goes forward only"
@@ -104,7 +105,7 @@ def test_either_server_may_die_and_nothing_acknowledged_is_lost(
 async def _more(known: dict[str, str], tasks: list[asyncio.Task[None]], count: int) -> None:
     """Until so many more were acknowledged, by tasks that all go on."""
     wanted = len(known) + count
-    await until(lambda: len(known) >= wanted or any(task.done() for task in tasks), 30)
+    await until(lambda: len(known) >= wanted or any(task.done() for task in tasks), PATIENCE_S)
     assert not any(task.done() for task in tasks), tasks
 
 
@@ -119,7 +120,7 @@ def test_a_server_that_stops_in_order_gives_its_lease_back(
             (lease,) = [it for it in (await client.list(Lease)).objects if it.spec.scope == SCOPE]
             holder, other = (one, two) if lease.spec.holder.endswith(":one") else (two, one)
             await holder.stop()
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + PATIENCE_S
             while not (await _lease(other)).spec.holder.endswith(other.data.name):
                 assert time.monotonic() < deadline
             await holder.start()

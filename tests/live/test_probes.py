@@ -20,6 +20,7 @@ from holdfast.model.kinds.template import (
     TcpAction,
     Template,
 )
+from tests.patience import PATIENCE_S
 from tests.workshop import Workshop, command, eventually, is_running, play, workshop
 
 HTTP = """
@@ -47,11 +48,9 @@ async def ask(one: Workshop, probe: Probe) -> Probed:
 
 async def until_ok(one: Workshop, probe: Probe) -> None:
     """Ask again and again, as an agent does."""
-    for _ in range(300):
-        if (await ask(one, probe)).ok:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"it never was: {probe}")
+    async with asyncio.timeout(PATIENCE_S):
+        while not (await ask(one, probe)).ok:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 def sh(script: str) -> ExecAction:

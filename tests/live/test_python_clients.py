@@ -22,8 +22,7 @@ from holdfast.host.certificates import Authority
 from holdfast.host.kubeconfig import kubeconfig
 from tests.live.kubectls import role, workload
 from tests.live.plane_process import ROOT, PlaneProcess
-
-PATIENCE_S = 40.0
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ def test_a_shim_hangs_up_on_nonsense_and_goes_on(request_line: bytes, tmp_path: 
             writer.write(request_line)
             with suppress(ConnectionResetError):
                 # What it did not read of an endless line is thrown back.
-                assert await asyncio.wait_for(reader.read(), 10) == b""
+                assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
             writer.close()
             reader, writer = await control(one.path(attempt))
             writer.write(b"status\n")

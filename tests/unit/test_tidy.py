@@ -171,6 +171,22 @@ TIMES = [
 ]  # fmt: skip
 
 
+# A wait that gives up early, and one that has patience, or means the time to run out.
+WAITS = [
+    ("async with asyncio.timeout(5): pass", "async with asyncio.timeout(PATIENCE_S): pass"),
+    ("await asyncio.wait_for(it, 10)", "await asyncio.wait_for(it, 60)"),
+    ("await plane.until(holds, 20)", "await plane.until(holds, timeout_s)"),
+    ("eventually(holds, SOON_S)", "eventually(holds, LATE_S)"),
+    ("deadline = monotonic() + 5", "end = monotonic() + 5"),
+    ("deadline, n = monotonic() + SOON_S, 0", "deadline, n = monotonic() + LATE_S, 0"),
+    ("process.wait(30)", "process.wait(PATIENCE_S)"),
+    ("process.communicate(timeout=30)", "asyncio.wait(tasks, timeout=1)"),
+    ("subprocess.run(words, timeout=SOON_S)", "client.watch(kind, timeout=5)"),
+    ("async with asyncio.timeout(1): await it",
+     "with raises(TimeoutError):\n        async with asyncio.timeout(1): await it"),
+]  # fmt: skip
+
+
 def rules(found: list[Finding]) -> set[str]:
     return {finding.rule for finding in found}
 
@@ -226,6 +242,15 @@ def test_no_test_asserts_an_absolute_time(broken: str, fine: str) -> None:
         path = f"tests/{folder}/test_x.py"
         assert rules(check_text(path, CLOCK + broken)) == {"absolute-time"}
         assert not check_text(path, CLOCK + fine)
+
+
+@pytest.mark.parametrize("broken, fine", WAITS)
+def test_a_live_test_waits_with_patience(broken: str, fine: str) -> None:
+    """Elsewhere nothing is slow, and a short wait may be the point."""
+    head = CLOCK + "import asyncio, subprocess\nSOON_S, LATE_S = 40.0, 60.0\nasync def f():\n    "
+    assert rules(check_text("tests/live/test_x.py", head + broken)) == {"short-patience"}
+    assert not check_text("tests/live/test_x.py", head + fine)
+    assert not check_text("tests/property/test_x.py", head + broken)
 
 
 @pytest.mark.parametrize("name", ["utils", "helpers", "common", "manager", "base", "node_manager"])

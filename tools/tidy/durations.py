@@ -7,6 +7,12 @@ long (no machine is too fast for a wait), and a deadline of patience (`clock() <
 What is found is mechanical. A duration is a difference of which one part was read from a clock, or
 a name that such a difference, in the same function, was given to, or a name that says so (`took_s`,
 `elapsed`, `cpu_ms`). A figure is a number, a CONSTANT, a constant by a key, or arithmetic of those.
+
+A wait that ends early is the same measurement in disguise. Live tests wait for what must come true
+for tests/patience.py's time at least. Found are `asyncio.timeout`, `wait_for`, `until`,
+`eventually`, `.wait`, `.join`, `.communicate` and `subprocess.run` with a smaller number, or with a
+constant of the same file that is one, and a `deadline` so soon after a reading of a clock. A
+function that names TimeoutError or TimeoutExpired means the time to run out, and passes.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from tests.patience import PATIENCE_S
 from tools.tidy.finding import Finding, Source, full_name
 
 CLOCKS = frozenset(
@@ -24,6 +31,9 @@ CLOCKS = frozenset(
 )
 RULE = "absolute-time"
 WHY = "compare it with something measured beside it (tests/yardstick.py), or wait with patience"
+SHORT_RULE = "short-patience"
+SHORT_WHY = f"a wait for what must come true lasts {PATIENCE_S:.0f} s at least (tests/patience.py)"
+_RUNS_OUT = ("TimeoutError", "TimeoutExpired")
 _SAYS_SO = re.compile(r"(took|elapsed|cpu|duration|lasted)(_(s|ms|us|ns|seconds))?")
 _CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -39,6 +49,55 @@ def findings(source: Source) -> Iterator[Finding]:
             compared = (it for it in ast.walk(check.test) if isinstance(it, ast.Compare))
             if names is not None and any(map(names.is_bounded, compared)):
                 yield source.finding(check, RULE, WHY)
+        if source.path.startswith("tests/live/"):
+            yield from _short_waits(source, own)
+
+
+def _short_waits(source: Source, own: list[ast.AST]) -> Iterator[Finding]:
+    """Each wait of a function that gives up before patience does."""
+    if any(_last_name(it) in _RUNS_OUT for it in own):
+        return
+    constants = {
+        name: value.value
+        for statement in source.tree.body
+        for name, value in _given(statement)
+        if isinstance(value, ast.Constant)
+    }
+    names = _Names([], source.meaning)
+    for node in own:
+        for limit in _limits(node, source.meaning, names):
+            value = constants.get(limit.id) if isinstance(limit, ast.Name) else None
+            if isinstance(limit, ast.Constant):
+                value = limit.value
+            if isinstance(value, int | float) and value < PATIENCE_S:
+                yield source.finding(node, SHORT_RULE, SHORT_WHY)
+
+
+def _limits(node: ast.AST, meaning: dict[str, str], names: _Names) -> Iterator[ast.expr]:
+    """After how long this gives up, if it is a wait."""
+    if isinstance(node, ast.Call):
+        called, last = full_name(node.func, meaning), _last_name(node.func)
+        if called == "asyncio.timeout" or last in ("until", "eventually"):
+            yield from node.args[-1:]
+        elif called == "asyncio.wait_for":
+            yield from node.args[1:]
+        elif last in ("wait", "join"):
+            yield from node.args[:1]
+        ends = last in ("wait", "communicate", "wait_for") or called == "subprocess.run"
+        # asyncio.wait returns whatever is not done by then, and fails nothing.
+        if ends and called != "asyncio.wait":
+            yield from (it.value for it in node.keywords if it.arg == "timeout")
+    for name, value in _given(node):
+        is_moment = isinstance(value, ast.BinOp) and names.is_moment(value.left)
+        if is_moment and "deadline" in name:
+            yield value.right
+
+
+def _last_name(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -57,7 +116,7 @@ class _Names:
         self._moments: set[str] = set()
         self._durations: set[str] = set()
         given = [it for node in own for it in _given(node)]
-        for kind, holds in ((self._moments, self._is_moment), (self._durations, self.is_duration)):
+        for kind, holds in ((self._moments, self.is_moment), (self._durations, self.is_duration)):
             kind.update(name for name, value in given if holds(value))
 
     def is_bounded(self, compared: ast.Compare) -> bool:
@@ -91,9 +150,10 @@ class _Names:
             )
         return False
 
-    def _is_moment(self, node: ast.expr) -> bool:
+    def is_moment(self, node: ast.expr) -> bool:
+        """Whether this reads a clock."""
         if isinstance(node, ast.Await):
-            return self._is_moment(node.value)
+            return self.is_moment(node.value)
         return isinstance(node, ast.Call) and self._is_clock(node.func)
 
     def _is_clock(self, node: ast.expr) -> bool:
@@ -107,7 +167,7 @@ class _Names:
 
     def _reads_clock(self, node: ast.BinOp) -> bool:
         return any(
-            self._is_moment(side) or (isinstance(side, ast.Name) and side.id in self._moments)
+            self.is_moment(side) or (isinstance(side, ast.Name) and side.id in self._moments)
             for side in (node.left, node.right)
         )
 
@@ -117,6 +177,10 @@ def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     match node:
         case ast.Assign(targets=targets, value=value):
             yield from ((it.id, value) for it in targets if isinstance(it, ast.Name))
+            for target in targets:
+                if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                    pairs = zip(target.elts, value.elts, strict=False)
+                    yield from ((it.id, to) for it, to in pairs if isinstance(it, ast.Name))
         case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
             yield name, value
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[value]):

@@ -20,6 +20,7 @@ from holdfast.model.transaction import Change, Committed, Compare, Put, Refused,
 from holdfast.store.contract import KEY_END, Applied, Batch, Fate, NotApplied
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from tests.etcd_cluster import EtcdCluster
+from tests.patience import PATIENCE_S
 
 TXN_TIMEOUT_S = 1.5
 # Between two attempts of one writer when the cluster is down.
@@ -97,7 +98,7 @@ class Load:
         self._stop.set()
         await asyncio.gather(*self._tasks)
         last = await self._settled_revision()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not self.batches or self.batches[-1].revision < last:
                 self._check_alive()
                 await asyncio.sleep(0.02)
@@ -186,7 +187,7 @@ class Load:
         raise AssertionError("the watch ended")
 
     async def _settled_revision(self) -> int:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     return await self.stores[0].revision()
@@ -216,7 +217,7 @@ class Load:
     async def _check_store(self, last: int, changes: list[Change]) -> None:
         """The store agrees: its history from the beginning, and its state at the end."""
         replayed: list[Change] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             async for batch in self.stores[0].watch("", after=self.began_at):
                 replayed += batch.changes
                 if batch.revision >= last:

@@ -15,6 +15,7 @@ from holdfast.model.transaction import Committed, Put, Transaction
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from tests.etcd_cluster import EtcdCluster
 from tests.live.etcd.certificates import make_certificates
+from tests.patience import STORY_S
 
 pytestmark = pytest.mark.xdist_group("etcd-access")
 
@@ -66,7 +67,7 @@ def play(config: EtcdConfig, story: Callable[[EtcdStore], Awaitable[None]]) -> N
     async def run() -> None:
         store = await EtcdStore.open(config, bookmark_every_s=0.3)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(STORY_S):
                 await story(store)
         finally:
             await store.close()

@@ -16,6 +16,7 @@ from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.faults import Kind
 from holdfast.store.etcd.member import CallFailed
 from tests.etcd_cluster import EtcdCluster, free_ports
+from tests.patience import PATIENCE_S, STORY_S
 
 pytestmark = pytest.mark.xdist_group("etcd-errors")
 
@@ -26,12 +27,19 @@ def play(config: EtcdConfig, story: Callable[[EtcdStore], Awaitable[None]]) -> N
     async def run() -> None:
         store = await EtcdStore.open(config)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(STORY_S):
                 await story(store)
         finally:
             await store.close()
 
     asyncio.run(run())
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        # gRPC signals no change of a channel to us, so the test has to look.
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 def test_nobody_there_is_unavailable_and_said_so() -> None:
@@ -56,10 +64,7 @@ def test_a_dead_cluster_certainly_did_nothing_and_a_dying_one_perhaps(tmp_path: 
             cluster.kill(0)
             outcomes = await asyncio.gather(*sent, return_exceptions=True)
             assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)
-            for _ in range(100):
-                if not store._cluster.members[0].is_ready():
-                    break
-                await asyncio.sleep(0.05)
+            await _until(lambda: not store._cluster.members[0].is_ready())
             for _ in range(3):
                 with pytest.raises(Unavailable):
                     await store.txn(PUT, timeout_s=0.2)
@@ -97,16 +102,18 @@ def test_closing_leaves_nobody_waiting_and_lies_to_nobody(tmp_path: Path) -> Non
         async def story(store: EtcdStore) -> None:
             await store.txn(PUT, token=store.new_token())
             cluster.pause(0)
-            writing = asyncio.create_task(store.txn(PUT, token=store.new_token(), timeout_s=30.0))
+            sent = store.txn(PUT, token=store.new_token(), timeout_s=STORY_S)
+            writing = asyncio.create_task(sent)
             reading = asyncio.create_task(store.range("a", "b"))
             await asyncio.sleep(0.1)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 await store.close()
                 outcomes = await asyncio.gather(writing, reading, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, Unavailable]
             cluster.resume(0)
 
-        play(EtcdConfig(endpoints=cluster.endpoints), story)
+        # Neither call would end by itself within the patience above.
+        play(EtcdConfig(endpoints=cluster.endpoints, call_timeout_s=STORY_S), story)
 
 
 def test_limits_of_the_server_are_refused_before_and_by_the_server(tmp_path: Path) -> None:
@@ -213,23 +220,20 @@ def test_a_stopped_member_is_left_although_only_it_is_connected(tmp_path: Path) 
             # Let calls go to the one that will stop, until the lost connections are noticed.
             store._cluster._at = stopped
             store._cluster._blamed.clear()
-            for _ in range(100):
-                if [member.is_ready() for member in members].count(True) == 1:
-                    break
-                await asyncio.sleep(0.05)
+            await _until(lambda: [member.is_ready() for member in members].count(True) == 1)
             cluster.pause(stopped)
             with pytest.raises(Unavailable):
                 await store.range("a", "b")
             assert members[stopped].is_ready()
             # It may have been the leader; the others need a moment then.
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while True:
                     try:
                         await store.range("a", "b")
                     except Unavailable:
                         continue
                     break
-            assert isinstance(await store.txn(PUT, timeout_s=5.0), Committed)
+            assert isinstance(await store.txn(PUT, timeout_s=PATIENCE_S), Committed)
             cluster.resume(stopped)
 
         play(EtcdConfig(endpoints=cluster.endpoints, call_timeout_s=1.0), story)

@@ -16,6 +16,7 @@ from holdfast.store.etcd import EtcdConfig, EtcdStore, following, member
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.watching import BUFFER_CHANGES_MAX, Watch
 from tests.etcd_cluster import EtcdCluster
+from tests.patience import PATIENCE_S, STORY_S
 
 pytestmark = pytest.mark.xdist_group("etcd-watches")
 
@@ -37,7 +38,7 @@ def play(
         config = EtcdConfig(endpoints=cluster.endpoints, prefix=prefix, call_timeout_s=1.0)
         store = await EtcdStore.open(config, bookmark_every_s=bookmark_every_s)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(STORY_S):
                 await story(store)
         finally:
             await store.close()
@@ -75,10 +76,10 @@ def test_a_slow_reader_gets_everything_in_the_end(cluster: EtcdCluster) -> None:
         assert isinstance(batches, Watch)
         assert batches._run is not None
         buffer = batches._run.buffer
-        for _ in range(100):
-            if buffer.is_full():
-                break
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(PATIENCE_S):
+            # Nobody signals it, so the test has to look.
+            while not buffer.is_full():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         # Nobody reads: the follower stops within one answer of two megabytes after its bound.
         await asyncio.sleep(0.2)
         assert buffer.is_full()
