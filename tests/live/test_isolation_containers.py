@@ -21,10 +21,12 @@ import pytest
 
 from holdfast.agent.words import Attempt, Check, Exited, Launched, NotLaunched, Probe, Probed
 from holdfast.host.runtime import cgroups_found, containers, shim_binary
+from holdfast.host.runtime.limits import CPU, MEMORY
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import File, HttpAction, Port, TcpAction, Template
 from holdfast.model.kinds.template import Runtime as RuntimeKind
 from tests.live.test_isolation import ACME, RIVAL, options_of, targets, victim
+from tests.live.test_publishing import publisher as publishing
 from tests.workshop import NODE, Workshop, halt, is_running, play, workshop
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run containers")
@@ -246,6 +248,28 @@ def test_the_ports_of_a_container_are_published_on_the_node(plant: Plant) -> Non
             await one.heard(Exited, attempt)
         with pytest.raises(ConnectionError):
             await fetched(f"127.0.0.1:{found[0][1]}")
+
+    plant.run(story)
+
+
+def test_who_publishes_a_container_s_ports_is_charged_to_the_container(plant: Plant) -> None:
+    """For processor and memory, as all that is in it. [H1]"""
+
+    async def story(one: Workshop) -> None:
+        script = WEB.format(whose=ACME)
+        attempt = await one.launched(plant.box(script, ports=(Port("web"),)), namespace=ACME)
+        await one.prints(attempt)
+        address = addresses(one, attempt)["web"]
+        await fetched(address)
+        publisher = publishing(int(address.rpartition(":")[2]))
+        joins = one.runtime.place.groups.joins(attempt, (CPU, MEMORY))
+        assert joins
+        for procs in joins:
+            assert publisher.name in procs.read_text().split()
+        # It is no part of what keeps a container from ending.
+        one.do(halt(attempt))
+        await one.heard(Exited, attempt)
+        assert not publisher.exists()
 
     plant.run(story)
 

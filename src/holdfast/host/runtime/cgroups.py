@@ -124,15 +124,19 @@ class Cgroups:
                 return f"none: {problem}"
         return f"cgroup-v{seat.version} without {len(denied)} of others"
 
+    def joins(self, attempt: Attempt, controllers: Sequence[str]) -> tuple[Path, ...]:
+        """What a process writes 0 to in order to be in the groups for these controllers."""
+        seats = (self._seats[it] for it in controllers if it in self._seats)
+        folders = dict.fromkeys(it.folder / name(attempt) for it in seats)
+        return tuple(folder / cgroups_files.PROCS for folder in folders)
+
     @contextmanager
     def entrances(self, attempt: Attempt) -> Iterator[tuple[int, ...]]:
         """What a process writes 0 to in order to be in all its groups, as open files."""
         with ExitStack() as opened:
-            folders = dict.fromkeys(it.folder / name(attempt) for it in self._seats.values())
             fds = []
-            for folder in folders:
-                if folder.is_dir():
-                    path = folder / cgroups_files.PROCS
+            for path in self.joins(attempt, self.controllers):
+                if path.parent.is_dir():
                     fds.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
                     opened.callback(os.close, fds[-1])
             yield tuple(fds)

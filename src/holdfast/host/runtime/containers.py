@@ -56,6 +56,7 @@ class Boxing(msgspec.Struct, frozen=True):
     program: the shim, which also mounts layers and publishes ports.
     first: what the user 0 inside is outside; 0 if users inside are those of the node.
     secrets: the directory with its files from Secrets, which it has at the same path.
+    joins: what a process writes to so that it is charged to the container.
     """
 
     folder: Path
@@ -68,6 +69,7 @@ class Boxing(msgspec.Struct, frozen=True):
     network: Network
     first: int = 0
     secrets: Path | None = None
+    joins: tuple[Path, ...] = ()
 
 
 def check(root: Path, groups: cgroups.Cgroups, program: ShimProgram, first: int = 0) -> None:
@@ -226,7 +228,7 @@ def _script(chunks: int, name: str, place: Boxing) -> str:
             f"touch {BOX}/config.json && chmod 0600 {BOX}/config.json",
             f"printf %s {values} > {BOX}/config.json",
             f"unset {' '.join(names)}",
-            *place.network.publish(BOX, place.first),
+            *place.network.publish(BOX, place.first, place.joins),
             f"exec {RUNC} --root {BOX}/state run --keep --bundle {BOX} {shlex.quote(name)}",
         )
     )

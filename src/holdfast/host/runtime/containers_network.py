@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,8 @@ PLACES = 65_536
 TRIES_MAX = 64
 ADDRESS = "address"
 ADDRESS_BYTES_MAX = 64
+# So long a published connection of which one direction has ended may move nothing.
+IDLE_MS = 300_000
 # Whether the kernel has such devices, tried where they are nobody's.
 PROBE = "unshare --net ip link add hf-probe type veth peer name hf-other"
 
@@ -79,15 +81,18 @@ class Network(msgspec.Struct, frozen=True):
             )
         )
 
-    def publish(self, box: Path, owner: int) -> tuple[str, ...]:
-        """What the script does before runc: hold the ports, or end with the reason in the log."""
+    def publish(self, box: Path, owner: int, joins: Sequence[Path]) -> tuple[str, ...]:
+        """What the script does before runc: hold the ports, or end with the reason in the log.
+
+        Who does so is charged to the container, by these files of its groups.
+        """
         if self.is_host or not self.ports:
             return ()
         where, host = shlex.quote(str(box)), shlex.quote(self.host)
-        ports = " ".join(self.ports)
+        words = shlex.join((str(IDLE_MS), *self.ports, *map(str, joins)))
         return (
             f"mkfifo {where}/said",
-            f'"$SHIM" publish {owner} {host} {where}/{ADDRESS} {ports} > {where}/said &',
+            f'"$SHIM" publish {owner} {host} {where}/{ADDRESS} {words} > {where}/said &',
             f"read -r said < {where}/said",
             'if test "$said" != ok; then',
             '  echo "holdfast: the ports cannot be published: $said" >&2; exit 1',

@@ -139,7 +139,7 @@ void read_small(const char *path, char *text, size_t size)
         close(fd);
 }
 
-static bool write_small(const char *path, const char *text)
+bool write_small(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);

@@ -30,6 +30,7 @@ extern const char *user;
 long long clock_ms(clockid_t which);
 bool parse(const char *text, long long *number);
 void read_small(const char *path, char *text, size_t size);
+bool write_small(const char *path, const char *text);
 void signal_children(int signal);
 void give_up(int pipe, const char *step, int error) __attribute__((noreturn));
 void forget_signals(void);

@@ -1,6 +1,6 @@
 /* Publishes ports of a container, which has a network of its own, on an address of the node.
  *
- *   publish USER HOST FILE PORT [PORT…]
+ *   publish USER HOST FILE IDLE PORT… [GROUP…]
  *
  * The script of a container starts this before runc and reads one line from it, "ok" or a reason. HOST
  * is where to listen, each PORT is t or u, for TCP or UDP, and a number, which is the port inside as
@@ -11,6 +11,9 @@
  *
  * It copies bytes and looks at none. All it has is of fixed size: what comes when all is in use
  * waits in the kernel's queue (TCP), or takes the place of the peer that was silent for longest (UDP).
+ * What it uses is the container's: each GROUP is the cgroup.procs of one of its groups, which this
+ * joins with the first connection, because runc takes no group that has a process in it. A connection
+ * of which one direction has ended is closed when nothing moves on the other for IDLE ms.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -18,7 +21,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,8 +38,13 @@
 
 enum {
     PORTS_MAX = 64,
+    GROUPS_JOINED_MAX = 8,
     PAIRS_MAX = 512, /* connections, and likewise peers of UDP, at once */
     BUFFER_BYTES = 16 * 1024,
+    /* Of the kernel's buffers, for each direction. Left alone it gives a client that reads nothing
+     * some 3 MB. The way to a client may be long; that to the container is not. */
+    NEAR_BYTES = 128 * 1024,
+    FAR_BYTES = 32 * 1024,
     DATAGRAM_BYTES = 65536,
     BACKLOG = 128,
     EVENTS_MAX = 64,
@@ -48,13 +58,14 @@ struct port {
 };
 /* One direction of a connection: bytes that were read and not yet written. */
 struct flow {
-    char text[BUFFER_BYTES];
+    char *text;
     size_t from, to;
     bool is_ended, is_told; /* the reader saw the end; the writer was told */
 };
 struct pair {
     int near, far; /* -1 when free */
     bool is_connected;
+    long long moved_ms;  /* when a byte or an end last came through */
     struct flow out, in; /* near to far, far to near */
 };
 struct peer {
@@ -67,8 +78,11 @@ struct peer {
 
 static struct port ports[PORTS_MAX];
 static struct pair pairs[PAIRS_MAX];
+static char texts[PAIRS_MAX][2][BUFFER_BYTES]; /* apart, so that a connection without bytes has none */
 static struct peer peers[PAIRS_MAX];
-static int port_count, used_pairs, poller;
+static int groups[GROUPS_JOINED_MAX];
+static int port_count, used_pairs, poller, group_count;
+static long long idle_ms;
 static const char *address_file;
 static bool is_paused; /* whether nobody is accepted until a connection ends */
 
@@ -79,10 +93,17 @@ static int refuse(const char *what, const char *which)
     return 1;
 }
 
-static void watch(int fd, enum kind kind, int index, unsigned events, int how)
+static bool watch(int fd, enum kind kind, int index, unsigned events, int how)
 {
     struct epoll_event event = {.events = events, .data.u64 = (unsigned long long)kind << 32 | index};
-    epoll_ctl(poller, how, fd, &event);
+    return epoll_ctl(poller, how, fd, &event) == 0;
+}
+
+/* Fixed, which also keeps the kernel from growing them. Accepted sockets have those of the listener. */
+static void bound_buffers(int fd, int bytes)
+{
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
 }
 
 /* Listening ------------------------------------------------------------------------------------*/
@@ -119,6 +140,7 @@ static bool listen_on(struct port *of, const char *host, uid_t owner)
     /* A connection of an earlier attempt may linger; a listener of somebody else still refuses us. */
     if (of->is_stream)
         setsockopt(of->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    bound_buffers(of->fd, NEAR_BYTES);
     int refused = bind(of->fd, (struct sockaddr *)&address, size);
     if (refused != 0 && errno == EADDRNOTAVAIL) {
         /* The node is reached by an address that it does not have itself, as behind a translation. */
@@ -130,6 +152,14 @@ static bool listen_on(struct port *of, const char *host, uid_t owner)
     return !of->is_stream || listen(of->fd, BACKLOG) == 0;
 }
 
+/* Be charged to the container from now on. One that cannot be is not served. */
+static bool join_groups(void)
+{
+    while (group_count > 0 && write(groups[group_count - 1], "0", 1) == 1)
+        close(groups[--group_count]);
+    return group_count == 0;
+}
+
 /* A socket that is on its way to this port of the container; -1 while that has no address. */
 static int connect_inside(const struct port *to)
 {
@@ -138,10 +168,11 @@ static int connect_inside(const struct port *to)
     read_small(address_file, text, sizeof text);
     text[strcspn(text, "\n")] = '\0';
     socklen_t size = address_of(text, to->number, &address);
-    if (size == 0)
+    if (size == 0 || !join_groups())
         return -1;
     int kind = (to->is_stream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC;
     int fd = socket(address.ss_family, kind, 0);
+    bound_buffers(fd, FAR_BYTES);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&address, size) != 0 && errno != EINPROGRESS) {
         close(fd);
         return -1;
@@ -164,8 +195,12 @@ static void pause_listeners(bool is_full)
 static void end_pair(struct pair *of, bool is_failed)
 {
     struct linger now = {.l_onoff = 1};
+    unsigned patience_ms = (unsigned)idle_ms;
     if (is_failed) /* The client sees that it was refused, and not a connection that said nothing. */
         setsockopt(of->near, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    /* What is not yet taken stays with the kernel, and no longer than it would stay here. */
+    setsockopt(of->near, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
+    setsockopt(of->far, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
     close(of->near);
     close(of->far);
     of->near = of->far = -1;
@@ -182,7 +217,11 @@ static void accept_from(struct port *of)
     while (pairs[index].near >= 0)
         index++;
     struct pair *one = &pairs[index];
-    *one = (struct pair){.near = near, .far = connect_inside(of)};
+    *one = (struct pair){.near = near,
+                         .far = connect_inside(of),
+                         .moved_ms = clock_ms(CLOCK_BOOTTIME),
+                         .out.text = texts[index][0],
+                         .in.text = texts[index][1]};
     used_pairs++;
     if (one->far < 0) {
         end_pair(one, true);
@@ -194,7 +233,7 @@ static void accept_from(struct port *of)
 }
 
 /* Move what can be moved. False when the connection is broken. */
-static bool pump(struct flow *of, int from, int to)
+static bool pump(struct flow *of, int from, int to, long long *moved_ms)
 {
     for (int rounds = 0; rounds < 4; rounds++) {
         if (of->from == of->to && !of->is_ended) {
@@ -204,12 +243,14 @@ static bool pump(struct flow *of, int from, int to)
             of->from = 0;
             of->to = got;
             of->is_ended = got == 0;
+            *moved_ms = clock_ms(CLOCK_BOOTTIME);
         }
         if (of->from < of->to) {
             ssize_t put = send(to, of->text + of->from, of->to - of->from, MSG_NOSIGNAL);
             if (put < 0)
                 return errno == EAGAIN || errno == EINTR;
             of->from += put;
+            *moved_ms = clock_ms(CLOCK_BOOTTIME);
         }
         if (of->is_ended && of->from == of->to) {
             if (!of->is_told)
@@ -221,10 +262,18 @@ static bool pump(struct flow *of, int from, int to)
     return true;
 }
 
-static unsigned wanted(const struct flow *reads, const struct flow *writes)
+/* Wait for what one end of a connection is needed for. While that is nothing, an end that was told of
+ * the other's is not watched at all: once its own peer has said that it sends no more, the kernel
+ * would report that for ever, whatever is asked. */
+static void attend(int fd, enum kind side, int index, const struct flow *reads,
+                   const struct flow *writes)
 {
     unsigned events = reads->from == reads->to && !reads->is_ended ? EPOLLIN : 0;
-    return events | (writes->from < writes->to ? EPOLLOUT : 0);
+    events |= writes->from < writes->to ? EPOLLOUT : 0;
+    if (events == 0 && writes->is_told)
+        watch(fd, side, index, 0, EPOLL_CTL_DEL);
+    else if (!watch(fd, side, index, events, EPOLL_CTL_MOD))
+        watch(fd, side, index, events, EPOLL_CTL_ADD);
 }
 
 static void serve_pair(int index, enum kind side, unsigned events)
@@ -247,7 +296,8 @@ static void serve_pair(int index, enum kind side, unsigned events)
         of->is_connected = true;
     }
     bool is_broken = (events & EPOLLERR) != 0;
-    if (is_broken || !pump(&of->out, of->near, of->far) || !pump(&of->in, of->far, of->near)) {
+    if (is_broken || !pump(&of->out, of->near, of->far, &of->moved_ms) ||
+        !pump(&of->in, of->far, of->near, &of->moved_ms)) {
         end_pair(of, true);
         return;
     }
@@ -255,8 +305,26 @@ static void serve_pair(int index, enum kind side, unsigned events)
         end_pair(of, false);
         return;
     }
-    watch(of->near, NEAR, index, wanted(&of->out, &of->in), EPOLL_CTL_MOD);
-    watch(of->far, FAR, index, wanted(&of->in, &of->out), EPOLL_CTL_MOD);
+    attend(of->near, NEAR, index, &of->out, &of->in);
+    attend(of->far, FAR, index, &of->in, &of->out);
+}
+
+/* End what is half closed and idle. Called each time that something happens, and at the latest in the
+ * time that it returns; it looks at all of them four times in IDLE at most. */
+static int end_idle(void)
+{
+    static long long next_ms;
+    long long now_ms = clock_ms(CLOCK_BOOTTIME);
+    if (now_ms < next_ms)
+        return used_pairs > 0 ? (int)(next_ms - now_ms) : -1;
+    next_ms = now_ms + idle_ms / 4 + 1;
+    for (int i = 0; i < PAIRS_MAX; i++) {
+        struct pair *one = &pairs[i];
+        bool is_half = one->near >= 0 && (one->out.is_ended || one->in.is_ended);
+        if (is_half && one->moved_ms + idle_ms <= now_ms)
+            end_pair(one, true);
+    }
+    return used_pairs > 0 ? (int)(next_ms - now_ms) : -1;
 }
 
 /* UDP ------------------------------------------------------------------------------------------*/
@@ -307,34 +375,63 @@ static void answer_peer(struct peer *of)
 
 /* The life of it -------------------------------------------------------------------------------*/
 
+static void serve(enum kind kind, int index, unsigned events)
+{
+    if (kind == PARENT)
+        _exit(0);
+    else if (kind == LISTENER && !ports[index].is_stream)
+        take_datagram(&ports[index]);
+    else if (kind == LISTENER && used_pairs < PAIRS_MAX)
+        accept_from(&ports[index]);
+    else if (kind == PEER)
+        answer_peer(&peers[index]);
+    else if (kind == NEAR || kind == FAR)
+        serve_pair(index, kind, events);
+}
+
 static void run(void)
 {
     struct epoll_event events[EVENTS_MAX];
     for (;;) {
-        int count = epoll_wait(poller, events, EVENTS_MAX, -1);
-        for (int i = 0; i < count; i++) {
-            enum kind kind = events[i].data.u64 >> 32;
-            int index = (int)(events[i].data.u64 & 0xffffffff);
-            if (kind == PARENT)
-                _exit(0);
-            else if (kind == LISTENER && !ports[index].is_stream)
-                take_datagram(&ports[index]);
-            else if (kind == LISTENER && used_pairs < PAIRS_MAX)
-                accept_from(&ports[index]);
-            else if (kind == PEER)
-                answer_peer(&peers[index]);
-            else if (kind == NEAR || kind == FAR)
-                serve_pair(index, kind, events[i].events);
-        }
+        int count = epoll_wait(poller, events, EVENTS_MAX, end_idle());
+        /* Listeners last: a place that they fill anew may be one that an event of before is about. */
+        for (int round = 0; round < 2; round++)
+            for (int i = 0; i < count; i++) {
+                enum kind kind = events[i].data.u64 >> 32;
+                if ((kind == LISTENER) == (round == 1))
+                    serve(kind, (int)(events[i].data.u64 & 0xffffffff), events[i].events);
+            }
     }
+}
+
+static bool open_group(const char *path)
+{
+    int fd = group_count < GROUPS_JOINED_MAX ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+    if (fd >= 0)
+        groups[group_count++] = fd;
+    return fd >= 0;
+}
+
+static bool add_port(const char *word, const char *host, uid_t owner)
+{
+    long long number;
+    errno = EINVAL;
+    if (port_count == PORTS_MAX || !parse(word + 1, &number) || number < 1 || number > 65535)
+        return false;
+    struct port *one = &ports[port_count++];
+    *one = (struct port){.number = (int)number, .is_stream = word[0] == 't'};
+    if (!listen_on(one, host, owner))
+        return false;
+    watch(one->fd, LISTENER, port_count - 1, EPOLLIN, EPOLL_CTL_ADD);
+    return true;
 }
 
 int publish(int count, char **words)
 {
-    long long owner, number;
+    long long owner;
     struct rlimit files = {.rlim_cur = FILES_MAX, .rlim_max = FILES_MAX};
     int parent = (int)syscall(SYS_pidfd_open, getppid(), 0);
-    if (count < 6 || count - 5 > PORTS_MAX || !parse(words[2], &owner))
+    if (count < 7 || !parse(words[2], &owner) || !parse(words[5], &idle_ms) || idle_ms > INT_MAX)
         return 2;
     poller = epoll_create1(EPOLL_CLOEXEC);
     if (parent < 0 || poller < 0 || setrlimit(RLIMIT_NOFILE, &files) != 0)
@@ -342,15 +439,15 @@ int publish(int count, char **words)
     address_file = words[4];
     for (int i = 0; i < PAIRS_MAX; i++)
         pairs[i].near = pairs[i].far = peers[i].fd = -1;
-    for (int i = 5; i < count; i++) {
-        struct port *one = &ports[port_count++];
-        if (!parse(words[i] + 1, &number) || number < 1 || number > 65535)
-            return 2;
-        *one = (struct port){.number = (int)number, .is_stream = words[i][0] == 't'};
-        if (!listen_on(one, words[3], (uid_t)owner))
+    for (int i = 6; i < count; i++)
+        if (words[i][0] == '/' && !open_group(words[i]))
+            return refuse("group", words[i]);
+        else if (words[i][0] != '/' && !add_port(words[i], words[3], (uid_t)owner))
             return refuse("port", words[i] + 1);
-        watch(one->fd, LISTENER, port_count - 1, EPOLLIN, EPOLL_CTL_ADD);
-    }
+    /* Out of memory, the container is to lose a process of its own and not its ports. Where even root
+     * may not say so, this is still the smallest of its processes. */
+    if (group_count > 0)
+        (void)write_small("/proc/self/oom_score_adj", "-1000");
     watch(parent, PARENT, 0, EPOLLIN, EPOLL_CTL_ADD);
     /* The container may serve on while it is asked to stop; its end ends this. */
     for (int each = 1; each < NSIG; each++)

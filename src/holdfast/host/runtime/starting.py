@@ -206,6 +206,7 @@ def _found(
         network=box.network,
         first=box.first,
         secrets=_secrets(of, place),
+        joins=place.groups.joins(of.attempt, (limits.CPU, limits.MEMORY)),
     )
     return containers.boxed(of, boxing, found)
 
@@ -260,7 +261,8 @@ def _limited(
     try:
         told = place.groups.make(of.attempt, wanted, () if box is not None else denied)
         if box is not None:
-            # runc itself stays outside, and puts what it starts into the groups.
+            # runc itself stays outside, and puts what it starts into the groups. Who publishes
+            # ports joins them by itself.
             yield {**told, **_told(box)}, ()
             return
         with place.groups.entrances(of.attempt) as entrances:
