@@ -12,6 +12,7 @@ import contextlib
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import root
 from holdfast.host.audit.standing import PATH, Standing
-from holdfast.host.encrypting import FILE
+from holdfast.host.encrypting import FILE, WHOLE_FILE
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta
 from holdfast.store.sqlite.pointers import checksum
@@ -234,32 +235,48 @@ def test_a_key_service_of_the_operators_own_is_asked(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_secret_that_is_moved_to_another_tenant_is_unreadable_there(tmp_path: Path) -> None:
-    """Who may write to the store, and has no key, cannot give one tenant's Secret to another."""
+def test_a_secret_that_is_moved_or_forged_in_the_store_is_unreadable(tmp_path: Path) -> None:
+    """Who may write to the store, and has no key, can neither give one tenant's Secret to another
+    nor put a plain one of its own in place of one.
+    """
     data = tmp_path / "data"
 
     async def story() -> None:
         async with serving(data) as server:
-            await write(server, "db", "other")
+            await write(server, "db", "other", "forged")
+            deadline = time.monotonic() + PATIENCE_S
+            while not (data / WHOLE_FILE).exists():
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
             await server.stop()
-        moved(data / "store.db", "objects/secrets/default/db", "objects/secrets/default/other")
+        secrets = "objects/secrets/default"
+        replaced(data / "store.db", f"{secrets}/other", stored(data / "store.db", f"{secrets}/db"))
+        forged = Secret(metadata=ObjectMeta(name="forged", namespace="default"), data={})
+        replaced(data / "store.db", f"{secrets}/forged", msgspec.json.encode(forged))
         async with serving(data) as again:
             assert await read(again) == WORD
-            path = "/apis/holdfast.dev/v1/namespaces/default/secrets/other"
-            code, said = await again.fetch(path)
-            assert (code, "RecordUnreadable" in said) == (503, True), said
+            for name in ("other", "forged"):
+                path = f"/apis/holdfast.dev/v1/namespaces/default/secrets/{name}"
+                code, said = await again.fetch(path)
+                assert (code, "RecordUnreadable" in said) == (503, True), said
             # All others are served as before.
             await write(again, "third")
 
     asyncio.run(story())
 
 
-def moved(path: Path, source: str, target: str) -> None:
-    """As somebody does who has the file: the value of one key under another."""
+def stored(path: Path, key: str) -> bytes:
     connection = apsw.Connection(str(path))
     one = "SELECT value FROM log JOIN current USING (id) WHERE current.key = ?"
-    value = connection.execute(one, (source,)).get
+    value = connection.execute(one, (key,)).get
+    connection.close()
     assert isinstance(value, bytes)
+    return value
+
+
+def replaced(path: Path, target: str, value: bytes) -> None:
+    """As somebody does who has the file: another value under a key."""
+    connection = apsw.Connection(str(path))
     connection.execute(
         "UPDATE log SET value = ?, checksum = ? WHERE id = (SELECT id FROM current WHERE key = ?)",
         (value, checksum(target, value), target),

@@ -22,6 +22,8 @@ from holdfast.store.encryption.kms import ExecKms
 from holdfast.store.encryption.store import demand_plain
 
 FILE = "encryption.keys"
+# Below a server's data: that all Secrets of the plane were encrypted when it last looked.
+WHOLE_FILE = "secrets-encrypted"
 FIRST_KEY = "key-1"
 # How often a server looks whether there is another current key; a command costs more than a file.
 LOOK_S, LOOK_KMS_S = 10.0, 600.0
@@ -44,9 +46,24 @@ async def open_encrypted(store: Store, settings: Settings, say: Say) -> Store:
             )
         return store
     ring = await Keyring.open(service, plain=settings.encryption.off)
-    made = EncryptedStore(store, ring)
+    mark = settings.data / WHOLE_FILE
+
+    async def remember(whole: bool) -> None:
+        await asyncio.to_thread(_mark, mark, whole=whole)
+
+    if ring.plain:
+        await remember(False)
+    made = EncryptedStore(store, ring, whole=mark.exists(), remember=remember)
     await made.prove()
     return made
+
+
+def _mark(path: Path, *, whole: bool) -> None:
+    if whole:
+        private_directory(path.parent)
+        write_private(path, b"Plain Secrets in the store are not believed (docs/security.md).\n")
+    else:
+        path.unlink(missing_ok=True)
 
 
 async def _service(store: Store, settings: Settings) -> KeyService | None:
@@ -112,8 +129,8 @@ class Reencrypting:
             self._say(f"{found.changed} records are {form} now.")
         if found.left:
             self._say(
-                f"{found.left} Secrets cannot be brought to that form: their key is not here. "
-                "`holdfast repair list` names them."
+                f"{found.left} Secrets cannot be brought to that form: their key is not here, or "
+                "they were written to the store without it. `holdfast repair list` names them."
             )
 
     def count(self, metrics: Metrics) -> None:
@@ -125,6 +142,6 @@ class Reencrypting:
         )
         metrics.gauge(
             "encryption_records_refused",
-            "Times that an encrypted record was altered or not in its place; alarm above 0.",
+            "Times that a record was altered, moved or written without the key; alarm above 0.",
             lambda: self._store.ring.refused,
         )

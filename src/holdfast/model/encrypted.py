@@ -11,6 +11,8 @@ import msgspec
 
 # No JSON begins with a zero byte, so that no plain record is ever taken for an encrypted one.
 MAGIC = b"\x00HFE1"
+# Put before a plain record that is passed on where only encrypted ones are believed.
+_DISTRUSTED = b"\x00HFP1"
 _LENGTH_BYTES = 2
 
 
@@ -65,6 +67,11 @@ def is_encrypted(value: bytes) -> bool:
     return value.startswith(MAGIC)
 
 
+def distrusted(value: bytes) -> bytes:
+    """A plain record in a form that nobody can take for an object."""
+    return _DISTRUSTED + value
+
+
 def taken_apart(value: bytes) -> Envelope | None:
     """The parts of an encrypted record; None for what is none, or damaged."""
     if not is_encrypted(value):
@@ -79,7 +86,12 @@ def taken_apart(value: bytes) -> Envelope | None:
 
 
 def why_closed(value: bytes) -> str:
-    """Why an encrypted record cannot be read here; nothing for a plain one."""
+    """Why a record cannot be read here that is encrypted, or should be; nothing for others."""
+    if value.startswith(_DISTRUSTED):
+        return (
+            "it is stored in plain text although all Secrets of this plane are encrypted: it was "
+            "written without a key, past the servers. Delete it, and write the Secret again"
+        )
     if not is_encrypted(value):
         return ""
     found = taken_apart(value)

@@ -108,6 +108,11 @@ def encryption_proof() -> str:
     return f"{ENCRYPTION}proof"
 
 
+def encryption_whole() -> str:
+    """Where it is kept, encrypted, whether all Secrets of the plane are encrypted."""
+    return f"{ENCRYPTION}whole"
+
+
 def quarantine(key: str) -> str:
     """Where it is written down that a record is in quarantine."""
     return f"{QUARANTINE}{key}"

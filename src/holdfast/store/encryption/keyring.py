@@ -62,7 +62,8 @@ class Keyring:
         self._monotonic_s = monotonic_s
         # Whether what is written from now on stays plain: encryption is being switched off.
         self.plain = plain
-        # Records that could not be decrypted although their data key is known: altered or moved.
+        # Records that could not be decrypted although their data key is known, altered or moved,
+        # and plain ones where all are encrypted.
         self.refused = 0
         self._known: dict[Wrapped, AESGCM | None] = {}
         self._current = Wrapped("", b"")
@@ -97,8 +98,12 @@ class Keyring:
 
     def encrypt(self, key: str, value: bytes) -> bytes:
         """A record as it is stored under this key."""
+        return value if self.plain else self.authenticated(key, value)
+
+    def authenticated(self, key: str, value: bytes) -> bytes:
+        """A record that only somebody with the plane's key can have written."""
         cipher = self._known[self._current]
-        if self.plain or cipher is None:
+        if cipher is None:
             return value
         self._used += 1
         nonce = self._used.to_bytes(NONCE_BYTES, "big")
@@ -111,6 +116,10 @@ class Keyring:
         """Whether a stored record is in the form in which it would be written now."""
         if self.plain:
             return not encrypted.is_encrypted(value)
+        return self.has_current_key(value)
+
+    def has_current_key(self, value: bytes) -> bool:
+        """Whether a record is encrypted with the key that is current now."""
         found = encrypted.taken_apart(value)
         return found is not None and found.header.key == self._current.key
 

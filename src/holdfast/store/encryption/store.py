@@ -6,12 +6,15 @@ never meet a key; and every disk, log, history, backup and etcd member has ciphe
 
 A record that cannot be decrypted is passed on as it is. Whoever decodes it finds it unreadable,
 which costs that one record and nothing else (ADR 0085).
+
+A plane that had Secrets before it had a key has plain ones, which are read as they are until all
+are encrypted. From then on a plain one was written by somebody without the key, and is unreadable.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -40,6 +43,7 @@ PREFIXES = (keys.kind_prefix(kind_of_struct(Secret)), keys.ENCRYPTION)
 SLICE = 200
 REENCRYPT_PAGE = 500
 _PROOF = b"{}"
+_WHOLE, _NOT_WHOLE = b'{"whole":true}', b'{"whole":false}'
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -52,17 +56,32 @@ class Pass(msgspec.Struct, frozen=True):
 class EncryptedStore:
     """See the module's docstring."""
 
-    def __init__(self, inner: Store, ring: Keyring, prefixes: tuple[str, ...] = PREFIXES) -> None:
+    def __init__(
+        self,
+        inner: Store,
+        ring: Keyring,
+        prefixes: tuple[str, ...] = PREFIXES,
+        *,
+        whole: bool = False,
+        remember: Callable[[bool], Awaitable[None]] | None = None,
+    ) -> None:
+        """`whole`: whether this server knows of before that all Secrets are encrypted. It is kept
+        outside the store by `remember`: who can write to the store can remove what is in it.
+        """
         self.inner, self.ring = inner, ring
         self._prefixes = prefixes
+        self._whole, self._remember = whole and not ring.plain, remember
+        # Whether the present pass has met a plain record.
+        self._plain_seen = False
 
     async def range(
         self, start: str, end: str, *, limit: int = RANGE_LIMIT_MAX, at: int | None = None
     ) -> Page:
         page = await self.inner.range(start, end, limit=limit, at=at)
-        if not any(self._is_closed(it.key, it.value) for it in page.records):
+        concerned = [it.value for it in page.records if it.key.startswith(self._prefixes)]
+        if not concerned:
             return page
-        await self.ring.learn(it.value for it in page.records)
+        await self.prepare(concerned)
         opened: list[Record] = []
         for begin in range(0, len(page.records), SLICE):
             if begin:
@@ -81,10 +100,10 @@ class EncryptedStore:
         outcome = await self.inner.txn(transaction, token=token, timeout_s=timeout_s)
         if not isinstance(outcome, Refused):
             return outcome
-        closed = [it for it in outcome.current if it and self._is_closed(it.key, it.value)]
-        if not closed:
+        concerned = [it.value for it in outcome.current if it and it.key.startswith(self._prefixes)]
+        if not concerned:
             return outcome
-        await self.ring.learn(it.value for it in closed)
+        await self.prepare(concerned)
         current = tuple(it and self._opened(it) for it in outcome.current)
         return Refused(outcome.revision, current)
 
@@ -108,38 +127,82 @@ class EncryptedStore:
 
     # Between plain and encrypted ------------------------------------------------------------------
 
-    def _is_closed(self, key: str, value: bytes | None) -> bool:
-        if value is None or not encrypted.is_encrypted(value):
-            return False
-        return key.startswith(self._prefixes)
+    async def prepare(self, values: list[bytes]) -> None:
+        """Before these are opened: have their keys, and know whether a plain one is believed."""
+        await self.ring.learn(values)
+        if not all(map(encrypted.is_encrypted, values)):
+            await self._ascertain()
 
     def _opened(self, record: Record) -> Record:
-        if not self._is_closed(record.key, record.value):
+        if not record.key.startswith(self._prefixes):
             return record
-        value = self.ring.decrypt(record.key, record.value)
+        value = self._value(record.key, record.value)
         return Record(record.key, value, record.created, record.modified)
+
+    def _value(self, key: str, value: bytes) -> bytes:
+        if not self._whole or encrypted.is_encrypted(value):
+            return self.ring.decrypt(key, value)
+        self.ring.refused += 1
+        return encrypted.distrusted(value)
 
     def _written(self, write: Write) -> Write:
         if not isinstance(write, Put) or not write.key.startswith(self._prefixes):
             return write
         return Put(write.key, self.ring.encrypt(write.key, write.value))
 
-    def closed_in(self, batch: Batch) -> list[bytes]:
-        """The encrypted values of a batch."""
+    def concerned(self, batch: Batch) -> list[bytes]:
+        """The values of a batch that are encrypted, or should be."""
         return [
             it.value
             for it in batch.changes
-            if it.value is not None and self._is_closed(it.key, it.value)
+            if it.value is not None and it.key.startswith(self._prefixes)
         ]
 
     def opened_batch(self, batch: Batch) -> Batch:
         changes = [
             it
-            if it.value is None or not self._is_closed(it.key, it.value)
-            else Change(it.revision, it.key, self.ring.decrypt(it.key, it.value), it.created)
+            if it.value is None or not it.key.startswith(self._prefixes)
+            else Change(it.revision, it.key, self._value(it.key, it.value), it.created)
             for it in batch.changes
         ]
         return Batch(batch.revision, tuple(changes))
+
+    # Whether all of it is encrypted -------------------------------------------------------------
+
+    async def _ascertain(self) -> tuple[Record | None, bytes]:
+        """Take in what the store says of it; that record, and what it says if it counts.
+
+        Only what was written with the plane's key counts: without it nobody can say that plain
+        records are good again.
+        """
+        key = keys.encryption_whole()
+        page = await self.inner.range(key, key + "\0", limit=1)
+        if not page.records:
+            return None, b""
+        found = page.records[0]
+        await self.ring.learn((found.value,))
+        said = self.ring.decrypt(key, found.value)
+        if not encrypted.is_encrypted(found.value) or said not in (_WHOLE, _NOT_WHOLE):
+            return found, b""
+        await self._settle(said == _WHOLE and not self.ring.plain)
+        return found, said
+
+    async def _settle(self, whole: bool) -> None:
+        if whole != self._whole:
+            self._whole = whole
+            if self._remember is not None:
+                await self._remember(whole)
+
+    async def _declare(self, wanted: bytes) -> None:
+        """Have the store say so, with the current key. Who writes it meanwhile is right, too."""
+        key = keys.encryption_whole()
+        found, said = await self._ascertain()
+        if said == wanted and found is not None and self.ring.has_current_key(found.value):
+            return
+        compare = Compare(key, found.modified if found is not None else ABSENT)
+        put = Put(key, self.ring.authenticated(key, wanted))
+        if not isinstance(await self.inner.txn(Transaction((compare,), (put,))), Refused):
+            await self._settle(wanted == _WHOLE)
 
     # What is in the store already ---------------------------------------------------------------
 
@@ -149,6 +212,7 @@ class EncryptedStore:
         Raises Forbidden with a sentence for people.
         """
         key = keys.encryption_proof()
+        await self._ascertain()
         for _ in range(2):
             page = await self.range(key, key + "\0", limit=1)
             if page.records:
@@ -165,7 +229,10 @@ class EncryptedStore:
 
         A record that somebody writes meanwhile is left to the next pass.
         """
-        done = Pass()
+        done, self._plain_seen = Pass(), False
+        if self.ring.plain:
+            # Before the first plain one is written: other servers still demand encrypted ones.
+            await self._declare(_NOT_WHOLE)
         for prefix in self._prefixes:
             start: str | None = prefix
             while start is not None:
@@ -174,11 +241,19 @@ class EncryptedStore:
                 for record in page.records:
                     done = await self._reencrypt(record, done)
                 start = page.more_from
+        if not self.ring.plain and not self._plain_seen:
+            # While there were plain ones, a server without the key may still have been writing.
+            await self._declare(_WHOLE)
         return done
 
     async def _reencrypt(self, record: Record, done: Pass) -> Pass:
-        if self.ring.is_current(record.value):
+        if self.ring.is_current(record.value) or record.key == keys.encryption_whole():
             return done
+        if not encrypted.is_encrypted(record.value):
+            self._plain_seen = True
+            if self._whole:
+                # Written past the servers. Encrypting it would make it good.
+                return Pass(done.changed, done.left + 1)
         await self.ring.learn((record.value,))
         plain = self.ring.decrypt(record.key, record.value)
         write: Write = Put(record.key, self.ring.encrypt(record.key, plain))
@@ -213,12 +288,12 @@ class _Watch:
         if self._held is None:
             self._held = await anext(self._inner)
         batch = self._held
-        closed = self._store.closed_in(batch)
+        closed = self._store.concerned(batch)
         if closed or self._owed:
             # One record must not hold up all others. The reader takes it for unreadable, and lists
             # again as soon as the service answers.
             try:
-                await self._store.ring.learn([*self._owed, *closed])
+                await self._store.prepare([*self._owed, *closed])
             except Unavailable:
                 self._owed += closed
             else:

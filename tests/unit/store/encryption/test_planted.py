@@ -59,6 +59,16 @@ def old_keys_are_good_enough(planting: pytest.MonkeyPatch) -> None:
     )
 
 
+def plain_ones_are_believed(planting: pytest.MonkeyPatch) -> None:
+    planting.setattr(
+        EncryptedStore, "_value", lambda self, key, value: self.ring.decrypt(key, value)
+    )
+
+
+def anybody_says_what_is_whole(planting: pytest.MonkeyPatch) -> None:
+    planting.setattr(stores.encrypted, "is_encrypted", lambda value: True)
+
+
 def any_key_will_do(planting: pytest.MonkeyPatch) -> None:
     whole = EncryptedStore.prove
 
@@ -94,6 +104,11 @@ PLANTED: list[tuple[Plant, Callable[..., None]]] = [
     (
         old_keys_are_good_enough,
         around.test_records_of_before_are_encrypted_and_those_of_an_old_key_are_too,
+    ),
+    (plain_ones_are_believed, around.test_a_plain_secret_is_unreadable_once_all_are_encrypted),
+    (
+        anybody_says_what_is_whole,
+        around.test_other_servers_and_the_next_life_know_that_all_are_encrypted,
     ),
     (any_key_will_do, around.test_a_server_without_the_key_is_told_so_before_it_serves),
     (batches_are_lost, around.test_a_cancelled_wait_for_a_key_loses_no_batch),

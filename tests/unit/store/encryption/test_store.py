@@ -11,7 +11,7 @@ import pytest
 from holdfast.host.files import write_private
 from holdfast.model import encrypted, keys
 from holdfast.model.errors import Expired, Forbidden, Unavailable
-from holdfast.model.transaction import ABSENT, NEVER, Compare, Put, Refused, Transaction
+from holdfast.model.transaction import ABSENT, NEVER, Compare, Delete, Put, Refused, Transaction
 from holdfast.store.contract import Batch
 from holdfast.store.encryption import EncryptedStore
 from holdfast.store.encryption import keyring as keyrings
@@ -129,6 +129,93 @@ def test_what_has_no_key_is_left_as_it_is_and_counted() -> None:
         await store.ring.refresh()
         assert await store.reencrypt() == Pass(1, 1)
         assert encrypted.is_encrypted(await value_at(store, THERE))
+
+    played(play)
+
+
+def test_a_plain_secret_is_unreadable_once_all_are_encrypted() -> None:
+    """Who can write to the store and has no key cannot forge a Secret, and no way out gives it."""
+
+    async def play(store: EncryptedStore, inner: MemoryStore, service: Service) -> None:
+        await store.prove()
+        await inner.txn(put(HERE))
+        assert await value_at(store, HERE) == PLAIN
+        assert await store.reencrypt() == Pass(1, 0)
+        # Another server may have had no key until now: the next pass finds none that is plain.
+        assert await store.reencrypt() == Pass(0, 0)
+        watch = store.watch("objects/", after=await inner.revision())
+        await inner.txn(put(THERE))
+        refused = await store.txn(Transaction((Compare(THERE, ABSENT),), ()))
+        assert isinstance(refused, Refused)
+        assert refused.current[0] is not None
+        batch = await anext(watch)
+        while not batch.changes:
+            batch = await anext(watch)
+        ways = (await value_at(store, THERE), refused.current[0].value, batch.changes[0].value)
+        for value in ways:
+            assert value is not None
+            assert value != PLAIN
+            assert "in plain text although" in encrypted.why_closed(value)
+        # A pass must not make it good, and what was encrypted is read as before.
+        assert await store.reencrypt() == Pass(0, 1)
+        assert await value_at(inner, THERE) == PLAIN
+        assert await value_at(store, HERE) == PLAIN
+
+    played(play)
+
+
+def test_other_servers_and_the_next_life_know_that_all_are_encrypted() -> None:
+    """Also if who can write to the store removes the record that says so, or puts a plain one."""
+
+    async def play(store: EncryptedStore, inner: MemoryStore, service: Service) -> None:
+        kept: list[bool] = []
+
+        async def remember(whole: bool) -> None:
+            kept.append(whole)
+
+        other = EncryptedStore(inner, await Keyring.open(service), remember=remember)
+        await other.prove()
+        await store.reencrypt()
+        await inner.txn(put(HERE))
+        assert await value_at(other, HERE) != PLAIN
+        assert kept == [True]
+        whole = keys.encryption_whole()
+        for forged in (Delete(whole), Put(whole, b'{"whole":false}')):
+            await inner.txn(Transaction((), (forged,)))
+            assert await value_at(other, HERE) != PLAIN
+            reborn = EncryptedStore(inner, await Keyring.open(service), whole=kept[-1])
+            await reborn.prove()
+            assert await value_at(reborn, HERE) != PLAIN
+        await store.reencrypt()
+        await inner.txn(Transaction((), (Delete(HERE),)))
+        await store.reencrypt()
+        fresh = EncryptedStore(inner, await Keyring.open(service))
+        await fresh.prove()
+        await inner.txn(put(HERE))
+        assert await value_at(fresh, HERE) != PLAIN
+
+    played(play)
+
+
+def test_who_has_the_key_can_say_that_plain_secrets_are_good_again() -> None:
+    """`--no-encryption`, one server after another: those that encrypt still read what it writes."""
+
+    async def play(store: EncryptedStore, inner: MemoryStore, service: Service) -> None:
+        await store.prove()
+        await store.txn(put(HERE))
+        await store.reencrypt()
+        off = EncryptedStore(inner, await Keyring.open(service, plain=True), whole=True)
+        await off.prove()
+        assert (await off.reencrypt()).left == 0
+        assert await value_at(inner, HERE) == PLAIN
+        assert await value_at(store, HERE) == PLAIN
+        await demand_plain(inner)
+        # And back again.
+        await store.prove()
+        await store.reencrypt()
+        await store.reencrypt()
+        await inner.txn(put(THERE))
+        assert await value_at(store, THERE) != PLAIN
 
     played(play)
 
