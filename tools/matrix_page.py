@@ -33,7 +33,7 @@ REQUESTS = (
 _CORE = {facades.NAMESPACE: "v1/namespaces", facades.EVENT: "v1/events", facades.POD: "v1/pods"}
 # Paths beside the router, which have rules of their own. `host/plane` hands them to the server.
 EXTRAS = (
-    *("/livez", "/readyz", "/healthz", "/metrics", "/audit", "/ca", "/join"),
+    *("/livez", "/readyz", "/healthz", "/metrics", "/audit", "/ca", "/ca/bundle", "/join"),
     *("/audit/records", "/audit/records?namespace=team-a"),
     *("/servers", "/peers/forwards", "/peers/heard"),
 )

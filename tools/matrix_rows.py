@@ -266,6 +266,7 @@ upgrade/format | raise | operator admin
 /readyz | use | everybody
 /healthz | use | everybody
 /ca | use | everybody
+/ca/bundle | use | everybody
 /join | use | everybody -revoked-certificate
 /metrics | use | operator admin monitor
 /audit | use | readers monitor

@@ -209,7 +209,8 @@ def test_a_joiner_shows_its_token_only_to_the_plane_that_it_is_for(tmp_path: Pat
         _, text = new_token(foreign.pem, "n1", HOUR)
         with pytest.raises(Invalid, match="is not of the plane that the join token is for"):
             await joined((plane.url,), "n1", folder / "agent", text.text)
-        pinned = joining._proven(foreign.pem + plane.access().ca, parse(text.text).authority)
+        sent = foreign.pem + plane.access().ca
+        pinned = joining._proven(sent, b"", parse(text.text).authority)
         assert pinned == foreign.pem
         with pytest.raises(Unavailable):
             await joined(("https://127.0.0.1:1",), "n1", folder / "agent", text.text)

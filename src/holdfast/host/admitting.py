@@ -27,9 +27,16 @@ from holdfast.host.api import status
 from holdfast.host.api.call import reply, source_of
 from holdfast.host.api.connections import received
 from holdfast.host.audit.accesses import ISSUE, RENEW, Accesses, certified
-from holdfast.host.certificates import LEAF_LIFE, Authority
+from holdfast.host.authorities import Authorities
+from holdfast.host.certificates import LEAF_LIFE
 from holdfast.host.join_requests import decoded, identity_name, signed_key
-from holdfast.host.join_words import AUTHORITY_PATH, JOIN_PATH, Joined, JoinRequest
+from holdfast.host.join_words import (
+    AUTHORITY_PATH,
+    BUNDLE_PATH,
+    JOIN_PATH,
+    Joined,
+    JoinRequest,
+)
 from holdfast.host.shell import Shell
 from holdfast.model import keys
 from holdfast.model.errors import (
@@ -76,23 +83,31 @@ class Admitting:
         identity: Identity,
         authority: Shell,
         store: Store,
-        issuer: Authority,
+        issuers: Authorities,
         shown: Shown,
         life: timedelta = LEAF_LIFE,
         accesses: Accesses | None = None,
     ) -> None:
         self._identity, self._authority, self._store = identity, authority, store
-        self._issuer, self._shown, self._life = issuer, shown, life
+        self._issuers, self._shown, self._life = issuers, shown, life
         self._signing = asyncio.Semaphore(SIGNED_AT_ONCE)
         self._accesses = accesses
 
     def handlers(self) -> dict[str, Handler]:
         """The paths and what answers there."""
-        return {JOIN_PATH: self._join, AUTHORITY_PATH: self._show}
+        return {
+            JOIN_PATH: self._join,
+            AUTHORITY_PATH: self._show,
+            BUNDLE_PATH: self._show_bundle,
+        }
 
     async def _show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The authority's certificate is no secret; a token says whether to trust it."""
-        return web.Response(body=self._issuer.pem, content_type="application/x-pem-file")
+        """The certificates are no secret; a token says whether to trust one of them."""
+        return web.Response(body=self._issuers.pem, content_type="application/x-pem-file")
+
+    async def _show_bundle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The same, so that whoever trusts one of them can trust all."""
+        return reply(200, self._issuers.text)
 
     async def _join(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -133,7 +148,8 @@ class Admitting:
             if await self._read(Node, "", wanted.node) is None:
                 raise Forbidden(f"there is no node {wanted.node}; join with a token", code=_NO)
         await _until_after(revoked)
-        certificate = await asyncio.to_thread(self._issuer.certify, key, name, life=self._life)
+        signer = self._issuers.signer
+        certificate = await asyncio.to_thread(signer.certify, key, name, life=self._life)
         # A revocation that came between the look and the issue is of an earlier moment than the
         # certificate, and would not end it.
         if await self._revoked_until(name) != revoked:
@@ -141,7 +157,7 @@ class Admitting:
         if self._accesses is not None:
             verb = ISSUE if wanted.token else RENEW
             await self._accesses.record(certified(verb, certificate, name, source))
-        return Joined(wanted.node, certificate.decode(), self._issuer.pem.decode())
+        return Joined(wanted.node, certificate.decode(), self._issuers.pem.decode())
 
     async def _revoked_until(self, name: str) -> datetime | None:
         """Until when what was issued to this identity does not count, if anything does not."""

@@ -50,11 +50,15 @@ class TokenUnknown(Forbidden):
 
 
 class Shown(msgspec.Struct, frozen=True, gc=False):
-    """What a certificate says: who, until when, and since when. The dates are the wall clock's."""
+    """What a certificate says: who, until when, and since when. The dates are the wall clock's.
+
+    issuer: the common name of the authority that has signed it.
+    """
 
     identity: Identity
     until_s: float
     issued_ms: int
+    issuer: str = ""
 
 
 def hashed(secret: str) -> str:
@@ -107,7 +111,8 @@ def shown(transport: Any, life_max_ms: int | None = None) -> Shown | None:
     since_ms = issued_ms(int(peer.get("serialNumber", "0"), 16), since_s)
     if life_max_ms is not None:
         until_s = min(until_s, (since_ms + life_max_ms) / 1_000)
-    return Shown(identity, until_s, since_ms)
+    named = dict(pair for part in peer.get("issuer", ()) for pair in part)
+    return Shown(identity, until_s, since_ms, named.get("commonName", ""))
 
 
 def from_certificate(peer: dict[str, Any] | None) -> Identity | None:

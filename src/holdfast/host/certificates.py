@@ -17,12 +17,11 @@ import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from holdfast.host.files import private_directory, write_private
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Invalid, unreachable
 
 AUTHORITY_DAYS = 3_650
 LEAF_LIFE = timedelta(days=365)
@@ -72,9 +71,7 @@ CLIENT = Purpose()
 class Authority:
     """Our own certificate authority, kept in a directory of its own."""
 
-    def __init__(
-        self, certificate: x509.Certificate, key: CertificateIssuerPrivateKeyTypes
-    ) -> None:
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
         self._key = key
 
@@ -123,10 +120,28 @@ class Authority:
         number = int.from_bytes(spread, "big") % (_P256_ORDER - 1) + 1
         return ec.derive_private_key(number, ec.SECP256R1())
 
+    @classmethod
+    def new(cls) -> tuple[Authority, Issued]:
+        """A new authority, and the same as PEM."""
+        made = _new_authority()
+        key = serialization.load_pem_private_key(made.key, password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            unreachable("our own keys are on a curve")
+        return cls(x509.load_pem_x509_certificate(made.certificate), key), made
+
     @property
     def pem(self) -> bytes:
         """The certificate that clients trust."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash by which it is known."""
+        return self._certificate.fingerprint(hashes.SHA256()).hex()
+
+    def signature(self, data: bytes) -> bytes:
+        """A signature of data that is no certificate; see `trust_bundle`."""
+        return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
 
     def issue(
         self,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.host.certificates import CLIENT, Authority
+from holdfast.host.authorities import Authorities
+from holdfast.host.certificates import CLIENT
 from holdfast.host.client.access import Access
 from holdfast.host.files import private_directory
 from holdfast.host.trust import alone
@@ -25,8 +26,8 @@ def issue(pki: Path, identity: str) -> tuple[Path, Path]:
     """Certificate and key of an identity beside the authority, issued anew when need be."""
     directory = private_directory(pki)
     with alone(directory):
-        authority = Authority.open(directory)
-        return authority.keep(directory, file_name(identity), identity, CLIENT)
+        signer = Authorities.open(directory).signer
+        return signer.keep(directory, file_name(identity), identity, CLIENT)
 
 
 def forget(pki: Path, identity: str) -> None:

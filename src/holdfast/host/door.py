@@ -17,7 +17,8 @@ import msgspec
 from aiohttp import web
 
 from holdfast.host import authentication
-from holdfast.host.authentication import Shown
+from holdfast.host.authentication import CertificateEnded, Shown
+from holdfast.host.authorities import Authorities
 from holdfast.host.oidc.envelope import is_signed_token
 from holdfast.host.oidc.issuers import Issuers
 from holdfast.host.service_tokens import ServiceTokens, is_service_token
@@ -57,8 +58,10 @@ class Door:
         issuers: Issuers | None = None,
         service_tokens: ServiceTokens | None = None,
         lives: Lives = UNBOUNDED_LIVES,
+        authorities: Authorities | None = None,
     ) -> None:
-        self._hub, self._lives = hub, lives
+        """`authorities` are those whose certificates count, where that may change."""
+        self._hub, self._lives, self._authorities = hub, lives, authorities
         self._issuers = issuers if issuers is not None else Issuers(())
         self._service_tokens = service_tokens
         # A connection's certificate never changes, so it is read once.
@@ -98,6 +101,13 @@ class Door:
             if known is None:
                 return None
             self._known[transport] = known
+        # A handshake asks once which authorities are trusted; a rotation may have ended since.
+        if self._authorities is not None and known.issuer not in self._authorities.names:
+            raise CertificateEnded(
+                f"the certificate of {known.identity.name} is of a certificate authority that is "
+                "no longer trusted; connect again with a certificate of the current one",
+                code="Unauthenticated",
+            )
         authentication.demand_current(known, self._is_revoked)
         return known
 

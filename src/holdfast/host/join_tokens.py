@@ -14,9 +14,8 @@ import secrets
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 
+from holdfast.host import trust_bundle
 from holdfast.host.authentication import hashed
 from holdfast.host.client import Client
 from holdfast.model.errors import Invalid
@@ -53,11 +52,10 @@ def parse(text: str) -> JoinToken:
 
 
 def fingerprint(authority_pem: bytes) -> str:
-    """The hash by which an authority is known. Raises Invalid."""
-    try:
-        return x509.load_pem_x509_certificate(authority_pem).fingerprint(hashes.SHA256()).hex()
-    except ValueError as error:
-        raise Invalid(f"this is no certificate of an authority: {error}") from error
+    """The hash by which an authority is known: of several the newest, which counts the longest.
+    Raises Invalid.
+    """
+    return trust_bundle.fingerprint(trust_bundle.certificates(authority_pem)[-1])
 
 
 def new_token(
@@ -84,7 +82,9 @@ def new_token(
 
 async def create_token(client: Client, node: str, ttl: timedelta) -> str:
     """Make a token at the plane of this client, who must be an administrator; its text."""
-    token, text = new_token(client.access.ca, node, ttl)
+    # Not what this client trusts: its kubeconfig may be older than a rotation.
+    authorities = await trust_bundle.current_pem(client.transport, client.access.ca)
+    token, text = new_token(authorities, node, ttl)
     await client.create(token)
     return text.text
 

@@ -9,6 +9,8 @@ import msgspec
 
 JOIN_PATH = "/join"
 AUTHORITY_PATH = "/ca"
+# The same with signatures, by which others than the one that is known can be trusted.
+BUNDLE_PATH = "/ca/bundle"
 
 
 class JoinRequest(msgspec.Struct, frozen=True):

@@ -9,7 +9,8 @@ with the same key and the same token.
 
 Whoever joins does not know the servers yet. The token carries the hash of the plane's authority:
 the authority's certificate is fetched from anybody, and believed only if it has that hash. The
-secret is shown to servers of that authority alone.
+secret is shown to servers of the plane's authorities alone. During a rotation there are two; the
+one with the hash proves the other by its signature (`trust_bundle`).
 """
 
 from __future__ import annotations
@@ -27,12 +28,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from holdfast.host import join_tokens
+from holdfast.host import join_tokens, trust_bundle
 from holdfast.host.certificates import RENEW_FROM, moment
 from holdfast.host.client.access import Access
 from holdfast.host.client.transport import CONNECT_S, Transport
 from holdfast.host.files import private_directory, write_private
-from holdfast.host.join_words import AUTHORITY_PATH, JOIN_PATH, Joined, JoinRequest
+from holdfast.host.join_words import (
+    AUTHORITY_PATH,
+    BUNDLE_PATH,
+    JOIN_PATH,
+    Joined,
+    JoinRequest,
+)
 from holdfast.model import identity as who
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 
@@ -239,12 +246,12 @@ async def _authority(servers: tuple[str, ...], wanted: str) -> bytes:
     ) as session:
         for server in servers:
             try:
-                async with session.get(server.rstrip("/") + AUTHORITY_PATH) as response:
-                    pem = await _bounded(response.content)
+                pem = await _got(session, server, AUTHORITY_PATH)
+                text = await _got(session, server, BUNDLE_PATH)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = Unavailable(f"{server}: {error or 'no answer in time'}")
                 continue
-            found = _proven(pem, wanted)
+            found = _proven(pem, text, wanted)
             if found:
                 return found
             failure = Invalid(
@@ -252,6 +259,11 @@ async def _authority(servers: tuple[str, ...], wanted: str) -> bytes:
                 "another hash"
             )
     raise failure
+
+
+async def _got(session: aiohttp.ClientSession, server: str, path: str) -> bytes:
+    async with session.get(server.rstrip("/") + path) as response:
+        return await _bounded(response.content) if response.status == 200 else b""
 
 
 async def _bounded(content: aiohttp.StreamReader) -> bytes:
@@ -263,14 +275,19 @@ async def _bounded(content: aiohttp.StreamReader) -> bytes:
     return body
 
 
-def _proven(pem: bytes, wanted: str) -> bytes:
-    """The certificate with this hash, and nothing that was sent along with it: whatever else is in
-    the answer would be trusted as well.
+def _proven(pem: bytes, text: bytes, wanted: str) -> bytes:
+    """The authorities that the one with this hash vouches for, or that one alone: whatever else is
+    in the answer would be trusted as well.
     """
     try:
-        certificate = x509.load_pem_x509_certificate(pem)
-    except ValueError:
+        found = trust_bundle.certificates(pem)
+    except Invalid:
         return b""
-    if certificate.fingerprint(hashes.SHA256()).hex() != wanted:
-        return b""
-    return certificate.public_bytes(serialization.Encoding.PEM)
+    for certificate in found:
+        if trust_bundle.fingerprint(certificate) == wanted:
+            try:
+                return trust_bundle.opened(text, [certificate]).pem
+            except Invalid:
+                # A server of the version before has no bundle, and so no other authority.
+                return certificate.public_bytes(serialization.Encoding.PEM)
+    return b""

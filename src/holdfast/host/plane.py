@@ -303,12 +303,12 @@ class Plane:
         accesses: Accesses,
     ) -> tuple[int, Api]:
         receive_into_small_buffers()
-        tokens = ServiceTokens(trust.authority)
+        tokens = ServiceTokens(trust.authorities)
         lives = Lives(
             certificate_ms=self.settings.certificate_life_max // _MILLISECOND,
             token_ms=self.settings.token_life_max // _MILLISECOND,
         )
-        door = Door(hub, self._issuers(), tokens, lives)
+        door = Door(hub, self._issuers(), tokens, lives, trust.authorities)
         freshness = Freshness(store, hub, hub_shell)
         self._health = Health(store, freshness)
         decisions = Decisions(self.settings.data, self.metrics)
@@ -389,8 +389,8 @@ class Plane:
         self, authority: Shell, store: Store, trust: Trust, door: Door, accesses: Accesses
     ) -> Admitting:
         life = self.settings.certificate_life
-        issuer = trust.authority
-        return Admitting(self._identity, authority, store, issuer, door.certificate, life, accesses)
+        issuers, shown = trust.authorities, door.certificate
+        return Admitting(self._identity, authority, store, issuers, shown, life, accesses)
 
     def _introduce(self, port: int) -> Callable[[Trust], Path]:
         """Writes the administrator's way in, at the start and when his certificate is renewed."""

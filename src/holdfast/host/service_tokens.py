@@ -1,9 +1,10 @@
 """Tokens of replicas: signed by the plane, short-lived, and bound to one attempt of one replica.
 
 The agent of its node asks for a replica's token (`host/api/service_tokens`) and puts it where the
-work finds it. Nothing of it is stored: the key follows from that of the plane's authority, so that
-every server can issue one and check any. A token counts while the replica it was issued for, by
-uid, has not ended, its node is the same, and no later attempt was reported; docs/adr/0103 says why.
+work finds it. Nothing of it is stored: the key follows from that of the authority that signs, so
+that every server can issue one and check any; during a rotation both authorities' tokens count. A
+token counts while the replica it was issued for, by uid, has not ended, its node is the same, and
+no later attempt was reported; docs/adr/0103 says why.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from holdfast.host.authentication import IsRevoked, TokenUnknown, identity_of, refused_token
+from holdfast.host.authorities import Authorities
 from holdfast.host.certificates import Authority
 from holdfast.host.oidc import envelope
 from holdfast.host.oidc.envelope import ES256, Refused, text64
@@ -72,26 +74,46 @@ def is_service_token(text: str) -> bool:
     return text.startswith(_BEGINS)
 
 
+class _Signing:
+    """What follows from one authority: the key, its public half, and the name of the plane."""
+
+    def __init__(self, fingerprint: str, authority: Authority) -> None:
+        self.fingerprint = fingerprint
+        self.key = authority.derived_key(PURPOSE)
+        numbers = self.key.public_key().public_numbers()
+        x, y = (text64(it.to_bytes(32, "big")) for it in (numbers.x, numbers.y))
+        self.public = jwt.PyJWK({"kty": "EC", "crv": "P-256", "x": x, "y": y}, ES256)
+        self.plane = "holdfast:" + hashlib.sha256(authority.pem).hexdigest()[:32]
+
+
 class ServiceTokens:
     """Issues and checks them. One for each server."""
 
-    def __init__(self, authority: Authority, now_s: Callable[[], float] = time.time) -> None:
-        self._key, self._now_s = authority.derived_key(PURPOSE), now_s
-        numbers = self._key.public_key().public_numbers()
-        x, y = (text64(it.to_bytes(32, "big")) for it in (numbers.x, numbers.y))
-        self._public = jwt.PyJWK({"kty": "EC", "crv": "P-256", "x": x, "y": y}, ES256)
-        self._plane = "holdfast:" + hashlib.sha256(authority.pem).hexdigest()[:32]
+    def __init__(
+        self,
+        authorities: Authorities,
+        now_s: Callable[[], float] = time.time,
+        seen: Callable[[str, str, str], None] = lambda account, replica, authority: None,
+    ) -> None:
+        """`seen` is told whose token was shown, and the fingerprint of its authority."""
+        self._authorities, self._now_s, self._seen = authorities, now_s, seen
+        # By the name that each gives to the plane; made again when others are held.
+        self._signing: dict[str, _Signing] = {}
+        self._made_of: dict[str, Authority] | None = None
         self._remembered: dict[bytes, Claims] = {}
         # What the last decoding of a replica's record found; see `_demand_alive`.
         self._alive: dict[str, tuple[Entry, bool]] = {}
 
     def issue(self, replica: Replica, node: str, attempt: int, life_s: float) -> ServiceToken:
         """A token for one attempt of a replica that is bound to this node."""
+        # Says by itself what is missing if this server cannot sign.
+        wanted = self._authorities.signer.fingerprint
+        signing = next(it for it in self._issuers().values() if it.fingerprint == wanted)
         now_s = round(self._now_s(), 3)
         ends_s = now_s + life_s
         claims = Claims(
-            iss=self._plane,
-            aud=self._plane,
+            iss=signing.plane,
+            aud=signing.plane,
             sub=workload_account(replica.namespace, replica.spec.workload),
             namespace=replica.namespace,
             replica=replica.name,
@@ -102,10 +124,18 @@ class ServiceTokens:
             exp=ends_s,
         )
         signed = f"{_BEGINS}{text64(msgspec.json.encode(claims))}"
-        made = self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256()))
+        made = signing.key.sign(signed.encode(), ec.ECDSA(hashes.SHA256()))
         r, s = decode_dss_signature(made)
         signature = text64(r.to_bytes(32, "big") + s.to_bytes(32, "big"))
         return ServiceToken(f"{signed}.{signature}", datetime.fromtimestamp(ends_s, UTC))
+
+    def _issuers(self) -> dict[str, _Signing]:
+        """The authorities whose tokens count now."""
+        held = self._authorities.held
+        if self._made_of is not held:
+            made = [_Signing(known, it) for known, it in held.items()]
+            self._signing, self._made_of = {it.plane: it for it in made}, held
+        return self._signing
 
     def identity(self, text: str, find: FindReplica, is_revoked: IsRevoked) -> Identity:
         """Whose this token is. Raises Forbidden, or TokenUnknown if its replica is not known."""
@@ -121,10 +151,14 @@ class ServiceTokens:
 
     def _verified(self, text: str) -> Claims:
         digest = hashlib.sha256(text.encode(errors="replace")).digest()
-        claims = self._remembered.get(digest)
+        claims, issuers = self._remembered.get(digest), self._issuers()
         if claims is None:
             opened = envelope.opened(text)
-            envelope.demand_signed(opened, self._public)
+            # A name that no authority has here is asked for by no key.
+            named = issuers.get(str(opened.claims.get("iss")))
+            if named is None:
+                raise Refused("Signature")
+            envelope.demand_signed(opened, named.public)
             try:
                 claims = msgspec.convert(opened.claims, Claims)
             except msgspec.ValidationError as error:
@@ -133,9 +167,11 @@ class ServiceTokens:
                 self._remembered.clear()
             self._remembered[digest] = claims
         now_s = self._now_s()
-        is_for_us = claims.iss == claims.aud == self._plane
-        if not is_for_us or not claims.iat - SKEW_S <= now_s < claims.exp:
+        issuer = issuers.get(claims.iss)
+        is_for_us = issuer is not None and claims.iss == claims.aud
+        if issuer is None or not is_for_us or not claims.iat - SKEW_S <= now_s < claims.exp:
             raise Refused("Expired")
+        self._seen(claims.sub, claims.replica, issuer.fingerprint)
         return claims
 
     def _demand_alive(self, claims: Claims, find: FindReplica) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.host.certificates import CLIENT, Authority, Issued, Purpose
+from holdfast.host.authorities import Authorities
+from holdfast.host.certificates import CLIENT, Issued, Purpose
 from holdfast.host.files import private_directory, write_private
 from holdfast.host.kubeconfig import kubeconfig
 from holdfast.host.settings import Settings
@@ -26,9 +27,9 @@ SERVER = "server"
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """The authority, and what it has issued to this server and to its administrator."""
+    """The authorities, and what they have issued to this server and to its administrator."""
 
-    authority: Authority
+    authorities: Authorities
     server: tuple[Path, Path]
     # Who this server is when it asks another one.
     peer: tuple[Path, Path]
@@ -39,14 +40,14 @@ class Trust(msgspec.Struct, frozen=True):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(*self.server)
-        # Our own authority only: a certificate of anybody else says nothing about who may do what.
-        context.load_verify_locations(cadata=self.authority.pem.decode())
+        # Our own only: a certificate of any other authority says nothing about who may do what.
+        context.load_verify_locations(cadata=self.authorities.pem.decode())
         context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
     def peer_context(self) -> ssl.SSLContext:
         """The TLS towards other servers: they prove themselves to us, and we to them."""
-        context = ssl.create_default_context(cadata=self.authority.pem.decode())
+        context = ssl.create_default_context(cadata=self.authorities.pem.decode())
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(*self.peer)
         return context
@@ -75,21 +76,22 @@ def _establish(settings: Settings, directory: Path) -> Trust:
     name = who.server(settings.server_name).name
     # Servers that share a directory of certificates have files of their own in it.
     suffix = f"-{settings.server_name}" if settings.pki is not None else ""
-    authority = Authority.open(directory)
+    authorities = Authorities.open(directory)
+    signer = authorities.signer
     purpose = Purpose(server_names=settings.certificate_names)
     life = settings.server_certificate_life
     return Trust(
-        authority,
-        authority.keep(directory, SERVER + suffix, name, purpose, life=life),
-        authority.keep(directory, f"peer-{settings.server_name}", name, CLIENT, life=life),
-        _issued(authority.keep(directory, ADMIN, ADMIN, CLIENT, (who.ADMINS,))),
+        authorities,
+        authorities.server_signer.keep(directory, SERVER + suffix, name, purpose, life=life),
+        signer.keep(directory, f"peer-{settings.server_name}", name, CLIENT, life=life),
+        _issued(signer.keep(directory, ADMIN, ADMIN, CLIENT, (who.ADMINS,))),
     )
 
 
 def write_kubeconfig(settings: Settings, trust: Trust, url: str) -> Path:
     """The administrator's way in, in the data directory. It is left alone while it is right."""
     path = settings.data / "kubeconfig"
-    content = kubeconfig(url, trust.authority.pem, trust.admin, user=ADMIN)
+    content = kubeconfig(url, trust.authorities.pem, trust.admin, user=ADMIN)
     try:
         if path.read_bytes() == content:
             return path

@@ -13,7 +13,8 @@ import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from holdfast.host.certificates import RENEW_FROM, Authority, moment
+from holdfast.host.authorities import Authorities
+from holdfast.host.certificates import RENEW_FROM, moment
 from holdfast.host.settings import Settings
 from holdfast.host.trust import Trust, establish
 from holdfast.model.errors import HoldfastError, Invalid
@@ -56,9 +57,8 @@ async def renew_for_ever(
 
 
 def _renewed(settings: Settings, trust: Trust) -> Trust:
-    kept = settings.pki_directory
     # Only looked at: who is not there is not made anew under a plane that runs.
-    if Authority.load(kept / "ca.crt", kept / "ca.key").pem != trust.authority.pem:
+    if Authorities.load(settings.pki_directory).pem != trust.authorities.pem:
         raise Invalid("there is another authority in its place; it counts from the next start on")
     return establish(settings)
 

@@ -274,7 +274,7 @@ def test_nobody_but_a_server_may_speak_for_others(tmp_path: Path) -> None:
     """Not an administrator, not a component, not nobody. [B3, E5]"""
 
     async def story(pair: Pair) -> None:
-        authority = pair.trusts["one"].authority
+        authority = pair.trusts["one"].authorities.signer
         nobody = ssl.create_default_context(cadata=authority.pem.decode())
         assert await pair.post(nobody, encoded(wish(1))) == 401
         for name, groups in (("admin", (who.ADMINS,)), ("system:controller:workload", ())):

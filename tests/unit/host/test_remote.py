@@ -27,7 +27,7 @@ def _remote(server: Scripted) -> Remote:
     trust = server._trust
     access = Access(
         servers=(server.url,),
-        ca=trust.authority.pem,
+        ca=trust.authorities.pem,
         certificate=trust.admin.certificate,
         key=trust.admin.key,
     )

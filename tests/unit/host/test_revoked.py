@@ -21,6 +21,7 @@ from holdfast.host.admitting import Admitting
 from holdfast.host.api.app import Api
 from holdfast.host.api.presentation import Forms
 from holdfast.host.authentication import CertificateEnded, Shown
+from holdfast.host.authorities import Authorities
 from holdfast.host.certificates import Authority
 from holdfast.host.door import Door
 from holdfast.host.forwarding import PATH as FORWARD_PATH
@@ -33,6 +34,7 @@ from holdfast.host.rights import TRUST_S
 from holdfast.host.settings import Settings, peer_host
 from holdfast.host.shell import Shell
 from holdfast.host.trust import Trust, establish
+from holdfast.host.trust_bundle import first
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.errors import Unavailable
@@ -127,8 +129,8 @@ class Rig:
         assert not rights.is_trusted
 
     async def send(self, user: str, method: str, path: str, body: Any = None) -> int:
-        issued = self.trust.authority.issue(user)
-        tls = ssl.create_default_context(cadata=self.trust.authority.pem.decode())
+        issued = self.trust.authorities.signer.issue(user)
+        tls = ssl.create_default_context(cadata=self.trust.authorities.pem.decode())
         pair = self.folder_of(user)
         pair[0].write_bytes(issued.certificate)
         pair[1].write_bytes(issued.key)
@@ -240,7 +242,7 @@ def shown_of(name: str, issued: datetime) -> Shown:
     return Shown(who.agent(name), time.time() + 3_600, wall_ms(issued))
 
 
-def admitting(store: MemoryStore, issuer: Authority) -> Admitting:
+def admitting(store: MemoryStore, issuer: Authorities) -> Admitting:
     unused: Any = None
     return Admitting(ONE, unused, store, issuer, unused)
 
@@ -250,7 +252,7 @@ def test_a_revoked_certificate_gets_no_next_one(tmp_path: Path) -> None:
 
     async def story() -> None:
         store = MemoryStore()
-        gate = admitting(store, Authority.open(tmp_path))
+        gate = admitting(store, Authorities.open(tmp_path))
         await put(store, node("n1"))
         before = datetime.now(UTC) - 60 * SECOND
         await put(store, revocation("system:node:n1", before))
@@ -276,7 +278,8 @@ def test_a_certificate_that_is_revoked_while_it_is_made_is_not_handed_out(tmp_pa
                 return super().certify(*given, **more)
 
         await put(store, node("n1"))
-        gate = admitting(store, Slow.open(tmp_path))
+        slow = Slow.open(tmp_path)
+        gate = admitting(store, Authorities(first(slow.pem), {slow.fingerprint: slow}))
         with pytest.raises(Unavailable, match="was revoked while"):
             await gate.join(shown_of("n1", datetime.now(UTC) - SECOND), request_of("n1"))
 

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast.host.authentication import TokenUnknown
-from holdfast.host.certificates import Authority
+from holdfast.host.authorities import Authorities
 from holdfast.host.oidc.envelope import text64
 from holdfast.host.oidc.issuers import Issuers
 from holdfast.host.service_tokens import HEAD, SKEW_S, ServiceTokens, is_service_token
@@ -54,8 +54,8 @@ def replica(
 class Rig:
     def __init__(self, folder: Path) -> None:
         self.now_s = NOW_S
-        self.authority = Authority.open(folder)
-        self.tokens = ServiceTokens(self.authority, lambda: self.now_s)
+        self.authorities = Authorities.open(folder)
+        self.tokens = ServiceTokens(self.authorities, lambda: self.now_s)
         self.record: Record | None = Record(replica())
         self.revoked: dict[str, int] = {}
 
@@ -100,9 +100,9 @@ def test_another_server_with_the_same_authority_takes_it_and_another_plane_does_
 ) -> None:
     """[B5]"""
     token = rig.issue()
-    rig.tokens = ServiceTokens(Authority.open(tmp_path), lambda: rig.now_s)
+    rig.tokens = ServiceTokens(Authorities.open(tmp_path), lambda: rig.now_s)
     assert rig.identity(token).name == "tenant:risk:workload:web"
-    rig.tokens = ServiceTokens(Authority.open(tmp_path / "other"), lambda: rig.now_s)
+    rig.tokens = ServiceTokens(Authorities.open(tmp_path / "other"), lambda: rig.now_s)
     assert rig.refuses(token)
 
 
@@ -185,7 +185,7 @@ def test_nothing_else_passes_for_one(rig: Rig) -> None:
         assert rig.refuses(forged)
     # Claims that no server has written do not count, whoever has signed them.
     ours = Signer("")
-    ours.key = rig.authority.derived_key("holdfast service tokens of replicas, version 1")
+    ours.key = rig.authorities.signer.derived_key("holdfast service tokens of replicas, version 1")
     for wrong in ({**told, "more": 1}, {**told, "aud": "other"}, {**told, "attempt": "0"}):
         assert rig.refuses(ours.token_of(HEAD, msgspec.json.encode(wrong)))
     assert rig.identity(ours.token_of(HEAD, msgspec.json.encode(told))).name
@@ -200,12 +200,12 @@ def test_an_issuer_of_people_cannot_make_one(rig: Rig) -> None:
 
 def test_the_key_is_another_one_than_the_authoritys(rig: Rig) -> None:
     """[B5]"""
-    derived = rig.authority.derived_key("a purpose")
-    other = rig.authority.derived_key("another purpose")
+    derived = rig.authorities.signer.derived_key("a purpose")
+    other = rig.authorities.signer.derived_key("another purpose")
     assert isinstance(derived.curve, ec.SECP256R1)
     numbers = {it.private_numbers().private_value for it in (derived, other)}
     assert len(numbers) == 2
-    assert rig.authority._key.private_numbers().private_value not in numbers  # type: ignore[union-attr]
+    assert rig.authorities.signer._key.private_numbers().private_value not in numbers  # type: ignore[union-attr]
 
 
 def test_no_token_is_printed(rig: Rig) -> None:

@@ -34,7 +34,7 @@ def test_servers_that_share_a_directory_and_start_together_have_one_authority(
     ]
     with ThreadPoolExecutor(3) as threads:
         trusts = list(threads.map(establish, servers))
-    assert len({trust.authority.pem for trust in trusts}) == 1
+    assert len({trust.authorities.pem for trust in trusts}) == 1
     assert len({trust.server for trust in trusts}) == 3
     assert len({trust.admin.certificate for trust in trusts}) == 1
 

@@ -23,7 +23,7 @@ def aged(settings: Settings) -> Trust:
     certificate, key = trust.server
     names = Purpose(settings.certificate_names)
     past = datetime.now(UTC) - 0.6 * LIFE
-    issued = trust.authority.issue("system:server:one", names, life=LIFE, now=past)
+    issued = trust.authorities.signer.issue("system:server:one", names, life=LIFE, now=past)
     certificate.write_bytes(issued.certificate)
     key.write_bytes(issued.key)
     return trust
@@ -56,7 +56,7 @@ def test_another_authority_in_the_directory_issues_nothing_to_a_server_that_runs
     for name in ("ca.crt", "ca.key"):
         content = (tmp_path / "other" / name).read_bytes()
         (settings.pki_directory / name).write_bytes(content)
-    assert other.pem != trust.authority.pem
+    assert other.pem != trust.authorities.pem
     with pytest.raises(Invalid, match="another authority"):
         renewed(settings, trust)
     assert trust.server[0].read_bytes() == old
@@ -82,7 +82,7 @@ def test_a_handshake_after_the_renewal_shows_the_new_certificate(tmp_path: Path)
 
 def shown(server: ssl.SSLContext, trust: Trust) -> bytes:
     """What a client sees that connects now."""
-    client = ssl.create_default_context(cadata=trust.authority.pem.decode())
+    client = ssl.create_default_context(cadata=trust.authorities.pem.decode())
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     one = client.wrap_bio(to_client, to_server, server_hostname="localhost")
     two = server.wrap_bio(to_server, to_client, server_side=True)

@@ -18,10 +18,10 @@ from aiohttp import web
 from holdfast.commit.classes import NOBODY, Flow, RequestClass
 from holdfast.commit.overload import Refused, overloaded
 from holdfast.commit.rates import Rate, Rates
-from holdfast.host.join_words import AUTHORITY_PATH, JOIN_PATH
+from holdfast.host.join_words import AUTHORITY_PATH, BUNDLE_PATH, JOIN_PATH
 
 HEALTH_PATHS = frozenset(("/livez", "/readyz", "/healthz"))
-OPEN_PATHS = frozenset((JOIN_PATH, AUTHORITY_PATH))
+OPEN_PATHS = frozenset((JOIN_PATH, AUTHORITY_PATH, BUNDLE_PATH))
 # A rack of machines behind one address joins at once, and a script that lost its token is told so.
 PER_ADDRESS = Rate(200, 15)
 ALL = Rate(1_000, 10)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.commit.records import encode as stored
-from holdfast.host.certificates import Authority
+from holdfast.host.authorities import Authorities
 from holdfast.host.service_tokens import ServiceTokens, is_service_token
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, Process, Replica, ReplicaSpec, ReplicaStatus
@@ -36,7 +36,7 @@ async def put(rig: ApiRig, state: State = State.BOUND, *, wants: bool = True) ->
 
 
 async def ask(rig: ApiRig, folder: Path, body: Any = None, user: str = AGENT) -> Answer:
-    rig.api.services.service_tokens = ServiceTokens(Authority.open(folder))
+    rig.api.services.service_tokens = ServiceTokens(Authorities.open(folder))
     return await rig.send("POST", PATH, ASKED if body is None else body, user=user)
 
 

@@ -55,7 +55,7 @@ class Scripted:
         trust = self._trust
         return Access(
             servers=(*before, self.url),
-            ca=trust.authority.pem,
+            ca=trust.authorities.pem,
             certificate=trust.admin.certificate,
             key=trust.admin.key,
         )

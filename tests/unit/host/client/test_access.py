@@ -28,7 +28,7 @@ def test_the_kubeconfig_of_a_first_start_is_all_that_a_client_needs(tmp_path: Pa
 def test_files_and_tokens_that_a_kubeconfig_names_are_read_beside_it(tmp_path: Path) -> None:
     """[A2]"""
     trust = establish(Settings(data=tmp_path / "data", name="one"))
-    (tmp_path / "ca.crt").write_bytes(trust.authority.pem)
+    (tmp_path / "ca.crt").write_bytes(trust.authorities.pem)
     (tmp_path / "token").write_text("a.b.c\n")
     path = tmp_path / "config"
     path.write_text(
@@ -42,7 +42,7 @@ users: [{name: u, user: {tokenFile: token}}]
     access = from_kubeconfig(path)
     assert access == Access(
         servers=("https://10.0.0.1:6443",),
-        ca=trust.authority.pem,
+        ca=trust.authorities.pem,
         token="a.b.c",
         namespace="acme",
     )

@@ -1,0 +1,216 @@
+"""Who may add or remove a certificate authority: nobody but one that is trusted already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.host import joining, trust_bundle
+from holdfast.host.authorities import BUNDLE, KEY, Authorities, keep_bundle, key_file
+from holdfast.host.certificates import Authority
+from holdfast.host.files import write_private
+from holdfast.host.join_tokens import fingerprint
+from holdfast.host.trust_bundle import (
+    Bundle,
+    Phase,
+    aborted,
+    adopted,
+    begun,
+    certificates,
+    finished,
+    opened,
+    serving,
+    signed,
+    switched,
+)
+from holdfast.model.errors import Invalid, Unavailable
+
+
+class Plane:
+    """The authorities of a plane, and each generation of its bundle."""
+
+    def __init__(self, folder: Path) -> None:
+        self.old, self.new = Authority.open(folder / "old"), Authority.open(folder / "new")
+        self.both = (self.old, self.new)
+        self.first = trust_bundle.first(self.old.pem)
+        self.begun = begun(self.first, self.new.pem)
+        self.switched = switched(self.begun)
+        self.serving = serving(self.switched)
+        self.finished = finished(self.serving)
+        self.aborted = aborted(self.begun)
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Plane:
+    return Plane(tmp_path)
+
+
+def test_each_step_is_the_next_generation_and_is_taken_by_whoever_has_the_one_before(
+    plane: Plane,
+) -> None:
+    """[B5, K1]"""
+    steps = (plane.begun, plane.switched, plane.serving, plane.finished)
+    phases = (Phase.BEGUN, Phase.SWITCHED, Phase.FINISHING, Phase.STABLE)
+    current = plane.first
+    for number, (step, phase) in enumerate(zip(steps, phases, strict=True), 1):
+        authorities = (plane.new,) if phase is Phase.STABLE else plane.both
+        current = adopted(current, signed(step, authorities))
+        assert (current, current.generation, current.phase) == (step, number, phase)
+    assert current.pem == plane.new.pem
+    back = adopted(plane.begun, signed(plane.aborted, [plane.old]))
+    assert (back.pem, back.phase) == (plane.old.pem, Phase.STABLE)
+
+
+def test_an_authority_that_nobody_trusts_adds_none(plane: Plane, tmp_path: Path) -> None:
+    """Not by its own signature, nor by one of another bundle. [B5]"""
+    rogue = Authority.open(tmp_path / "rogue")
+    wanted = begun(plane.first, rogue.pem)
+    with pytest.raises(Invalid, match="not signed by a certificate authority trusted here"):
+        adopted(plane.first, signed(wanted, [rogue]))
+    # A signature of the right authority, for another bundle.
+    good = msgspec.json.decode(signed(plane.begun, plane.both))
+    moved = {"bundle": msgspec.json.encode(wanted).decode(), "signatures": good["signatures"]}
+    with pytest.raises(Invalid, match="not signed"):
+        adopted(plane.first, msgspec.json.encode(moved))
+    # What the authority has signed as a certificate is no signature of a bundle, and neither is
+    # one without the words that come before a bundle.
+    bare = plane.old.signature(msgspec.json.encode(wanted))
+    moved["signatures"] = {plane.old.fingerprint: bare.hex()}
+    with pytest.raises(Invalid, match="not signed"):
+        adopted(plane.first, msgspec.json.encode(moved))
+
+
+def test_an_older_generation_never_comes_back(plane: Plane) -> None:
+    """The authority that a rotation removed would be trusted again. [B5]"""
+    for text in (signed(plane.begun, plane.both), signed(plane.switched, plane.both)):
+        with pytest.raises(Invalid, match="not newer"):
+            adopted(plane.switched, text)
+    with pytest.raises(Invalid, match="not signed"):
+        adopted(plane.finished, signed(plane.first, [plane.old]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"authorities": ()},
+        {"authorities": ("no certificate",)},
+        {"signs": "0" * 64},
+        {"serves": ""},
+    ],
+)
+def test_a_bundle_that_makes_no_sense_is_refused_whoever_has_signed_it(
+    plane: Plane, change: dict[str, object]
+) -> None:
+    """[B5]"""
+    broken = msgspec.structs.replace(plane.begun, **change)
+    with pytest.raises(Invalid):
+        adopted(plane.first, signed(broken, plane.both))
+
+
+def test_a_leaf_certificate_is_no_authority(plane: Plane) -> None:
+    """[B5]"""
+    leaf = plane.old.issue("system:node:n1").certificate
+    wanted = begun(plane.first, leaf)
+    with pytest.raises(Invalid, match="certificate authorities"):
+        adopted(plane.first, signed(wanted, [plane.old]))
+
+
+def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
+    plane: Plane, tmp_path: Path
+) -> None:
+    """By the hash of either one while both count; after the rotation only by the new one. [B5]"""
+    rogue = Authority.open(tmp_path / "rogue")
+    text = signed(plane.begun, plane.both)
+    for known in plane.both:
+        assert joining._proven(plane.begun.pem, text, known.fingerprint) == plane.begun.pem
+    # What is sent along without a signature is not trusted.
+    planted = plane.old.pem + rogue.pem
+    forged = signed(begun(plane.first, rogue.pem), [rogue])
+    assert joining._proven(planted, forged, plane.old.fingerprint) == plane.old.pem
+    done = signed(plane.finished, [plane.new])
+    assert joining._proven(plane.finished.pem, done, plane.old.fingerprint) == b""
+    # A token that is made during a rotation is good after it.
+    assert fingerprint(plane.begun.pem) == plane.new.fingerprint
+
+
+def kept(directory: Path, bundle: Bundle, *signers: Authority) -> Authorities:
+    keep_bundle(directory, Authorities.load(directory).bundle, signed(bundle, signers))
+    return Authorities.load(directory)
+
+
+def test_a_server_signs_with_the_authority_of_each_step(plane: Plane, tmp_path: Path) -> None:
+    """[K1]"""
+    directory = tmp_path / "old"
+    write_private(directory / key_file(plane.new.fingerprint), key_of(tmp_path / "new"))
+    found = kept(directory, plane.begun, *plane.both)
+    assert found.signer.pem == found.server_signer.pem == plane.old.pem
+    found = kept(directory, plane.switched, *plane.both)
+    assert (found.signer.pem, found.server_signer.pem) == (plane.new.pem, plane.old.pem)
+    found = kept(directory, plane.serving, *plane.both)
+    assert found.signer.pem == found.server_signer.pem == plane.new.pem
+    found = kept(directory, plane.finished, plane.new)
+    assert found.signer.pem == found.pem == plane.new.pem
+    # The old key is nowhere any more, and every tool finds the new one where the old one was.
+    assert sorted(it.name for it in directory.glob("ca*.key")) == [KEY]
+    assert Authority.open(directory).pem == plane.new.pem
+
+
+def key_of(directory: Path) -> bytes:
+    return (directory / KEY).read_bytes()
+
+
+@pytest.mark.parametrize("done", [0, 1, 2, 3])
+def test_a_crash_while_the_last_step_is_written_leaves_the_new_authority(
+    plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    """After so many of the writes. [K1]"""
+    directory = tmp_path / "old"
+    write_private(directory / key_file(plane.new.fingerprint), key_of(tmp_path / "new"))
+    before = kept(directory, plane.serving, *plane.both)
+
+    class Crash(Exception):
+        pass
+
+    left = [done]
+
+    def counted(path: Path, *content: bytes) -> None:
+        if not left[0]:
+            raise Crash
+        left[0] -= 1
+        write_private(path, *content) if content else path.unlink(missing_ok=True)
+
+    for name in ("write_private", "remove"):
+        monkeypatch.setattr(f"holdfast.host.authorities.{name}", counted)
+    with pytest.raises(Crash):
+        keep_bundle(directory, before.bundle, signed(plane.finished, [plane.new]))
+    monkeypatch.undo()
+    after = Authorities.open(directory)
+    expected = plane.new.pem if done else plane.begun.pem
+    assert after.pem == expected
+    assert after.signer.pem == plane.new.pem
+    if done:
+        assert Authority.open(directory).pem == plane.new.pem
+
+
+def test_a_server_without_the_next_key_says_which_file_it_needs(
+    plane: Plane, tmp_path: Path
+) -> None:
+    """[K1]"""
+    found = kept(tmp_path / "old", plane.switched, *plane.both)
+    with pytest.raises(Unavailable, match=key_file(plane.new.fingerprint)):
+        _ = found.signer
+    assert found.server_signer.pem == plane.old.pem
+
+
+def test_what_was_aborted_leaves_no_key(plane: Plane, tmp_path: Path) -> None:
+    """[K1]"""
+    directory = tmp_path / "old"
+    write_private(directory / key_file(plane.new.fingerprint), key_of(tmp_path / "new"))
+    kept(directory, plane.begun, *plane.both)
+    found = kept(directory, plane.aborted, plane.old)
+    assert found.signer.pem == found.pem == plane.old.pem
+    assert sorted(it.name for it in directory.glob("ca*.key")) == [KEY]
+    assert certificates((directory / "ca.crt").read_bytes()) == certificates(plane.old.pem)
+    assert opened((directory / BUNDLE).read_bytes(), certificates(plane.old.pem)) == plane.aborted
