@@ -26,7 +26,7 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 ANSWER_S = 60.0
-BUSY_TRIES_MAX, BUSY_S = 20, 0.5
+BUSY_TRIES_MAX, BUSY_S = 120, 0.5
 
 
 class TurnedAway(Exception):
@@ -117,7 +117,8 @@ class Line:
         """The same, again for a while if the server is too busy to say yes or no."""
         for _ in range(BUSY_TRIES_MAX):
             answer = await self.send(wish)
-            if answer.code not in (429, 503):
+            # In a batch each item has its own answer: a busy server may say so of one alone.
+            if answer.code not in (429, 503) and b'"reason":"TooManyRequests"' not in answer.raw:
                 break
             await asyncio.sleep(BUSY_S)
         return answer
