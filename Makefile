@@ -64,8 +64,8 @@ test-quick: $(VENV)/.installed ## Only the tests that need no real processes and
 test-long: $(VENV)/.installed $(VENV)/.system ## All long forms, one after another, with progress (some hours); PARTS="crash-long fuzz" runs only those
 	$(BIN)/python -m tests.long_run $(PARTS)
 
-full-long: $(VENV)/.installed $(VENV)/.system ## What make test has in a short form: all seeds, examples and planted bugs of sim, property and unit tests
-	HOLDFAST_LONG=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup --costs tests/sim tests/property tests/unit $(ARGS)
+full-long: $(VENV)/.installed $(VENV)/.system ## What make test has in a short form: all seeds, examples, planted bugs and variants
+	HOLDFAST_LONG=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup --costs $(ARGS)
 
 property-long: $(VENV)/.installed $(VENV)/.system ## Search properties many times longer than usual
 	HOLDFAST_LONG=1 HOLDFAST_HYPOTHESIS=long $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 7200 tests/property $(ARGS)

@@ -28,21 +28,14 @@ ROLES = ("work", "shim", "agent", "server", "scheduler", "controllers")
 SINGLES = [(role,) for role in ROLES]
 PAIRS = list(itertools.combinations(ROLES, 2))
 # Each part with one that would mend it, for a run in a few minutes.
-SOME_PAIRS = [
-    ("work", "agent"),
-    ("shim", "server"),
-    ("agent", "server"),
-    ("scheduler", "controllers"),
+SOME_PAIRS = [("work", "agent"), ("agent", "server")]
+# With two servers: one with the agent that needs it, then everything.
+ON_ETCD = [("server-2", "agent"), (*ROLES, "server-2")]
+# And then both servers, and each server with every other part.
+ON_ETCD_LONG = [
+    *(("server", "server-2"), ("server-2",)),
+    *(*SINGLES, *PAIRS, *((role, "server-2") for role in ROLES)),
 ]
-# With two servers: one, the other with whoever needs it, both, everything.
-ON_ETCD = [
-    ("server",),
-    ("server-2", "agent"),
-    ("server", "server-2"),
-    (*ROLES, "server-2"),
-]
-# And then each server with every other part.
-ON_ETCD_LONG = [("server-2",), *SINGLES, *PAIRS, *((role, "server-2") for role in ROLES)]
 NOTE_EVERY_S = 0.1
 pytestmark = pytest.mark.timeout(900)
 
