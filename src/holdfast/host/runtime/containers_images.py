@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.errors import FieldError, Invalid, Unavailable
+from holdfast.model.image_references import image_fault, registry_name
 
 PODMAN = "podman"
 ASK_TIMEOUT_S = 30
@@ -28,7 +29,6 @@ ASK_TIMEOUT_S = 30
 PULL_TIMEOUT_S = 120
 # Separators of the options that mount takes, and what no path of an image needs.
 UNSAFE = re.compile(r"[,:\\\"\x00-\x1f\x7f]")
-_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}", re.ASCII)
 # runc is what containers run by here, and no other manager of groups is needed.
 _GLOBAL = ("--cgroup-manager", "cgroupfs", "--runtime", "runc")
 # The options of one mount fit a page, and images have fewer.
@@ -85,32 +85,36 @@ def store_of(root: Path, tenant: str) -> Store:
 
 def local(image: str, folders: Sequence[Path], store: Store) -> Image | None:
     """The image, if it is here already. Invalid or Unavailable say why there can be none."""
+    fault = image_fault(image)
+    if fault:
+        raise _wrong(image, fault)
     if image.startswith("/"):
         return Image((_directory(image, folders),))
-    if not _REFERENCE.fullmatch(image):
-        raise _wrong(image, "must be an absolute path or a reference such as docker.io/a/b:1")
-    program = _program(image)
+    program, name = _program(image), registry_name(image)
     for it in (NODE_STORE, store):
-        if _podman(program, it, "image", "exists", image).returncode == 0:
-            return _described(program, it, image)
+        if _podman(program, it, "image", "exists", name).returncode == 0:
+            return _described(program, it, name)
     return None
 
 
 def pull(reference: str, store: Store, credentials: bytes) -> Image:
-    """Pull it into a tenant's store, with that tenant's credentials or none."""
-    program = _program(reference)
+    """Pull it into a tenant's store, with that tenant's credentials or none.
+
+    The transport is always said: without one podman may take a text for a file of the node.
+    """
+    program, name = _program(reference), registry_name(reference)
     # A file without a name: podman reads it, and no disk has it. Without one podman would look
     # for the credentials of the agent's own user.
     fd = os.memfd_create("holdfast-credentials", os.MFD_CLOEXEC)
     try:
         os.write(fd, credentials or _NO_CREDENTIALS)
-        words = ("pull", "--quiet", "--authfile", f"/proc/self/fd/{fd}", reference)
+        words = ("pull", "--quiet", "--authfile", f"/proc/self/fd/{fd}", f"docker://{name}")
         pulled = _podman(program, store, *words, timeout_s=PULL_TIMEOUT_S, files=(fd,))
     finally:
         os.close(fd)
     if pulled.returncode != 0:
         raise Unavailable(f"the image {reference} cannot be pulled: {_last(pulled.stderr)}")
-    return _described(program, store, reference)
+    return _described(program, store, name)
 
 
 def _directory(image: str, folders: Sequence[Path]) -> Path:
@@ -118,8 +122,6 @@ def _directory(image: str, folders: Sequence[Path]) -> Path:
 
     Links are followed before that is judged: no name may lead to files that are not meant for it.
     """
-    if UNSAFE.search(image) or ".." in image.split("/"):
-        raise _wrong(image, "must be a path without '..', commas, colons and the like")
     try:
         real = Path(os.path.realpath(image, strict=True))
         above = [Path(os.path.realpath(folder, strict=True)) for folder in folders]

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import msgspec
 
+from holdfast.model.image_references import image_fault
 from holdfast.model.kinds.template import (
     DeviceRequest,
     EnvVar,
@@ -84,7 +85,9 @@ def _judge(at: Place, of: Template) -> None:
 def _program(at: Place, of: Template) -> None:
     container = of.runtime is Runtime.CONTAINER
     if container:
-        text.token(at["image"], of.image, limit=512)
+        fault = image_fault(of.image) if of.image else "must be given"
+        if fault:
+            at["image"].wrong(of.image or None, fault)
     elif of.image:
         at["image"].wrong(of.image, "must be left out unless the runtime is container")
     if of.image_pull_secret and not container:

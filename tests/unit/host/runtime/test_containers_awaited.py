@@ -33,6 +33,7 @@ verb=$1; shift
 case "$verb" in
   pull)
     auth=; for word; do test "$last" = --authfile && auth=$word; last=$word; done
+    case "$last" in docker://*) last=${{last#docker://}};; *) echo file >&2; exit 1;; esac
     echo "$last" >> {log}
     case "$last" in
       */private*) grep -q acme-token "$auth" || {{ echo denied >&2; exit 1; }};;
