@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -208,3 +209,79 @@ def test_work_that_fills_the_disk_is_ended_and_gives_it_back(
             assert (two.path(modest) / "work" / "kept").exists()
 
     play(story())
+
+
+# Keeps what it writes without a name.
+HOARD = (
+    "import os, time; f = os.open('.', os.O_TMPFILE | os.O_WRONLY)\n"
+    "while True: os.write(f, bytes(65536)); time.sleep(0.002)\n"
+)
+
+
+def test_work_is_bounded_by_what_is_set_aside_and_by_files_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no limit is stated, what is set aside is one; unlinked files are seen. [H1]"""
+    monkeypatch.setattr(disk, "LOOK_S", 0.1)
+
+    async def story() -> None:
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
+            hoard = Template(
+                command=("/usr/bin/python3", "-c", HOARD), resources=Resources(disk="2Mi")
+            )
+            attempt = await one.launched(hoard, namespace=RIVAL)
+            assert (await one.heard(Exited, attempt)).process.reason == "DiskLimitExceeded"
+            # The next attempt finds the disk as empty as the first one did.
+            wrote = Template(command=("sh", "-c", "echo x > file; echo said"))
+            uid = new_uid()
+            for number in range(2):
+                await one.heard(Exited, one.launch(wrote, namespace=ACME, uid=uid, number=number))
+            before, last = one.path(Attempt(uid, 0)), one.path(Attempt(uid, 1))
+            assert set(os.listdir(before)) >= {"stdout", "exit"}
+            assert not (before / "work").exists()
+            assert (last / "work" / "file").exists()
+
+    play(story())
+
+
+@pytest.mark.parametrize("fill", ["bytes", "files"])
+def test_a_tenant_that_fills_the_disk_of_a_node_is_ended_and_harms_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: str
+) -> None:
+    """Without any limit of its own: who has most beyond what is set aside for it is ended, with
+    the reason, however much another one has that set it aside. [H1]
+    """
+    monkeypatch.setattr(disk, "SPACE_LOOK_S", 0.05)
+    options = ["mount", "-t", "tmpfs", "-o", "size=64m,nr_inodes=8k", "test", str(tmp_path)]
+    subprocess.run(options, check=True)
+    scripts = {
+        "bytes": HOARD,
+        "files": (
+            "import time\nfor n in range(10**6): open(str(n), 'w').close(); time.sleep(0.0001)\n"
+        ),
+    }
+
+    async def story() -> None:
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
+            write = (
+                "head -c 30000000 /dev/zero > mine; echo has;"
+                " until test -e go; do sleep 0.05; done;"
+                " echo more >> mine && echo wrote; sleep 600"
+            )
+            modest = Template(command=("sh", "-c", write), resources=Resources(disk="40Mi"))
+            owner = await one.launched(modest, namespace=ACME)
+            assert await one.prints(owner) == ["has"]
+            greedy = Template(command=("/usr/bin/python3", "-c", scripts[fill]))
+            attempt = await one.launched(greedy, namespace=RIVAL)
+            reason = (await one.heard(Exited, attempt)).process.reason
+            assert reason.startswith("DiskPressure: the disk of the node lacks ")
+            assert "state what it needs in resources.disk" in reason
+            assert disk.lack(tmp_path) is disk.Lack.NOTHING
+            assert one.runtime.held(owner) is not None
+            (one.path(owner) / "work" / "go").touch()
+            assert await one.prints(owner, 2) == ["has", "wrote"]
+
+    try:
+        play(story())
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.agent.probes import LIVENESS_FAILED, STARTUP_FAILED
 from holdfast.agent.view import View
+from holdfast.agent.words import DISK_EXCEEDED, DISK_PRESSURE
 from holdfast.agent.work import CRASH_LOOP_AFTER, Phase, Work, describe, is_over
 from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
 from holdfast.model.lifecycle import Stage, State
@@ -18,6 +19,8 @@ from holdfast.model.requests import Move, ReportStage, Target
 # The longest operation id that the authority takes, and the longest sentence that it keeps.
 OPERATION_ID_MAX = 253
 SENTENCE_MAX = 1_024
+# What a restart is told as when it was not the work's own doing.
+_TOLD = (STARTUP_FAILED, LIVENESS_FAILED, DISK_EXCEEDED, DISK_PRESSURE)
 
 
 def staged(work: Work, replica: Replica, view: View, stage: Stage, why: str = "") -> ReportStage:
@@ -40,7 +43,7 @@ def restarted(work: Work, replica: Replica, view: View) -> Move:
     process, how = work.process, describe(work.process)
     if work.crashes < CRASH_LOOP_AFTER:
         word = process.reason.partition(":")[0]
-        reason = word if word in (STARTUP_FAILED, LIVENESS_FAILED) else "Restarted"
+        reason = word if word in _TOLD else "Restarted"
         return move(work, replica, view, State.RUNNING, reason, process)
     text = f"{CRASH_LOOP}: {how}; next start after {work.pause_ms} ms"
     process = msgspec.structs.replace(process, reason=text[:SENTENCE_MAX])

@@ -26,6 +26,8 @@ DEADLINE_PASSED = replica.DEADLINE_PASSED
 STOPPED = "Stopped"
 # And of one that the runtime itself asked for, since the work had more on the disk than it may.
 DISK_EXCEEDED = "DiskLimitExceeded"
+# Or since the node's disk ran low, and the work had more on it than was set aside for it.
+DISK_PRESSURE = "DiskPressure"
 
 Action = ExecAction | HttpAction | TcpAction
 

@@ -13,7 +13,14 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.probes import LIVENESS_FAILED, NOT_READY, STARTUP_FAILED, Health
-from holdfast.agent.words import DEADLINE_PASSED, DISK_EXCEEDED, STOPPED, Attempt, Item
+from holdfast.agent.words import (
+    DEADLINE_PASSED,
+    DISK_EXCEEDED,
+    DISK_PRESSURE,
+    STOPPED,
+    Attempt,
+    Item,
+)
 from holdfast.model.heartbeat import Doing
 from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
 from holdfast.model.kinds.secret import Secret
@@ -237,7 +244,10 @@ def version_of(obj: Any) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-_CUT_SHORT = (DEADLINE_PASSED, STOPPED, DISK_EXCEEDED, STARTUP_FAILED, LIVENESS_FAILED)
+_CUT_SHORT = (
+    *(DEADLINE_PASSED, STOPPED, DISK_EXCEEDED, DISK_PRESSURE),
+    *(STARTUP_FAILED, LIVENESS_FAILED),
+)
 
 
 def is_ready(replica: Replica) -> bool:

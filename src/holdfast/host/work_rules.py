@@ -14,8 +14,9 @@ from holdfast.model.kinds.template import Resources
 from holdfast.model.quantity import Resource, demand
 
 DEFAULT_OPTION, MINIMUM_OPTION = "--default-resources", "--minimum-resources"
-# What a small process needs. Memory that is set aside is also the limit where none is stated.
-DEFAULT = "cpu=100m,memory=128Mi"
+# What a small process needs. Memory and disk that are set aside are also the limits where none is
+# stated, so that no work can fill a disk that others need.
+DEFAULT = "cpu=100m,memory=128Mi,disk=512Mi"
 # Less than that no process takes, and a thousand of them would still be a load.
 MINIMUM = "cpu=10m,memory=4Mi"
 DEFAULT_HELP = "what is set aside for each replica of work that does not state it"
@@ -41,7 +42,7 @@ def work_rules(default: str, minimum: str) -> WorkRules:
 
 
 def _resources(option: str, text: str) -> Resources:
-    """From `cpu=100m,memory=128Mi`; empty means no rule."""
+    """From `cpu=100m,memory=128Mi,disk=512Mi`; empty means no rule."""
     given = pairs(option, text.split(",")) if text else {}
     for name, amount in given.items():
         if name not in _NAMES:

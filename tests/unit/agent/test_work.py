@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.words import DEADLINE_PASSED, Attempt
+from holdfast.agent.words import DEADLINE_PASSED, DISK_PRESSURE, Attempt
 from holdfast.agent.work import RESTART_MAX_MS, STEADY_MS, Work, describe, outcome
 from holdfast.model.heartbeat import Doing
 from holdfast.model.kinds.replica import Process, Replica, ReplicaSpec, ReplicaStatus
@@ -33,6 +33,7 @@ ALWAYS, ON_FAILURE, NEVER = RestartPolicy
         (NEVER, Process(exit_code=2), State.FAILED),
         (NEVER, Process(signal=9), State.FAILED),
         (NEVER, Process(exit_code=0, reason=DEADLINE_PASSED), State.FAILED),
+        (NEVER, Process(exit_code=0, reason=f"{DISK_PRESSURE}: why"), State.FAILED),
     ],
 )
 def test_the_policy_decides_what_an_end_means(

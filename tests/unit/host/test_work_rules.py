@@ -21,7 +21,7 @@ def passed(*line: str) -> Settings:
 def test_a_server_has_rules_unless_it_is_told_otherwise() -> None:
     """[A10]"""
     usual = passed().work
-    assert usual.default == Resources(cpu="100m", memory="128Mi")
+    assert usual.default == Resources(cpu="100m", memory="128Mi", disk="512Mi")
     assert usual.minimum == Resources(cpu="10m", memory="4Mi")
     assert passed("--default-resources", "cpu=1").work.default == Resources(cpu="1")
     none = passed("--default-resources", "", "--minimum-resources", "")

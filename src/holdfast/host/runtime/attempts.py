@@ -54,6 +54,7 @@ class Choices(msgspec.Struct, frozen=True):
 
     runs_as: the user that it runs as, as the shim was told; empty if that is the agent's own.
     disk_bytes: what it may have on the disk; 0 is without a limit.
+    disk_aside_bytes: what is set aside for it there.
     listens: all of its ports, such as TCP/20001.
     token_file: the file with its service token, if it has one.
     """
@@ -69,6 +70,7 @@ class Choices(msgspec.Struct, frozen=True):
     runs_as: str = ""
     grace_ms: int | None = None
     disk_bytes: int = 0
+    disk_aside_bytes: int = 0
     listens: tuple[str, ...] = ()
     token_file: str = ""
 

@@ -141,6 +141,11 @@ class Cgroups:
                     opened.callback(os.close, fds[-1])
             yield tuple(fds)
 
+    def processes(self, attempt: Attempt) -> list[int]:
+        """All processes of an attempt that we can see, in whichever of its groups."""
+        groups = [it for path in self._each(attempt) for it in cgroups_files.below(path)]
+        return sorted({pid for group in groups for pid in cgroups_files.pids(group)} - {0})
+
     # After the work ------------------------------------------------------------------------------
 
     def ooms(self, attempt: Attempt) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.agent.words import (
     DISK_EXCEEDED,
+    DISK_PRESSURE,
     Attempt,
     Exited,
     Inventory,
@@ -36,6 +37,7 @@ from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.starting import Place
 from holdfast.host.runtime.turns import Turns
 from holdfast.model.kinds.replica import Process
+from holdfast.model.quantity import Resource, render
 
 # So long runc may take to make a container on a busy machine before it counts as running anyway.
 MADE_S, MADE_LOOK_S = 10.0, 0.02
@@ -43,6 +45,8 @@ MADE_S, MADE_LOOK_S = 10.0, 0.02
 # `Process.reason` begins with this when somebody else listens on a port of the work.
 PORT_TAKEN = "PortTaken"
 PORTS_LOOK_S = 2.0
+# So long the guard of the disk waits for the end of work before it looks for more.
+ENDED_S = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -122,16 +126,56 @@ class Keeping:
         return not taken
 
     async def _mind_disk(self, held: Held) -> None:
-        """End it when it has more on the disk than it may: there is no other bound."""
-        folder = self._place.attempts.root / held.attempt.uid / str(held.attempt.number)
+        """End it when it has more on the disk than it may."""
+        most = held.choices.disk_bytes
         while not held.is_over.is_set():
-            if await self._in_thread(disk.is_exceeded, folder, held.choices.disk_bytes):
-                _log.warning("%s exceeds its limits.disk: it is ended", held.attempt)
+            used: disk.Use = await self._in_thread(self._disk_use, held, most)
+            if used.is_beyond(most):
+                _log.warning("%s exceeds its limit of the disk: it is ended", held.attempt)
                 held.stopped_for = DISK_EXCEEDED
                 held.stop(0)
                 return
             with suppress(TimeoutError):
                 await asyncio.wait_for(held.is_over.wait(), disk.LOOK_S)
+
+    async def mind_space(self) -> None:
+        """Keep room on the disk for all, also where work has no limit of its own.
+
+        Who keeps to what is set aside for it is never ended: something else fills the disk then.
+        """
+        root, before = self._place.attempts.root, disk.Lack.NOTHING
+        while True:
+            lack: disk.Lack = await self._in_thread(disk.lack, root)
+            found = await self._largest(lack) if lack is not disk.Lack.NOTHING else None
+            if found is not None:
+                held, used = found
+                held.stopped_for = _pressed(lack, used, held.choices.disk_aside_bytes)
+                _log.warning("%s is ended: %s", held.attempt, held.stopped_for)
+                held.stop(0)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(held.is_over.wait(), ENDED_S)
+            elif lack is not before:
+                _log.warning("the disk below %s lacks %s, not because of work", root, lack.value)
+            before = lack
+            await asyncio.sleep(disk.SPACE_LOOK_S)
+
+    async def _largest(self, lack: disk.Lack) -> tuple[Held, disk.Use] | None:
+        """Whose work has most on the disk beyond what is set aside for it."""
+        found = []
+        for held in list(self.held.values()):
+            if held.state is not None and not held.stopped_for:
+                used: disk.Use = await self._in_thread(self._disk_use, held)
+                found.append((used.excess(lack, held.choices.disk_aside_bytes), held, used))
+        excess, largest, its = max(found, key=lambda it: it[0], default=(0, None, disk.Use()))
+        return (largest, its) if largest is not None and excess > 0 else None
+
+    def _disk_use(self, held: Held, enough: int = disk.UNBOUNDED) -> disk.Use:
+        attempt, groups = held.attempt, self._place.groups
+        processes = groups.processes(attempt) if groups.controllers else []
+        if not processes and held.state is not None:
+            processes = survivors.descendants(held.state.shim.pid)
+        folder = self._place.attempts.root / attempt.uid / str(attempt.number)
+        return disk.use(folder, processes, enough)
 
     async def _until_entered(self, held: Held) -> None:
         """A container runs when what is in it does: nobody asks one that is still being made."""
@@ -245,6 +289,17 @@ class Keeping:
         self.held[attempt] = held
         self._turns.begin(self.watch(held))
         return held, None
+
+
+def _pressed(lack: disk.Lack, used: disk.Use, aside: int) -> str:
+    """The reason of work that is ended because the disk of its node runs low."""
+    size = "more than can be measured"
+    if used.bytes < disk.UNBOUNDED:
+        size = f"{used.bytes >> 20}Mi in {used.entries} files"
+    return (
+        f"{DISK_PRESSURE}: the disk of the node lacks {lack.value}, and this work has {size} on it "
+        f"with {render(Resource.DISK, aside)} set aside: state what it needs in resources.disk"
+    )
 
 
 def _is_told_apart(held: Held) -> bool:

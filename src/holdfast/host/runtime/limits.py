@@ -36,6 +36,7 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     share_milli: int = 0
     memory_bytes: int = 0
     disk_bytes: int = 0
+    disk_aside_bytes: int = 0
     pids: int = PIDS_MAX
 
 
@@ -51,13 +52,15 @@ class Write(msgspec.Struct, frozen=True, gc=False):
 
 
 def wanted(of: Template, pids_max: int = PIDS_MAX) -> Limits:
-    """The limits of a template: those that it states, for memory else what is set aside."""
-    set_aside = demand(Resource.MEMORY, of.resources.memory)
+    """The limits of a template: what it states, for memory and disk else what is set aside."""
+    memory_aside = demand(Resource.MEMORY, of.resources.memory)
+    disk_aside = demand(Resource.DISK, of.resources.disk)
     return Limits(
         cpu_milli=demand(Resource.CPU, of.limits.cpu),
         share_milli=demand(Resource.CPU, of.resources.cpu),
-        memory_bytes=demand(Resource.MEMORY, of.limits.memory) or set_aside,
-        disk_bytes=demand(Resource.DISK, of.limits.disk),
+        memory_bytes=demand(Resource.MEMORY, of.limits.memory) or memory_aside,
+        disk_bytes=demand(Resource.DISK, of.limits.disk) or disk_aside,
+        disk_aside_bytes=disk_aside,
         pids=pids_max,
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Container
 
 import msgspec
 
-from holdfast.agent.words import DISK_EXCEEDED, STOPPED, Attempt
+from holdfast.agent.words import DISK_EXCEEDED, DISK_PRESSURE, STOPPED, Attempt
 from holdfast.host.runtime import disk
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.host.runtime.cgroups import Cgroups
@@ -42,7 +42,7 @@ def close(
     try:
         if end is not None and end is not known:
             attempts.record(attempt, end)
-        if stopped_for == DISK_EXCEEDED:
+        if stopped_for.partition(":")[0] in (DISK_EXCEEDED, DISK_PRESSURE):
             with attempts.of(attempt) as fd:
                 disk.give_back(fd)
     except OSError as error:

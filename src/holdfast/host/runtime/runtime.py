@@ -118,7 +118,12 @@ class Runtime:
         self._probing = Probing(self._place, self._address)
         self._kept = Keeping(self._place, self._turns, post, self._in_thread)
         self._turns.begin(self._kept.mind_ports())
+        self._turns.begin(self._kept.mind_space())
         self._turns.begin(self._tokens.renew_for_ever(self._kept.held))
+
+    def refresh_tokens(self) -> None:
+        """Replace the service tokens of all work soon."""
+        self._tokens.refresh()
 
     async def stop(self) -> None:
         """Let go of everything. The work runs on, held by its shims."""

@@ -133,6 +133,7 @@ def start(
     _make_room(of, attempts, PRIVATE if runs_as is None or confined else PASSABLE)
     try:
         attempts.prune(of.attempt.uid)
+        disk.give_back_before(attempts, of.attempt)
     except OSError as error:
         # What an earlier attempt made of its directory must not keep this one from starting.
         _log.warning("old attempts of %s cannot be removed: %s", of.name, error)
@@ -144,10 +145,12 @@ def start(
             raise InvariantBroken(f"somebody holds the new attempt {of.attempt}")
         try:
             word = runs_as.word() if runs_as is not None and image is None else ""
-            most = limits.wanted(of.template).disk_bytes
+            wanted = limits.wanted(of.template)
+            most, aside = wanted.disk_bytes, wanted.disk_aside_bytes
             if most:
                 told["disk"] = f"looked at each {disk.LOOK_S:g} s {render(Resource.DISK, most)}"
-            chosen = msgspec.structs.replace(choices, limits=told, runs_as=word, disk_bytes=most)
+            bounds = {"limits": told, "disk_bytes": most, "disk_aside_bytes": aside}
+            chosen = msgspec.structs.replace(choices, runs_as=word, **bounds)
             beneath.write_new(LAUNCH, fd, msgspec.json.encode(chosen), 0o600)
             owner = _owner(runs_as, first)
             _furnish(of, fd, owner, place.secret_files)

@@ -114,6 +114,16 @@ def _marked(attempt: Attempt) -> list[Identity]:
     return [who for who in found if not _is_forged(who.pid, attempt)]
 
 
+def descendants(pid: int) -> list[int]:
+    """A process and all that descend from it. Below a shim that is all of its work."""
+    found = [pid]
+    for one in found:
+        for path in (_PROC / str(one) / "task").glob("*/children"):
+            with suppress(OSError):
+                found += map(int, path.read_text("ascii").split())
+    return found
+
+
 def attempts_below(root: Path) -> list[Attempt]:
     """The attempts of this agent's directory of which a process runs, by what they carry.
 

@@ -19,6 +19,15 @@ def test_memory_is_limited_to_what_is_set_aside_unless_a_limit_is_stated() -> No
     assert wanted(Template()) == Limits()
 
 
+def test_the_disk_is_limited_to_what_is_set_aside_unless_a_limit_is_stated() -> None:
+    """[D6]"""
+    aside = Resources(disk="64Mi")
+    found = wanted(Template(resources=aside))
+    assert (found.disk_bytes, found.disk_aside_bytes) == (64 << 20, 64 << 20)
+    stated = wanted(Template(resources=aside, limits=Resources(disk="1Gi")))
+    assert (stated.disk_bytes, stated.disk_aside_bytes) == (1 << 30, 64 << 20)
+
+
 @pytest.mark.parametrize(
     "version, controller, limits, expected",
     [
