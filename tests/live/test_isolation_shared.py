@@ -108,6 +108,50 @@ def test_a_probe_is_not_answered_by_another_tenant(
     play(story())
 
 
+BESIDE = (
+    "import socket, time; s = socket.socket(socket.{family});"
+    " s.family == socket.AF_INET6 and s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1);"
+    " s.bind(('{address}', {port})); s.listen(); print('ready', flush=True); time.sleep(600)"
+)
+
+
+@pytest.mark.parametrize("own", ["0.0.0.0", "127.0.0.1"])
+def test_a_listener_at_another_address_ends_no_work_of_another_tenant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    """Neither work that listens itself nor work that is about to, as at each of its restarts. A
+    tenant could otherwise end what it wants of others. [H1, H3]
+    """
+    monkeypatch.setattr(keeping, "PORTS_LOOK_S", 0.1)
+
+    async def story() -> None:
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
+            port, other = free_port(), free_port()
+            beside = [("AF_INET6", "::")] + [("AF_INET", "127.0.0.2")] * (own == "127.0.0.1")
+            for family, address in beside:
+                script = BESIDE.format(family=family, address=address, port=port)
+                command = ("/usr/bin/python3", "-c", script)
+                rival = await one.launched(Template(command=command), namespace=RIVAL)
+                assert await one.prints(rival) == ["ready"]
+            waits = Template(command=("sleep", "600"), ports=(Port("web", port),))
+            waiting = await one.launched(waits, namespace=ACME)
+            script = BESIDE.format(family="AF_INET", address=own, port=port)
+            serves = Template(command=("/usr/bin/python3", "-c", script), ports=waits.ports)
+            serving = await one.launched(serves, namespace=ACME)
+            assert await one.prints(serving) == ["ready"]
+            one.do(Probe(serving, Check.READINESS, TcpAction(port), 60_000))
+            assert (await one.heard(Probed, serving)).ok
+            # The look that ends this one comes after those, and is at all of them.
+            victim = await one.launched(
+                Template(command=("sleep", "600"), ports=(Port("web", other),)), namespace=ACME
+            )
+            await one.launched(listener(other), namespace=RIVAL)
+            assert (await one.heard(Exited, victim)).process.reason.startswith("PortTaken")
+            assert [is_running(pid_of(one, it)) for it in (waiting, serving)] == [True, True]
+
+    play(story())
+
+
 HOLDER = (
     "import socket, time\n"
     "held = []\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.host.runtime import shim_binary
+from holdfast.host.runtime import listeners, shim_binary
 from holdfast.host.runtime.attempts import WORK, Attempts
 from holdfast.host.runtime.run_as import BLOCK, OPTION, Range, RunAs
 from holdfast.host.runtime.shim_binary import ShimProgram
@@ -110,6 +110,8 @@ def _check(program: ShimProgram, numbers: Range) -> None:
         why = f"work has no processes and no /proc of its own (isolation {program.isolation})"
     elif not shim_binary.can_confine(program, numbers.first):
         why = "the kernel refuses mounts, namespaces or users that this needs"
+    elif not listeners.can_look():
+        why = "the kernel does not tell whose a socket is (INET_DIAG and INET_UDP_DIAG)"
     else:
         return
     raise Unavailable(

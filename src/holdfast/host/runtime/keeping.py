@@ -84,10 +84,7 @@ class Keeping:
         if line is not None and not held.is_known and await line.begun:
             await self._following.learn(held)
             await self._until_entered(held)
-            is_own = not _is_told_apart(held) or self._check_ports(
-                held, await self._in_thread(listeners.owners)
-            )
-            if is_own:
+            if not _is_told_apart(held) or await self._are_own_ports(held):
                 self._tell_launched(held)
         if held.choices.disk_bytes:
             self._turns.begin(self._mind_disk(held))
@@ -110,20 +107,28 @@ class Keeping:
         """End work whose port is someone else's: its address must never lead there."""
         while True:
             watched = [held for held in self.held.values() if _is_told_apart(held)]
-            known = await self._in_thread(listeners.owners) if watched else {}
-            for held in watched:
-                self._check_ports(held, known)
+            if watched:
+                await self._are_own_ports(*watched)
             await asyncio.sleep(PORTS_LOOK_S)
 
-    def _check_ports(self, held: Held, known: listeners.Owners) -> bool:
-        """Whether all of its ports are its own, or nobody's yet."""
-        user = held.choices.uid
-        taken = listeners.foreign(held.choices.listens, user, known) if user is not None else ""
-        if taken and not held.stopped_for:
-            _log.warning("%s is another user's and not that of %s", taken, held.attempt)
-            held.stopped_for = f"{PORT_TAKEN}: {taken} is used by other work of this node"
-            held.stop(0)
-        return not taken
+    async def _are_own_ports(self, *watched: Held) -> bool:
+        """Whether all of their ports are their own, or nobody's yet. Those of others are ended."""
+        try:
+            known = await self._in_thread(listeners.look, self._place.address)
+        except OSError as error:
+            # The kernel told when the agent started; the next look is soon.
+            _log.warning("whose the listeners of this node are cannot be seen: %s", error)
+            return True
+        is_own = True
+        for held in watched:
+            user = held.choices.uid
+            taken = known.foreign(held.choices.listens, user) if user is not None else ""
+            if taken and not held.stopped_for:
+                _log.warning("%s is another user's and not that of %s", taken, held.attempt)
+                held.stopped_for = f"{PORT_TAKEN}: {taken} is used by other work of this node"
+                held.stop(0)
+            is_own = is_own and not taken
+        return is_own
 
     async def _mind_disk(self, held: Held) -> None:
         """End it when it has more on the disk than it may."""

@@ -2,41 +2,176 @@
 
 Called by `keeping` and `probing`. All processes of a node share its ports, and nothing keeps one
 tenant from listening where another one's work was about to. What the kernel does know is the user
-that each socket is of, and each tenant has its own: so work whose port is someone else's is
-never asked how it is, and is ended.
+that each socket is of, and each tenant has its own: so work at whose published address someone else
+is reached is never asked how it is, and is ended. A listener that others reach at another address
+of the same port is no matter: otherwise a tenant could end another one's work with it at will.
+
+The kernel is asked by sock_diag(7). /proc/net does not say which sockets take IPv6 alone, and its
+tables of all connections take a hundred times as long to go through.
 """
 
 from __future__ import annotations
 
+import errno
+import socket
+import struct
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
-_NET = Path("/proc/net")
-# The files of the kernel, and the state in which a socket of that kind is reached by others.
-_FILES = {"TCP": (("tcp", "tcp6"), "0A"), "UDP": (("udp", "udp6"), "07")}
-_LOCAL, _STATE, _USER = 1, 3, 7
+import msgspec
 
-Owners = Mapping[str, frozenset[int]]
+# What is listed of each protocol: the state in which a socket of it is reached by others.
+_STATES = {socket.IPPROTO_TCP: ("TCP", 1 << 10), socket.IPPROTO_UDP: ("UDP", 1 << 7)}
+_SOCK_DIAG, _BY_FAMILY, _ROOT_AND_MATCH = 4, 20, 0x301
+_ERROR, _DONE = 2, 3
+_TIMEOUT_S, _READ_BYTES = 10.0, 65_536
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBxI48x")
+# A socket's family, its port and address, and its user; attributes are behind that.
+_SOCKET = struct.Struct("=B3x2s2x16s40xI4x")
+_ATTRIBUTE, _V6_ONLY = struct.Struct("=HH"), 11
 
-
-def owners(net: Path = _NET) -> Owners:
-    """The users of all listeners, by a port such as TCP/20001."""
-    found: defaultdict[str, set[int]] = defaultdict(set)
-    for protocol, (names, state) in _FILES.items():
-        for name in names:
-            try:
-                lines = (net / name).read_text(encoding="ascii", errors="replace").splitlines()
-            except OSError:
-                # A kernel without IPv6 has no such file.
-                continue
-            for words in (line.split() for line in lines[1:]):
-                if len(words) > _USER and words[_STATE] == state:
-                    number = int(words[_LOCAL].rpartition(":")[2], 16)
-                    found[f"{protocol}/{number}"].add(int(words[_USER]))
-    return {port: frozenset(users) for port, users in found.items()}
+Address = IPv4Address | IPv6Address
 
 
-def foreign(ports: Iterable[str], user: int, known: Owners) -> str:
-    """The first of these ports that somebody else listens on; empty if there is none."""
-    return next((port for port in ports if known.get(port, frozenset()) - {user}), "")
+class Listener(msgspec.Struct, frozen=True):
+    """One socket that others can reach; `is_v6_only` if it is known not to take IPv4."""
+
+    address: Address
+    user: int
+    is_v6_only: bool = False
+
+
+class Published(msgspec.Struct, frozen=True):
+    """An address at which the work of a node is reached.
+
+    is_here: whether the node has it. One that is translated on the way may arrive at any other.
+    """
+
+    address: Address
+    is_here: bool = True
+
+    def precedence(self, of: Listener) -> int:
+        """Of listeners at one port the kernel takes that with the highest; 0 is never reached."""
+        mapped = _unmapped(of.address)
+        if mapped.version != self.address.version:
+            # One for all addresses of IPv6 may take those of IPv4 as well, and comes last there.
+            return 1 if of.address == IPv6Address(0) and not of.is_v6_only else 0
+        if mapped.is_unspecified:
+            return 2
+        is_reached = mapped == self.address if self.is_here else not mapped.is_loopback
+        return 3 if is_reached else 0
+
+
+class Listeners(msgspec.Struct, frozen=True):
+    """All listeners, by a port such as TCP/20001, as they are reached from elsewhere."""
+
+    by_port: Mapping[str, frozenset[Listener]]
+    published: tuple[Published, ...]
+
+    def foreign(self, ports: Iterable[str], user: int) -> str:
+        """The first of these ports at which somebody else is reached; empty if there is none."""
+        return next((port for port in ports if self._reached(port) - {user}), "")
+
+    def _reached(self, port: str) -> set[int]:
+        """The users of those that are reached there. For TCP the kernel allows but one."""
+        found: set[int] = set()
+        listeners = self.by_port.get(port, frozenset())
+        for published in self.published:
+            ranks = {it: published.precedence(it) for it in listeners}
+            best = max(ranks.values(), default=0)
+            found.update(it.user for it, rank in ranks.items() if best and rank == best)
+        return found
+
+
+def look(host: str) -> Listeners:
+    """The listeners of this machine, whose work is reached at `host`.
+
+    Raises OSError where the kernel does not tell.
+    """
+    found: defaultdict[str, set[Listener]] = defaultdict(set)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
+        kernel.settimeout(_TIMEOUT_S)
+        for protocol, (name, states) in _STATES.items():
+            for family in (socket.AF_INET, socket.AF_INET6):
+                request = _REQUEST.pack(family, protocol, 0, states)
+                size = _HEADER.size + len(request)
+                kernel.send(_HEADER.pack(size, _BY_FAMILY, _ROOT_AND_MATCH, 1, 0) + request)
+                for body in _answers(kernel):
+                    number, listener = _listener(body)
+                    found[f"{name}/{number}"].add(listener)
+    by_port = {port: frozenset(listeners) for port, listeners in found.items()}
+    return Listeners(by_port, _published(host))
+
+
+def can_look() -> bool:
+    """Whether the kernel tells whose its listeners are."""
+    try:
+        look("127.0.0.1")
+    except OSError:
+        return False
+    return True
+
+
+def _answers(kernel: socket.socket) -> Iterator[bytes]:
+    while True:
+        text = kernel.recv(_READ_BYTES)
+        while text:
+            size, kind, *_ = _HEADER.unpack_from(text)
+            body, text = text[_HEADER.size : size], text[size:]
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                (code,) = struct.unpack_from("=i", body)
+                raise OSError(-code, "the kernel does not tell whose its sockets are")
+            yield body
+
+
+def _listener(body: bytes) -> tuple[int, Listener]:
+    family, port, address, user = _SOCKET.unpack_from(body)
+    raw = address if family == socket.AF_INET6 else address[:4]
+    is_v6_only = _attribute(body[_SOCKET.size :], _V6_ONLY) == b"\1"
+    return int.from_bytes(port), Listener(ip_address(raw), user, is_v6_only)
+
+
+def _attribute(text: bytes, wanted: int) -> bytes:
+    while len(text) >= _ATTRIBUTE.size:
+        size, kind = _ATTRIBUTE.unpack_from(text)
+        if kind == wanted:
+            return text[_ATTRIBUTE.size : size]
+        # Each begins at a multiple of four.
+        text = text[max(_ATTRIBUTE.size, size + 3 & ~3) :]
+    return b""
+
+
+def _unmapped(address: Address) -> Address:
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped if mapped is not None else address
+
+
+def _published(host: str) -> tuple[Published, ...]:
+    try:
+        addresses = _resolved(host)
+    except (OSError, UnicodeError):
+        # Known to those who use the name, and not to this node.
+        return Published(IPv4Address(0), False), Published(IPv6Address(0), False)
+    return tuple(Published(it, _is_here(it)) for it in addresses)
+
+
+@cache
+def _resolved(host: str) -> tuple[Address, ...]:
+    found = socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)
+    texts = dict.fromkeys(str(it[4][0]).partition("%")[0] for it in found)
+    return tuple(_unmapped(ip_address(text)) for text in texts)
+
+
+def _is_here(address: Address) -> bool:
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError as error:
+        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    return True

@@ -91,11 +91,19 @@ def _name(key: str) -> Closeable | None:
 
 
 def _is_free(kind: Protocol, number: int) -> bool:
-    with socket.socket(socket.AF_INET, _KINDS[kind]) as probe:
-        try:
+    """Work may listen in either family, or in both at once."""
+    return all(_can_bind(it, kind, number) for it in (socket.AF_INET, socket.AF_INET6))
+
+
+def _can_bind(family: socket.AddressFamily, kind: Protocol, number: int) -> bool:
+    try:
+        with socket.socket(family, _KINDS[kind]) as probe:
+            if family is socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind(("", number))
-        except OSError:
-            return False
+    except OSError as error:
+        # Nobody listens in a family that the machine does not have.
+        return error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
     return True
 
 

@@ -46,11 +46,11 @@ class Probing:
             return await beside.run(self._place, held, action.command, timeout_ms)
         word = "http" if isinstance(action, HttpAction) else "tcp"
         port = int(action.port)
-        taken = await asyncio.to_thread(_taken, held)
-        if taken:
-            return f"{word}: {taken} is used by other work of this node"
-        address = await asyncio.to_thread(self._reached_at, held)
         try:
+            taken = await asyncio.to_thread(_taken, held, self._address)
+            if taken:
+                return f"{word}: {taken} is used by other work of this node"
+            address = await asyncio.to_thread(self._reached_at, held)
             async with asyncio.timeout(timeout_ms / 1000):
                 if isinstance(action, HttpAction):
                     return await _get(address, port, action.path)
@@ -69,12 +69,12 @@ class Probing:
         return found or self._address
 
 
-def _taken(held: Held) -> str:
-    """A port of its own that somebody else listens on; empty if there is none."""
+def _taken(held: Held, address: str) -> str:
+    """A port of its own at which somebody else is reached; empty if there is none."""
     user = held.choices.uid
     if user is None or not held.choices.listens:
         return ""
-    return listeners.foreign(held.choices.listens, user, listeners.owners())
+    return listeners.look(address).foreign(held.choices.listens, user)
 
 
 async def _connect(address: str, port: int) -> str:

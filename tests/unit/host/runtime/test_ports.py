@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import socket
 
+import pytest
+
+from holdfast.host.runtime import ports
 from holdfast.host.runtime.ports import FIRST, LAST, choose, take_back
+from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import Port, Protocol
 
 
@@ -32,6 +36,27 @@ def test_a_picked_port_can_be_listened_on_and_is_picked_once() -> None:
     finally:
         one.release()
         two.release()
+
+
+@pytest.mark.parametrize("kind", [Protocol.TCP, Protocol.UDP])
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_port_that_is_in_use_in_one_family_is_not_picked(
+    monkeypatch: pytest.MonkeyPatch, kind: Protocol, family: socket.AddressFamily
+) -> None:
+    """Work may listen in both. [H1]"""
+    how = socket.SOCK_STREAM if kind is Protocol.TCP else socket.SOCK_DGRAM
+    with socket.socket(family, how) as taken:
+        if family is socket.AF_INET6:
+            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        taken.bind(("", 0))
+        number = taken.getsockname()[1]
+        monkeypatch.setattr(ports, "FIRST", number)
+        monkeypatch.setattr(ports, "LAST", number)
+        with pytest.raises(Unavailable):
+            choose((Port(name="a", protocol=kind),))
+    picked = choose((Port(name="a", protocol=kind),))
+    picked.release()
+    assert picked.numbers == {"a": number}
 
 
 def test_the_next_agent_holds_what_the_last_one_picked() -> None:

@@ -1,0 +1,96 @@
+"""Whose listener the kernel takes for connections to the address of a node."""
+
+from __future__ import annotations
+
+import os
+import socket
+from ipaddress import ip_address
+
+import pytest
+
+from holdfast.host.runtime.listeners import Listener, Listeners, Published, look
+
+MINE, OTHER = 2_000_000_001, 2_000_000_002
+NODE = "192.0.2.7"
+
+
+def taken(published: str, *listeners: tuple[str, int], is_here: bool = True) -> bool:
+    """Whether port 80 at this address leads to someone else. `6only` takes IPv6 alone."""
+    found = frozenset(
+        Listener(ip_address(address.removeprefix("6only ")), user, address.startswith("6only"))
+        for address, user in listeners
+    )
+    known = Listeners({"TCP/80": found}, (Published(ip_address(published), is_here),))
+    return known.foreign(["TCP/81", "TCP/80"], MINE) == "TCP/80"
+
+
+@pytest.mark.parametrize("address", [NODE, "0.0.0.0", "::", f"::ffff:{NODE}", "::ffff:0.0.0.0"])
+def test_a_listener_that_is_reached_at_the_node_s_address_is_someone_else_s(address: str) -> None:
+    """[H1]"""
+    assert taken(NODE, (address, OTHER))
+    assert not taken(NODE, (address, MINE))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.2", "192.0.2.8", "6only ::", "2001:db8::7"])
+def test_a_listener_that_is_not_reached_there_takes_nobody_s_port(address: str) -> None:
+    """[H1]"""
+    assert not taken(NODE, (address, OTHER))
+
+
+def test_work_that_is_reached_itself_keeps_its_port_whoever_listens_beside_it() -> None:
+    """The kernel takes the most exact address, then those of IPv4. [H1]"""
+    for mine, other in (
+        (NODE, "0.0.0.0"),
+        (NODE, "::"),
+        ("0.0.0.0", "::"),
+        ("0.0.0.0", "6only ::"),
+    ):
+        assert not taken(NODE, (mine, MINE), (other, OTHER))
+    assert taken(NODE, ("0.0.0.0", MINE), (NODE, OTHER))
+    assert taken(NODE, ("127.0.0.1", MINE), ("0.0.0.0", OTHER))
+    # Sockets of UDP may share an address, and which of them gets a datagram is not known.
+    assert taken(NODE, ("0.0.0.0", MINE), ("0.0.0.0", OTHER))
+
+
+def test_an_address_of_ipv6_is_no_matter_of_ipv4() -> None:
+    """[H1]"""
+    for other, is_taken in (("::", True), ("6only ::", True), ("2001:db8::7", True)):
+        assert taken("2001:db8::7", (other, OTHER)) is is_taken
+    for other in ("0.0.0.0", NODE, f"::ffff:{NODE}", "2001:db8::8"):
+        assert not taken("2001:db8::7", (other, OTHER))
+
+
+def test_an_address_that_the_node_does_not_have_may_lead_to_any_but_the_loopback() -> None:
+    """As behind a translation of addresses. [H1]"""
+    assert taken(NODE, ("10.0.0.5", OTHER), is_here=False)
+    assert taken(NODE, ("10.0.0.4", MINE), ("10.0.0.5", OTHER), is_here=False)
+    assert not taken(NODE, ("127.0.0.2", OTHER), is_here=False)
+    assert not taken(NODE, ("10.0.0.5", MINE), is_here=False)
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_the_kernel_tells_address_user_and_family_of_each_listener(kind: int) -> None:
+    """[H1]"""
+    name = "TCP" if kind == socket.SOCK_STREAM else "UDP"
+    wanted = [("127.0.0.3", False), ("::", True), ("::ffff:127.0.0.4", False)]
+    for address, is_only in wanted:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, kind) as listener:
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, is_only)
+            listener.bind((address, 0))
+            if kind == socket.SOCK_STREAM:
+                listener.listen()
+            port = f"{name}/{listener.getsockname()[1]}"
+            found = Listener(ip_address(address), os.geteuid(), is_only)
+            known = look("127.0.0.1")
+            assert found in known.by_port[port]
+            assert known.published == (Published(ip_address("127.0.0.1")),)
+        assert found not in look("127.0.0.1").by_port.get(port, ())
+
+
+def test_a_name_and_an_address_of_elsewhere_are_looked_at_as_such() -> None:
+    """[H1]"""
+    assert look("192.0.2.7").published == (Published(ip_address("192.0.2.7"), False),)
+    assert {it.is_here for it in look(64 * "x").published} == {False}
+    assert ip_address("127.0.0.1") in [it.address for it in look("localhost").published]
