@@ -20,6 +20,7 @@ from holdfast.host import __main__ as host
 from holdfast.host import facts, options, patience, timing, work_rules
 from holdfast.host.runtime.cgroups_found import PARENT as CGROUP
 from holdfast.host.runtime.cgroups_found import PARENT_VARIABLE as CGROUP_VARIABLE
+from holdfast.host.runtime.image_stores import BYTES_MAX, MIB
 from holdfast.host.runtime.limits import PIDS_MAX
 from holdfast.host.settings import QUIET, REFUSALS, REFUSE, WHEN_BEHIND, EtcdAccess
 
@@ -262,6 +263,13 @@ def controllers(**given: Any) -> int:
     help=f"Where limits are made. Also ${CGROUP_VARIABLE}.",
 )
 @click.option("--pids-max", type=int, default=PIDS_MAX, show_default=True)
+@click.option(
+    "--tenant-images-mib",
+    type=int,
+    default=BYTES_MAX // MIB,
+    show_default=True,
+    help="What the images that are pulled for one tenant may take.",
+)
 @click.option(
     "--run-as-range",
     default="",

@@ -27,6 +27,8 @@ from holdfast.host.running import say, until_signal
 from holdfast.host.runtime import devices
 from holdfast.host.runtime.cgroups_found import default_parent
 from holdfast.host.runtime.confining import SINGLE_TENANT, Rules
+from holdfast.host.runtime.image_stores import BYTES_MAX, MIB
+from holdfast.host.runtime.image_stores import OPTION as TENANT_IMAGES
 from holdfast.host.runtime.limits import PIDS_MAX
 from holdfast.host.runtime.run_as import OPTION as RUN_AS_RANGE
 from holdfast.host.runtime.run_as import default_range, default_table, parse_range
@@ -102,6 +104,12 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
         "--cgroup", default=default_parent(), help="below which groups of work are made"
     )
     parser.add_argument("--pids-max", type=int, default=PIDS_MAX, help="of each piece of work")
+    parser.add_argument(
+        TENANT_IMAGES,
+        type=int,
+        default=BYTES_MAX // MIB,
+        help="what the images that are pulled for one tenant may take",
+    )
     parser.add_argument(
         RUN_AS_RANGE, default="", metavar="FIRST-LAST", help="the users that tenants get"
     )
@@ -203,6 +211,8 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
     )
     if not 1 <= arguments.pids_max <= PIDS_LIMIT:
         raise _wrong("--pids-max", str(arguments.pids_max), f"must be from 1 to {PIDS_LIMIT}")
+    if arguments.tenant_images_mib < 1:
+        raise _wrong(TENANT_IMAGES, str(arguments.tenant_images_mib), "must be at least 1")
     for field in ("region", "zone"):
         if not getattr(given, field):
             raise Invalid(f"--{field}: must be given: work is placed by it")
@@ -222,6 +232,7 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
             images=images,
             rules=rules,
             container_egress=arguments.container_egress,
+            tenant_images_bytes=arguments.tenant_images_mib * MIB,
         ),
     )
 

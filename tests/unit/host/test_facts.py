@@ -67,12 +67,14 @@ def test_devices_and_images_are_presented_and_kept_for_the_runtime(tmp_path: Pat
     assert said.options.images == (tmp_path / "images",)
     given = parsed(tmp_path, "--images", "/srv/x", "--images", "/srv/y")
     assert given.options.images == (Path("/srv/x"), Path("/srv/y"))
+    assert parsed(tmp_path, "--tenant-images-mib", "7").options.tenant_images_bytes == 7 << 20
 
 
 @pytest.mark.parametrize(
     "arguments, rule",
     [
         (("--pids-max", "0"), "--pids-max: 0: must be from 1"),
+        (("--tenant-images-mib", "0"), "--tenant-images-mib: 0: must be at least 1"),
         (("--device", "class=gpu"), "--device: class=gpu: must give id"),
         (("--port-share", "0/3"), "--port-share: 0/3: must read NUMBER/COUNT"),
         (("--port-share", "4/3"), "--port-share: 4/3: must read NUMBER/COUNT"),

@@ -10,16 +10,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from holdfast.agent.words import Launch
-from holdfast.host.runtime import containers, containers_images
+from holdfast.host.runtime import containers, containers_images, disk
 from holdfast.host.runtime.containers_images import Image
+from holdfast.host.runtime.image_stores import BYTES_MAX, NODE_STORE, SWEEP_S, ImageStores
 from holdfast.host.runtime.starting import Place
-from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.errors import FieldError, Invalid, Unavailable
 from holdfast.model.kinds.template import PULL_KEY, Runtime
+
+_log = logging.getLogger(__name__)
 
 LOOKS_MAX = 2
 # More pulls at once would only share the same network.
@@ -27,10 +32,14 @@ PULLS_MAX = 4
 
 
 class Images:
-    """`root` is where attempts lie, `folders` where the operator keeps root file systems."""
+    """`root` is where attempts lie, `folders` where the operator keeps root file systems.
 
-    def __init__(self, root: Path, folders: tuple[Path, ...]) -> None:
+    `bytes_max` is what the images that are pulled for one tenant may take.
+    """
+
+    def __init__(self, root: Path, folders: tuple[Path, ...], bytes_max: int = BYTES_MAX) -> None:
         self._root, self._folders = root, folders
+        self._stores = ImageStores(root, bytes_max)
         self._looks = ThreadPoolExecutor(LOOKS_MAX, thread_name_prefix="images")
         self._pulls = ThreadPoolExecutor(PULLS_MAX, thread_name_prefix="pulls")
         self._turns: dict[str, asyncio.Lock] = {}
@@ -49,12 +58,14 @@ class Images:
             check = (self._root, place.groups, place.program, first)
             await loop.run_in_executor(self._looks, containers.check, *check)
             self._are_possible = True
-        store = containers_images.store_of(self._root, tenant)
+        credentials, store = _credentials(launch), NODE_STORE
+        whose = (tenant, credentials, launch.attempt)
+        if not template.image.startswith("/"):
+            store = await loop.run_in_executor(self._looks, self._stores.of, *whose)
         find, look = containers_images.local, (template.image, self._folders, store)
         found = await loop.run_in_executor(self._looks, find, *look)
         if found is not None:
             return found
-        credentials = _credentials(launch)
         self._waiting[tenant] += 1
         try:
             async with self._turns.setdefault(tenant, asyncio.Lock()):
@@ -62,12 +73,29 @@ class Images:
                 found = await loop.run_in_executor(self._looks, find, *look)
                 if found is not None:
                     return found
-                words = (template.image, store, credentials)
+                lack = await loop.run_in_executor(self._looks, disk.lack, self._root)
+                if lack is not disk.Lack.NOTHING:
+                    raise Unavailable("the disk of this node is nearly full: it pulls no images")
+                # It may have waited for long, so the store is marked once more.
+                await loop.run_in_executor(self._looks, self._stores.of, *whose)
+                await loop.run_in_executor(self._pulls, self._stores.make_room, tenant)
+                is_full = partial(self._stores.is_full, tenant)
+                words = (template.image, store, credentials, is_full)
                 return await loop.run_in_executor(self._pulls, containers_images.pull, *words)
         finally:
             self._waiting[tenant] -= 1
             if not self._waiting[tenant]:
                 del self._waiting[tenant], self._turns[tenant]
+
+    async def sweep_for_ever(self) -> None:
+        """Remove images that nothing has used for long."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(self._pulls, self._stores.sweep)
+            except OSError as error:
+                _log.warning("images that nothing uses cannot be removed: %s", error)
 
     def close(self) -> None:
         """Wait for nothing any more."""

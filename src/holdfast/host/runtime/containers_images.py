@@ -5,8 +5,9 @@ should wait for it. An image is only ever read; what a container writes goes int
 attempt.
 
 What podman has for the node is the operator's doing and there for every tenant. Nothing is ever
-pulled into it: each tenant has a store of its own, which is filled with that tenant's credentials
-and looked into for that tenant alone, so that a private image is no one else's for lying here.
+pulled into it: each tenant has stores of its own (`image_stores`), which are filled with that
+tenant's credentials and looked into for whoever has these, so that a private image is no one else's
+for lying here.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from holdfast.host.runtime.image_stores import NODE_STORE, Store
 from holdfast.model.errors import FieldError, Invalid, Unavailable
 from holdfast.model.image_references import image_fault, registry_name
 
@@ -27,13 +31,14 @@ PODMAN = "podman"
 ASK_TIMEOUT_S = 30
 # A stop that comes meanwhile waits for this, so it is not longer.
 PULL_TIMEOUT_S = 120
+# How often it is looked whether what is pulled still fits.
+PULL_LOOK_S = 1.0
 # Separators of the options that mount takes, and what no path of an image needs.
 UNSAFE = re.compile(r"[,:\\\"\x00-\x1f\x7f]")
 # runc is what containers run by here, and no other manager of groups is needed.
 _GLOBAL = ("--cgroup-manager", "cgroupfs", "--runtime", "runc")
 # The options of one mount fit a page, and images have fewer.
 LAYERS_MAX = 120
-STORES = ".podman"
 _NO_CREDENTIALS = b"{}"
 
 
@@ -68,21 +73,6 @@ class _Inspected(msgspec.Struct, frozen=True, rename="pascal"):
     graph_driver: _Driver = _Driver()
 
 
-class Store(msgspec.Struct, frozen=True):
-    """Where podman keeps images: what the operator set up, or the store of one tenant."""
-
-    options: tuple[str, ...] = ()
-
-
-NODE_STORE = Store()
-
-
-def store_of(root: Path, tenant: str) -> Store:
-    """The images that were pulled for this tenant, below the agent's directory."""
-    folder = root.absolute() / STORES / tenant
-    return Store(("--root", str(folder / "images"), "--runroot", str(folder / "run")))
-
-
 def local(image: str, folders: Sequence[Path], store: Store) -> Image | None:
     """The image, if it is here already. Invalid or Unavailable say why there can be none."""
     fault = image_fault(image)
@@ -97,24 +87,67 @@ def local(image: str, folders: Sequence[Path], store: Store) -> Image | None:
     return None
 
 
-def pull(reference: str, store: Store, credentials: bytes) -> Image:
+def pull(
+    reference: str, store: Store, credentials: bytes, is_full: Callable[[], bool] = lambda: False
+) -> Image:
     """Pull it into a tenant's store, with that tenant's credentials or none.
 
-    The transport is always said: without one podman may take a text for a file of the node.
+    The transport is always said: without one podman may take a text for a file of the node. Room is
+    Unavailable as soon as `is_full` says so, which is asked again and again meanwhile.
     """
     program, name = _program(reference), registry_name(reference)
+    if store.temporary is not None:
+        # What an earlier pull left that was killed.
+        shutil.rmtree(store.temporary, ignore_errors=True)
+        store.temporary.mkdir(parents=True)
     # A file without a name: podman reads it, and no disk has it. Without one podman would look
     # for the credentials of the agent's own user.
     fd = os.memfd_create("holdfast-credentials", os.MFD_CLOEXEC)
     try:
         os.write(fd, credentials or _NO_CREDENTIALS)
         words = ("pull", "--quiet", "--authfile", f"/proc/self/fd/{fd}", f"docker://{name}")
-        pulled = _podman(program, store, *words, timeout_s=PULL_TIMEOUT_S, files=(fd,))
+        fault = _watched(program, store, words, fd, is_full)
     finally:
         os.close(fd)
-    if pulled.returncode != 0:
-        raise Unavailable(f"the image {reference} cannot be pulled: {_last(pulled.stderr)}")
+    if is_full():
+        _podman(program, store, "rmi", "--force", name)
+        fault = "there is no room for it"
+    if fault:
+        raise Unavailable(f"the image {reference} cannot be pulled: {fault}")
     return _described(program, store, name)
+
+
+def _watched(
+    program: str, store: Store, words: tuple[str, ...], fd: int, is_full: Callable[[], bool]
+) -> str:
+    """Run podman until it ends, its time is over or the store is full. What went wrong, if any."""
+    surroundings = {**os.environ, "TMPDIR": str(store.temporary or "/var/tmp")}
+    ends = time.monotonic() + PULL_TIMEOUT_S
+    try:
+        # A group of its own: podman unpacks layers in children, which must end with it.
+        running = subprocess.Popen(
+            [program, *_GLOBAL, *store.options, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=(fd,),
+            env=surroundings,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return str(error)
+    while True:
+        try:
+            _, said = running.communicate(timeout=PULL_LOOK_S)
+            return _last(said) if running.returncode else ""
+        except subprocess.TimeoutExpired:
+            is_late = time.monotonic() > ends
+            if is_late or is_full():
+                os.killpg(running.pid, signal.SIGKILL)
+                running.communicate()
+                late = f"it took longer than {PULL_TIMEOUT_S} s"
+                return late if is_late else "there is no room for it"
 
 
 def _directory(image: str, folders: Sequence[Path]) -> Path:
@@ -180,17 +213,14 @@ def _podman(
     program: str,
     store: Store,
     *words: str,
-    timeout_s: int = ASK_TIMEOUT_S,
-    files: tuple[int, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             [program, *_GLOBAL, *store.options, *words],
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=ASK_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
-            pass_fds=files,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

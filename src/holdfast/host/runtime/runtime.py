@@ -79,7 +79,8 @@ class Runtime:
         self.ended_logs = EndedLogs(self._attempts)
         self._node, self._address, self._isolation = node, address, isolation
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
-        self._images = Images(folder, self._options.images)
+        told = self._options
+        self._images = Images(folder, told.images, told.tenant_images_bytes)
         self._turns = Turns(self._report)
         self._tokens = TokenFiles(self._attempts, fetch_token, self._in_thread)
         self._place: Place | None = None
@@ -120,6 +121,7 @@ class Runtime:
         self._turns.begin(self._kept.mind_ports())
         self._turns.begin(self._kept.mind_space())
         self._turns.begin(self._tokens.renew_for_ever(self._kept.held))
+        self._turns.begin(self._images.sweep_for_ever())
 
     def refresh_tokens(self) -> None:
         """Replace the service tokens of all work soon."""

@@ -35,6 +35,7 @@ from holdfast.host.runtime.confining import Confinement, Rules
 from holdfast.host.runtime.containers_images import Image
 from holdfast.host.runtime.containers_network import Network
 from holdfast.host.runtime.devices import LocalDevice
+from holdfast.host.runtime.image_stores import BYTES_MAX
 from holdfast.host.runtime.run_as import BLOCK
 from holdfast.host.runtime.secret_files import SecretFiles
 from holdfast.host.runtime.shim_binary import ShimProgram
@@ -69,6 +70,7 @@ class Options(msgspec.Struct, frozen=True):
     images: the directories in which root file systems of containers may lie.
     rules: how tenants are kept apart.
     container_egress: whether the node forwards what containers send beyond it.
+    tenant_images_bytes: what the images that are pulled for one tenant may take.
     """
 
     cgroup: str = msgspec.field(default_factory=cgroups_found.default_parent)
@@ -77,6 +79,7 @@ class Options(msgspec.Struct, frozen=True):
     images: tuple[Path, ...] = ()
     rules: Rules = Rules()
     container_egress: bool = False
+    tenant_images_bytes: int = BYTES_MAX
 
 
 class _Box(msgspec.Struct, frozen=True):

@@ -12,9 +12,10 @@ import pytest
 
 from holdfast.agent.words import Attempt, Launch
 from holdfast.host.runtime import containers
-from holdfast.host.runtime.containers_images import NODE_STORE, Image, local
+from holdfast.host.runtime.containers_images import Image, local
 from holdfast.host.runtime.containers_network import Network
 from holdfast.host.runtime.containers_spec import Container, config
+from holdfast.host.runtime.image_stores import NODE_STORE
 from holdfast.host.runtime.surroundings import Surroundings, User, surroundings
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.kinds.template import EnvVar, Runtime, Template

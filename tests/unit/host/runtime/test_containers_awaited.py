@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ from typing import Any
 import pytest
 
 from holdfast.agent.words import Attempt, Launch, Sealed
-from holdfast.host.runtime import containers, containers_awaited
+from holdfast.host.runtime import containers, containers_awaited, containers_images, image_stores
+from holdfast.host.runtime.attempts import Attempts, lock
 from holdfast.host.runtime.containers_awaited import Images
-from holdfast.host.runtime.containers_images import STORES, Image
+from holdfast.host.runtime.containers_images import Image
+from holdfast.host.runtime.image_stores import FRESH_S, IDLE_S, STORES, USERS
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import PULL_KEY, Runtime, Template
 from tests.workshop import eventually
@@ -37,6 +41,8 @@ case "$verb" in
     echo "$last" >> {log}
     case "$last" in
       */private*) grep -q acme-token "$auth" || {{ echo denied >&2; exit 1; }};;
+      */big*) mkdir -p "$store"; head -c 3000000 /dev/zero > "$store/blob"
+        sleep 600 & echo $! > {pid}; wait;;
       */slow*) until test -e {go}; do sleep 0.02; done;;
     esac
     echo "done $last" >> {log}
@@ -50,24 +56,39 @@ esac
 """
 
 
+ATTEMPT = Attempt("u", 0)
+
+
 class Rig:
     """One agent's images."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log, self.go = folder, folder / "log", folder / "go"
-        self.node = folder / "node"
-        self.images = Images(folder / "agent", (folder / "local",))
+        self.node, self.pid = folder / "node", folder / "pid"
+        self.images = Images(folder / "agent", (folder / "local",), 1 << 20)
         self.place: Any = Place()
 
     def pulled(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
-    async def of(self, tenant: str, image: str, credentials: bytes = b"") -> Image | None:
+    def stores(self, tenant: str) -> list[Path]:
+        above = self.folder / "agent" / STORES / tenant
+        return sorted(above.iterdir()) if above.exists() else []
+
+    def age(self, by_s: float) -> None:
+        """Let so much time pass for all that lies there."""
+        for path in (self.folder / "agent" / STORES).rglob("*"):
+            at = path.stat().st_mtime - by_s
+            os.utime(path, (at, at))
+
+    async def of(
+        self, tenant: str, image: str, credentials: bytes = b"", attempt: Attempt = ATTEMPT
+    ) -> Image | None:
         secret = {"image_pull_secret": "registry"} if credentials else {}
         template = Template(runtime=Runtime.CONTAINER, image=image, **secret)
         text = base64.b64encode(credentials).decode()
         sealed = Sealed({f"registry/{PULL_KEY}": text} if credentials else {})
-        of = Launch(Attempt("u", 0), tenant, "w-0", template, 1, None, 0, secrets=sealed)
+        of = Launch(attempt, tenant, "w-0", template, 1, None, 0, secrets=sealed)
         return await self.images.of(of, self.place)
 
 
@@ -82,7 +103,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     it = Rig(tmp_path)
     program = tmp_path / "bin" / "podman"
     program.parent.mkdir()
-    program.write_text(PODMAN.format(node=it.node, log=it.log, go=it.go))
+    program.write_text(PODMAN.format(node=it.node, log=it.log, go=it.go, pid=it.pid))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setattr(containers, "check", lambda *_: None)
@@ -100,14 +121,22 @@ def test_a_private_image_is_pulled_with_the_tenant_s_own_credentials_and_is_its_
         image, token = "r.example/private:1", b'{"auths": "acme-token"}'
         found = await rig.of("acme", image, token)
         assert found is not None
-        store = rig.folder / "agent" / STORES / "acme" / "images" / "r.example/private-1"
+        (store,) = rig.stores("acme")
+        store = store / "images" / "r.example/private-1"
         # The topmost layer comes first, and none of them is a mount.
         assert found.layers == (store / "diff", store / "below")
         for credentials in (b"", b'{"auths": "rival-token"}'):
             with pytest.raises(Unavailable, match="cannot be pulled: denied"):
                 await rig.of("rival", image, credentials)
-        assert await rig.of("acme", image) == found
+        assert await rig.of("acme", image, token) == found
         assert rig.pulled().count(f"done {image}") == 1
+        # A later tenant of the same name, or work without the Secret, has it no more than others.
+        for credentials in (b"", b'{"auths": "rival-token"}'):
+            with pytest.raises(Unavailable, match="cannot be pulled: denied"):
+                await rig.of("acme", image, credentials)
+        # Who reads the path from inside a container does not learn of which text it is the hash.
+        digest = hashlib.sha256(token).hexdigest()
+        assert digest[:16] not in str(found.layers[0])
 
     asyncio.run(story())
 
@@ -162,3 +191,60 @@ def test_replicas_of_one_image_wait_for_one_pull(rig: Rig) -> None:
         assert rig.pulled() == ["r.example/slow:1", "done r.example/slow:1"]
 
     asyncio.run(story())
+
+
+def test_a_pull_ends_when_its_tenant_s_images_have_no_room(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is under way; no other tenant notices, and what it needs no more makes room. [H1]"""
+    monkeypatch.setattr(containers_images, "PULL_LOOK_S", 0.05)
+
+    async def story() -> None:
+        assert await rig.of("acme", "r.example/a:1") is not None
+        with pytest.raises(Unavailable, match="no room"):
+            await rig.of("acme", "r.example/big:1")
+        # What it had started is gone as well.
+        await eventually(lambda: not Path("/proc", rig.pid.read_text().strip()).exists())
+        with pytest.raises(Unavailable, match=r"take more than 1 MiB.*--tenant-images-mib"):
+            await rig.of("acme", "r.example/b:1")
+        assert await rig.of("rival", "r.example/b:1") is not None
+        rig.age(FRESH_S + 1)
+        assert await rig.of("acme", "r.example/b:1", b'{"auths": "other"}') is not None
+        assert len(rig.stores("acme")) == 1
+
+    asyncio.run(story())
+
+
+def test_images_are_removed_when_nothing_has_used_them_for_long(rig: Rig) -> None:
+    """Those that work lives on stay, whenever it was started. [H1]"""
+    attempts = Attempts(rig.folder / "agent")
+    attempts.prepare()
+    stores = image_stores.ImageStores(rig.folder / "agent")
+
+    async def story() -> None:
+        for tenant in ("acme", "rival", "late"):
+            await rig.of(tenant, "r.example/a:1", attempt=Attempt(tenant, 0))
+
+    asyncio.run(story())
+    attempts.make(Attempt("acme", 0), 0o700)
+    with attempts.of(Attempt("acme", 0)) as fd:
+        held = lock(fd)
+        assert held is not None
+        rig.age(IDLE_S - 60)
+        stores.sweep()
+        assert all(rig.stores(tenant) for tenant in ("acme", "rival", "late"))
+        asyncio.run(rig_again(rig))
+        rig.age(FRESH_S + 120)
+        stores.sweep()
+        assert not rig.stores("rival")
+        assert rig.stores("acme")
+        # What used it is forgotten, and that it was used is not.
+        (late,) = rig.stores("late")
+        assert not list((late / USERS).iterdir())
+        os.close(held)
+    stores.sweep()
+    assert not rig.stores("acme")
+
+
+async def rig_again(rig: Rig) -> None:
+    await rig.of("late", "r.example/a:1", attempt=Attempt("late", 1))
