@@ -16,6 +16,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ConditionStatus, condition
 from tests.live.plane_process import workload
 from tests.live.slice_plane import SlicePlane
+from tests.live.test_serving import status
 from tests.live.witness import Beat, beats, overlaps, template
 from tests.patience import STORY_S
 
@@ -99,6 +100,12 @@ def test_another_directory_under_a_nodes_name_proves_nothing_and_the_first_one_s
             assert said is not None
             assert said.status is ConditionStatus.TRUE
             assert keeper.status.binding.installation in said.message
+            # Whoever looks at the plane is told where a copy may be, of both.
+            code, told = await asyncio.to_thread(status, plane)
+            (line,) = [it for it in told.splitlines() if "may still run on" in it]
+            assert code == 1
+            for word in (keeper.status.binding.installation, keeper.name, old.name):
+                assert word in line
             # The first one is heard again: it has lost the name, and learns what was given up.
             plane.parts["n1"].signal(signal.SIGCONT)
             await plane.until(lambda: is_released(plane, old))

@@ -14,10 +14,13 @@ import msgspec
 
 from holdfast.explain.acting import PICTURE_MS, SILENT_MS
 from holdfast.host.audit.standing import Standing
-from holdfast.model.heartbeat import Heard, Roster, ServerLease
-from holdfast.model.kinds.lease import Lease
+from holdfast.model.heartbeat import Heard, Roster, ServerLease, server_scope
+from holdfast.model.installations import MAY_STILL_RUN, machine_of
+from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.meta import Condition, ConditionStatus, condition
 from holdfast.model.pulse import Beat, Felt, Pulses
 from holdfast.model.quarantine import Quarantine
 from holdfast.model.timings import exceeds, fence_wait_ms, greatest, timing_of
@@ -52,6 +55,8 @@ class Facts(msgspec.Struct, frozen=True):
     heard: tuple[Heard, ...] | None = None
     nodes: tuple[Node, ...] | None = None
     workloads: tuple[Workload, ...] | None = None
+    # Those that are in trouble; `status` does not ask for the many that are not.
+    replicas: tuple[Replica, ...] | None = None
     audit: tuple[Standing, ...] | None = None
     leases: tuple[Lease, ...] | None = None
     quarantine: tuple[Quarantine, ...] | None = None
@@ -76,7 +81,9 @@ def judged(facts: Facts) -> list[Line]:
         *_servers_by_lease(facts.servers, facts.heard or ()),
         *(_components(facts.pulses, facts.leases or ()) if facts.pulses is not None else ()),
         *(_nodes(facts.nodes, facts.heard or ()) if facts.nodes is not None else ()),
+        *(_unheard(facts.nodes or (), facts.heard or ())),
         *(_timings(facts.nodes or (), facts.heard or ())),
+        *_copies(facts.replicas or ()),
         *(_work(facts.workloads) if facts.workloads is not None else ()),
         *(_audit(facts.audit) if facts.audit is not None else ()),
         *(_quarantine(facts.quarantine) if facts.quarantine is not None else ()),
@@ -133,7 +140,8 @@ def _by_lease(lease: ServerLease, roster: Roster, expired: Mapping[str, int]) ->
         return Line("server", name, "stopped", f"{where}; it gave its lease back")
     if name in expired:
         since = f"it has not renewed its lease for {span(expired[name])}, and no longer counts"
-        next_step = "start it again; if it is gone for good, it is forgotten after a day"
+        removal = f"`holdfast delete lease {lease_name(server_scope(name))}` removes it"
+        next_step = f"start it again; if it is gone for good, {removal}"
         return Line("server", name, "gone", where, f"{since}; {next_step}")
     renewed = span(roster.idle_ms.get(name, 0))
     return Line("server", name, "alive", f"{where}; it renewed its lease {renewed} ago")
@@ -220,11 +228,17 @@ def _acting(part: str, name: str, felt: Felt, beat: Beat) -> Line:
 # Nodes and work -----------------------------------------------------------------------------------
 
 
-def _nodes(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
+def _ages_ms(heard: Sequence[Heard]) -> dict[str, int]:
+    """How long ago each node was heard, by whichever server heard it last."""
     ages: dict[str, int] = {}
     for one in heard:
         for name, age_ms in one.ages_ms.items():
             ages[name] = min(age_ms, ages.get(name, age_ms))
+    return ages
+
+
+def _nodes(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
+    ages = _ages_ms(heard)
     by_phase = {phase: [it.name for it in nodes if it.status.phase is phase] for phase in _PHASES}
     for phase, names in by_phase.items():
         if not names:
@@ -243,6 +257,61 @@ def _nodes(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
         yield Line("nodes", count, phase.value, more, wrong)
     if not nodes:
         yield Line("nodes", "0 nodes", "none", "", "there is no node")
+
+
+def _unheard(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
+    """The nodes that are Ready and have missed a renewal, before controller:nodes suspects them.
+
+    A healthy agent is heard once in every period, so one and a half of them are one missed; the
+    controller waits for two. Nobody knows what a server heard before it began to listen.
+    """
+    if not heard:
+        return
+    timing = greatest(heard[0].timing, *(it.timing for it in heard[1:]))
+    late_ms = timing.renew_every_ms * 3 // 2
+    listening_ms = min(word.listening_ms for it in heard for word in it.all_words())
+    ages = _ages_ms(heard)
+    ready = [it.name for it in nodes if it.status.phase is NodePhase.READY]
+    silent = {it: ages.get(it) for it in ready if ages.get(it, late_ms + 1) > late_ms}
+    if not silent:
+        return
+    count = _counted(len(silent), "node")
+    every = f"agents renew every {span(timing.renew_every_ms)}"
+    if listening_ms <= late_ms:
+        more = f"{_named(list(silent))}: not heard since the servers began to listen; {every}"
+        yield Line("nodes", count, NOT_YET, more)
+        return
+    names = ", ".join(
+        f"{name} for {span(min(age, listening_ms))}"
+        if age is not None
+        else f"{name} for {span(listening_ms)} or more"
+        for name, age in silent.items()
+    )
+    wrong = f"no server that answers has heard {names}; look at the agent and its network"
+    yield Line("nodes", count, "not heard", f"Ready so far; {every}", wrong)
+
+
+def _copies(replicas: Sequence[Replica]) -> Iterable[Line]:
+    """The machines on which copies of `keep` work may still run, unseen. Each machine is named."""
+    found: dict[str, list[tuple[Replica, Condition]]] = {}
+    for it in replicas:
+        said = condition(it.status.conditions, MAY_STILL_RUN)
+        if said is None or said.status is not ConditionStatus.TRUE or it.status.binding is None:
+            continue
+        found.setdefault(machine_of(it.status.binding), []).append((it, said))
+    for machine, copies in found.items():
+        count = "a copy" if len(copies) == 1 else f"copies of {len(copies)} replicas"
+        since = min((at for _, it in copies if (at := it.last_transition_time)), default=None)
+        when = f" since {since:%Y-%m-%dT%H:%M:%SZ}" if since is not None else ""
+        names = [f"{it.namespace}/{it.name}" for it, _ in copies]
+        binding = copies[0][0].status.binding
+        wrong = (
+            f"{count} may still run on {machine}{when}: {', '.join(names)}; what is not wanted any "
+            "more stops once that machine is in contact again. If the machine is gone for good, an "
+            "administrator's `kubectl delete replica NAME --force --grace-period=0` says so"
+        )
+        node = binding.node if binding is not None else "-"
+        yield Line("copies", f"of node {node}", "may still run", _named(names), wrong)
 
 
 def _timings(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:

@@ -29,7 +29,9 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.heartbeat import Heard
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import State
 from holdfast.model.meta import AnyObject
 from holdfast.model.pulse import Pulses
 from holdfast.model.quarantine import Quarantine
@@ -39,6 +41,9 @@ from holdfast.model.wire import readable
 # A server that cannot reach its store takes some seconds to say so.
 TIMEOUT_S = 10.0
 FORMS = ("table", "json")
+# Most replicas are in one of these states, and then there is no copy of them out of sight.
+_WELL = (State.PENDING, State.RUNNING, State.SUCCEEDED)
+_TROUBLED = ",".join(f"status.state!={state.value}" for state in _WELL)
 Found = TypeVar("Found")
 
 
@@ -115,7 +120,7 @@ async def gathered(to: Access) -> Facts:
     pulses, heard = all_of("pulses"), all_of("heartbeats")
     nodes, workloads = all_of("nodes"), all_of("workloads")
     audit, leases = all_of("audit"), all_of("leases")
-    quarantine = all_of("quarantine")
+    quarantine, replicas = all_of("quarantine"), all_of("replicas")
     return Facts(
         servers,
         pulses,
@@ -123,6 +128,7 @@ async def gathered(to: Access) -> Facts:
         # They tell the same, and the first one is enough.
         nodes[0] if nodes is not None else None,
         workloads[0] if workloads is not None else None,
+        replicas[0] if replicas is not None else None,
         audit,
         leases[0] if leases is not None else None,
         quarantine,
@@ -147,12 +153,14 @@ async def _asked(to: Access) -> tuple[Server, dict[str, Any]]:
             _told(transport, HEARTBEATS_PATH, Heard),
             _listed(transport, Node),
             _listed(transport, Workload),
+            _listed(transport, Replica, _TROUBLED),
             _told(transport, AUDIT_PATH, Standing),
             _listed(transport, Lease),
             _told(transport, QUARANTINE_PATH, Quarantine),
         )
-        names = ("pulses", "heartbeats", "nodes", "workloads", "audit", "leases", "quarantine")
-        return Server(to.servers[0], took_ms, checks), dict(zip(names, said, strict=True))
+        names = ("pulses", "heartbeats", "nodes", "workloads", "replicas", "audit", "leases")
+        told = zip((*names, "quarantine"), said, strict=True)
+        return Server(to.servers[0], took_ms, checks), dict(told)
 
 
 def _checks(text: str) -> dict[str, bool]:
@@ -176,12 +184,13 @@ async def _told(transport: Transport, path: str, cls: type[Found]) -> Found | Ho
 
 
 async def _listed(
-    transport: Transport, cls: type[AnyObject]
+    transport: Transport, cls: type[AnyObject], fields: str = ""
 ) -> tuple[AnyObject, ...] | HoldfastError:
-    """All objects of a kind, as this server has them in memory."""
+    """All objects of a kind, or those with these fields, as this server has them in memory."""
     try:
         path = collection(kind_of_struct(cls), "")
-        body = await _read(transport, path, {"resourceVersion": "0"})
+        chosen = {"fieldSelector": fields} if fields else {}
+        body = await _read(transport, path, {"resourceVersion": "0", **chosen})
         items = msgspec.json.decode(body, type=_List).items
         # One that cannot be read is told by the quarantine, and hides no others.
         return tuple(it for item in items if (it := readable(cls, bytes(item))) is not None)

@@ -26,8 +26,10 @@ from holdfast.commit.holds import ACTIVE, is_over, past
 from holdfast.commit.revoking import kept_until
 from holdfast.commit.writers import WRITERS
 from holdfast.model import keys
+from holdfast.model.heartbeat import server_of_scope
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.event import Event
+from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.revocation import Revocation
 from holdfast.model.kinds.tenant import Tenant
@@ -75,6 +77,8 @@ def giving_back_refusal(context: Context, obj: Object) -> Refusal | None:
     This holds for administrators as well, and for collectors: the owners that a revocation may name
     do not decide how long it is needed. Who was revoked by mistake gets a new credential.
     """
+    if isinstance(obj, Lease):
+        return _lease_refusal(context, obj)
     if not isinstance(obj, Revocation):
         return None
     until = kept_until(context, obj)
@@ -86,6 +90,31 @@ def giving_back_refusal(context: Context, obj: Object) -> Refusal | None:
         f"deleted after {until.isoformat()}. To let {obj.spec.user} back in, issue a new token or "
         "certificate",
         {"user": obj.spec.user, "until": until.isoformat()},
+    )
+
+
+def _lease_refusal(context: Context, lease: Lease) -> Refusal | None:
+    """Whether a lease is not that of a server which is gone. Nothing is decided under such a lease:
+    a mistake costs a server one acquisition."""
+    spec = lease.spec
+    server = server_of_scope(spec.scope)
+    if not server:
+        return Refusal(
+            Reason.NOT_ALLOWED,
+            f"lease {lease.name}: {spec.scope!r} is not a server: only the lease of a server that "
+            "is gone can be deleted",
+            {"scope": spec.scope},
+        )
+    since = spec.renewed or lease.metadata.creation_timestamp
+    age_ms = context.age_ms(since) if since is not None else 0
+    gone_ms = spec.duration_ms + context.settings.skew_ms
+    if not spec.holder or age_ms >= gone_ms:
+        return None
+    return Refusal(
+        Reason.LEASE_HELD,
+        f"lease {lease.name}: server {server} renewed it {max(0, age_ms) // 1_000} s ago, and is "
+        f"gone after {-(-gone_ms // 1_000)} s without: stop the server if it runs, and ask again",
+        {"holder": spec.holder, "epoch": str(spec.epoch)},
     )
 
 

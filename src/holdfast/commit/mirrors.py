@@ -2,8 +2,8 @@
 
 A node's ledger mirrors the node, a cohort's ledger the quotas of its tenants, the pools ledger the
 regions, a namespace's access ledger its roles and bindings, and a tenant's objects ledger counts
-its objects. A node that goes takes its certificates along. All of it happens here, for create,
-update and delete alike.
+its objects. A node that goes takes its certificates along, and a lease its epoch. All of it happens
+here, for create, update and delete alike.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import msgspec
 from holdfast.commit.charges import QUOTA_NAME, alone, quarantine_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.records import encode
+from holdfast.commit.records import Epoch, EpochFloor, encode
 from holdfast.commit.replicas import leave_place
 from holdfast.commit.revoking import revoke_node
 from holdfast.model import keys
 from holdfast.model.disruption import allowed_missing, count_change, desired_of, standing
+from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.quota import ObjectCaps, Quota
 from holdfast.model.kinds.region import Region
@@ -81,6 +82,18 @@ def reflect(
     if some is None or (old is not None and new is not None and weighs_the_same(old, new)):
         return None
     return _count(draft, context, some, old, new)
+
+
+def forget_epoch(draft: Draft, scope: str) -> None:
+    """Forget the epoch of a scope whose lease goes. The floor rises with every epoch that is
+    forgotten, so that none ever comes again."""
+    current: Epoch | None = draft.read(keys.epoch(scope))
+    if current is None:
+        return
+    floor: EpochFloor | None = draft.read(keys.epoch_floor())
+    if floor is None or floor.epoch < current.epoch:
+        draft.write(keys.epoch_floor(), EpochFloor(current.epoch))
+    draft.delete(keys.epoch(scope))
 
 
 def _node(draft: Draft, node: Node, *, gone: bool) -> Refusal | None:
@@ -244,6 +257,8 @@ def erase(draft: Draft, context: Context, obj: Object) -> Refusal | None:
     refusal = reflect(draft, context, obj, None)
     if refusal is None:
         draft.delete(keys.key_of(obj))
+        if isinstance(obj, Lease):
+            forget_epoch(draft, obj.spec.scope)
     return refusal
 
 

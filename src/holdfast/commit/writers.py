@@ -132,7 +132,8 @@ WRITERS: dict[type[Object], Writers] = {
         },
         conditions={"Active": Actor.POLICY, "PostconditionsMet": Actor.POLICY},
     ),
-    Lease: Writers(spec=()),
+    # An operator removes a server that is gone: `leaks.py`.
+    Lease: Writers(spec=(), removers=(Actor.GARBAGE, Actor.OPERATOR)),
     Commitment: Writers(
         spec=_PEOPLE,
         status={

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Any
 
 from holdfast.commit.leases import LEASE_KEPT, SERVER_LEASE_KEPT_MIN
@@ -41,10 +41,14 @@ PAGES_PER_ROUND_MAX = 100
 FORGET_AT_ONCE = 60
 # The authority's clock decides; ours may be ahead of it by this much without asking in vain.
 LATE_MS = 5_000
+_LEASE_KEPT_MS = int(LEASE_KEPT.total_seconds() * 1_000) + LATE_MS
+_SERVER_KEPT_MIN_MS = int(SERVER_LEASE_KEPT_MIN.total_seconds() * 1_000) + LATE_MS
 _NEVER = "authority"
 _REVOCATIONS = keys.kind_prefix(kind_of_struct(Revocation))
 _log = logging.getLogger(__name__)
 
+# Epoch, renewals, and since when it was seen so, by scope.
+_Leases = dict[str, tuple[int, int, int]]
 Ask = Callable[[Any], Awaitable[Any]]
 
 
@@ -53,7 +57,7 @@ class Tidying:
 
     def __init__(self) -> None:
         # When each lease was first seen as it is, by its scope.
-        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._seen: _Leases = {}
         # Where to go on among the operations and the revocations.
         self.operations_from = keys.OPERATIONS
         self.revocations_from = _REVOCATIONS
@@ -96,31 +100,40 @@ class Tidying:
         ]
 
     def leases(self, records: Iterable[Record], now_ms: int) -> list[RetireLease]:
-        """The requests to forget leases that did not move for their time, on our own clock too."""
-        there: dict[str, tuple[int, int, int]] = {}
+        """The requests to forget leases that did not move for their time, on our own clock too.
+
+        That of a server which did not give it back has no time: whoever looks has to learn that the
+        server is gone, however long ago that was.
+        """
+        there: _Leases = {}
+        held = set()
         for record in records:
             lease = readable(record)
             if lease is None:
                 continue
             spec = lease.spec
+            if spec.holder:
+                held.add(spec.scope)
             before = self._seen.get(spec.scope, (0, 0, 0))
             same = before[:2] == (spec.epoch, spec.renewals)
             there[spec.scope] = before if same else (spec.epoch, spec.renewals, now_ms)
         self._seen = there
-        servers = sum(bool(server_of_scope(scope)) for scope in there)
-        crowded = servers > SERVERS_MAX // 2
-        return [
-            RetireLease(scope, epoch, renewals)
-            for scope, (epoch, renewals, since_ms) in there.items()
-            if now_ms - since_ms >= _kept_ms(scope, crowded) and scope != _NEVER
-        ]
+        old = [scope for scope, it in there.items() if now_ms - it[2] >= _LEASE_KEPT_MS]
+        over = [it for it in old if it != _NEVER and (it not in held or not server_of_scope(it))]
+        over += _surplus(there, now_ms, set(over))
+        return [RetireLease(scope, *there[scope][:2]) for scope in over]
 
 
-def _kept_ms(scope: str, crowded: bool) -> int:
-    """For how long a lease that does not move is kept. Servers that come under new names all the
-    time must not fill the roster, which has room for a bounded number."""
-    kept = SERVER_LEASE_KEPT_MIN if crowded and server_of_scope(scope) else LEASE_KEPT
-    return int(kept.total_seconds() * 1_000) + LATE_MS
+def _surplus(seen: _Leases, now_ms: int, over: Container[str]) -> list[str]:
+    """The leases of servers that make room, those first that have stood still for longest.
+
+    A server that is gone is named by `holdfast status` until it is removed or back. But servers
+    that come under new names all the time must not fill the roster, which is bounded.
+    """
+    servers = [it for it in seen if server_of_scope(it) and it not in over]
+    still = [it for it in servers if now_ms - seen[it][2] >= _SERVER_KEPT_MIN_MS]
+    still.sort(key=lambda it: seen[it][2])
+    return still[: max(0, len(servers) - SERVERS_MAX // 2)]
 
 
 async def tidy_for_ever(

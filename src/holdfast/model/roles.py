@@ -125,6 +125,8 @@ PEOPLE: dict[str, tuple[Rule, ...]] = {
         Rule(("tokens",), (*READ, "create", "update", "patch", "delete")),
         Rule(("nodes",), (IMPERSONATE,)),
         Rule(("heartbeats", "pulses"), ("get",)),
+        # Of servers that are gone for good.
+        Rule(("leases",), ("delete",)),
         # What is wrong in the store, and an operator's word on what it should be.
         Rule(("quarantine",), ("get", "update")),
         # Which versions there are, and that the older ones do not come back.

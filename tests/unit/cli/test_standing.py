@@ -7,19 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.cli.standing import Facts, Line, Server, judged, verdict
+from holdfast.cli.standing import Facts, Line, Server, judged, span, verdict
 from holdfast.cli.status import _checks
 from holdfast.host.audit.standing import Standing
 from holdfast.model.audit import Head
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, Roster, ServerLease
+from holdfast.model.heartbeat import Heard, Roster, ServerLease, Word
+from holdfast.model.installations import MAY_STILL_RUN
 from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Progress, Workload, WorkloadStatus
-from holdfast.model.meta import ObjectMeta
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
 from holdfast.model.timings import greatest, recorded
-from tests.unit.correct.pictures import node, replaced, workload
+from tests.unit.correct.pictures import at, node, replaced, replica, workload
 
 GOOD = {"ping": True, "store": True, "hub": True, "shutdown": True}
 URL = "https://127.0.0.1:6443"
@@ -117,7 +119,7 @@ TIMING = FenceTiming()
 
 
 def heard_by(name: str, *servers: ServerLease, **idle_ms: int) -> Heard:
-    return Heard(name, 60_000, {}, TIMING, roster=Roster(500, servers, idle_ms))
+    return Heard(name, 60_000, {"node-a": 1_000}, TIMING, roster=Roster(500, servers, idle_ms))
 
 
 def lease_of(server: str, life: str = "a", address: str = "") -> ServerLease:
@@ -189,6 +191,66 @@ def test_nodes_are_counted_by_phase_with_the_most_silent() -> None:
     assert "3 s ago" in ready.more
     assert lost.wrong == "1 node Unknown: n3"
     assert wrong(plane(nodes=())) == [("nodes", "0 nodes")]
+
+
+@pytest.mark.parametrize("factor", [1, 10])
+def test_a_ready_node_that_missed_a_renewal_is_named_before_it_is_suspected(factor: int) -> None:
+    """By the plane's own timing; by whichever server heard it last. [H3, H4]"""
+    timing = FenceTiming(self_stop_after_ms=30_000 * factor, fence_after_ms=900_000)
+    late_ms = timing.renew_every_ms * 3 // 2
+
+    def facts(*ages: int, **more: Any) -> Facts:
+        heard = tuple(
+            Heard(f"s{number}", 10 * late_ms, {"n1": age_ms, "n2": 1}, timing, **more)
+            for number, age_ms in enumerate(ages)
+        )
+        return plane(nodes=(node("n1"), node("n2")), heard=heard)
+
+    assert wrong(facts(late_ms)) == []
+    assert wrong(facts(late_ms + 1, 5)) == []
+    (line,) = [it for it in judged(facts(late_ms + 1_000, late_ms + 5_000)) if it.wrong]
+    assert (line.part, line.name, line.state) == ("nodes", "1 node", "not heard")
+    assert f"has heard n1 for {span(late_ms + 1_000)};" in line.wrong
+    assert "n2" not in line.wrong
+    # Another server began to listen a moment ago, and it may be the one that heard it before.
+    young = Word("s9", "b", 100, late_ms, timing)
+    early = facts(late_ms + 1, words=(young,))
+    assert wrong(early) == []
+    assert verdict(judged(early)).startswith("It is too early to say")
+
+
+def test_a_ready_node_that_was_never_heard_is_named_once_servers_listened_for_long_enough() -> None:
+    """[H3, H4]"""
+    late_ms = TIMING.renew_every_ms * 3 // 2
+    early, late = (
+        plane(heard=(Heard("one", listening_ms, {}, TIMING),))
+        for listening_ms in (late_ms, late_ms + 1_000)
+    )
+    assert wrong(early) == []
+    assert verdict(judged(early)).startswith("It is too early to say")
+    (line,) = [it for it in judged(late) if it.wrong]
+    assert "has heard node-a for 16 s or more;" in line.wrong
+    dark = plane(nodes=(node("n1", NodePhase.SUSPECT),), heard=late.heard)
+    assert [it.state for it in of(dark, "nodes")] == ["Suspect"]
+
+
+def out_of_sight(ordinal: int, node_name: str, ms: int, **more: Any) -> Any:
+    said = {"status": ConditionStatus.TRUE, "last_transition_time": at(ms), **more}
+    conditions = (Condition(MAY_STILL_RUN, **said),)
+    return replica(State.UNKNOWN, ordinal, node=node_name, conditions=conditions)
+
+
+def test_the_machines_on_which_copies_may_still_run_are_named_with_the_replicas() -> None:
+    """Which replica, which machine, since when; and what to do. [C5, H3]"""
+    seen = out_of_sight(3, "node-c", 0, status=ConditionStatus.FALSE)
+    copies = (out_of_sight(0, "node-b", 60_000), out_of_sight(1, "node-b", 0), seen)
+    facts = plane(replicas=(*copies, replica(State.FAILED, 2), out_of_sight(4, "node-d", 0)))
+    assert wrong(facts) == [("copies", "of node node-b"), ("copies", "of node node-d")]
+    line = of(facts, "copies")[0]
+    assert line.more == "acme/web-0-0, acme/web-1-0"
+    assert "the machine that was node node-b in incarnation 1" in line.wrong
+    assert f"since {at(0):%Y-%m-%dT%H:%M:%SZ}: acme/web-0-0, acme/web-1-0;" in line.wrong
+    assert "kubectl delete replica" in line.wrong
 
 
 def test_a_lowered_timing_is_pending_on_nodes_whose_work_holds_more() -> None:

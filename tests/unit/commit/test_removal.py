@@ -6,16 +6,31 @@ import msgspec
 import pytest
 
 from holdfast.commit.removal import CONTENTS_FINALIZER, REPLICAS_FINALIZER
-from holdfast.model.identity import Identity
+from holdfast.model import identity as who
+from holdfast.model import keys
+from holdfast.model.heartbeat import server_scope
+from holdfast.model.identity import OPERATORS, Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Create, Move, NodeWord, Remove, Update
+from holdfast.model.requests import (
+    AcquireLease,
+    Create,
+    Move,
+    NodeWord,
+    ReleaseLease,
+    Remove,
+    RenewLease,
+    Term,
+    Update,
+)
 from tests.furnished import AGENT, ANN, ANONYMOUS, BOB, GARBAGE, Furnished, counted
 from tests.plane import ADMIN, NODES, WORKLOADS, accepted, refused, target, template
 from tests.unit.commit.letting_go import let_go, secret, with_finalizers
+
+OPERATOR = Identity(name="olga", groups=(OPERATORS,))
 
 
 def test_what_nobody_holds_is_gone_at_once() -> None:
@@ -168,6 +183,27 @@ def test_a_reservation_keeps_its_tenant_from_going() -> None:
 
 
 # Others ------------------------------------------------------------------------------------------
+
+
+def test_the_lease_of_a_server_that_is_gone_is_deleted_by_an_operator() -> None:
+    """Not that of one that lives; and no epoch ever comes again. [H3, K3]"""
+    it = Furnished()
+    two, scope = who.server("two"), server_scope("two")
+    lease = it.yes(two, AcquireLease(scope, 15_000))
+    gone = Remove("leases", "", lease.name)
+    refused(it.ask(OPERATOR, gone), Reason.LEASE_HELD)
+    it.plane.elapsed_ms += 20_000
+    assert it.ask(ANN, gone).reason in (Reason.NOT_OWNER, Reason.NOT_ALLOWED, Reason.MISSING)
+    it.yes(OPERATOR, gone)
+    assert it.plane.read(f"objects/leases/{lease.name}") is None
+    assert it.plane.read(keys.epoch(scope)) is None
+    term = Term(scope, lease.spec.epoch)
+    refused(it.ask(two, RenewLease(term, number=1)), Reason.STALE_EPOCH)
+    again = it.yes(two, AcquireLease(scope, 15_000))
+    assert again.spec.epoch > lease.spec.epoch
+    # One that stopped in order is nobody's any more.
+    it.yes(two, ReleaseLease(Term(scope, again.spec.epoch)))
+    it.yes(OPERATOR, gone)
 
 
 def test_a_lease_is_not_deleted_by_anybody() -> None:

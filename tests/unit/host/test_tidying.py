@@ -8,15 +8,25 @@ from typing import Any
 from holdfast.host.tidying import FORGET_AT_ONCE, LATE_MS, SWEEP_ROUNDS, Tidying, tidy_for_ever
 from holdfast.model import identity as who
 from holdfast.model import keys
+from holdfast.model.heartbeat import SERVERS_MAX, server_scope
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.requests import Create, ForgetOperations, Remove, RenewLease, RetireLease
+from holdfast.model.requests import (
+    AcquireLease,
+    Create,
+    ForgetOperations,
+    ReleaseLease,
+    Remove,
+    RenewLease,
+    RetireLease,
+    Term,
+)
 from holdfast.model.time import Instant
 from holdfast.store.memory import MemoryStore
 from tests.plane import ADMIN, NODES, SCHEDULER, START_WALL_MS, Plane, accepted
 
 SERVER = who.server("s1")
-DAY_MS = 24 * 3_600_000
+DAY_MS, MINUTE_MS = 24 * 3_600_000, 60_000
 KEPT_MS = 600_000
 
 
@@ -81,6 +91,43 @@ def test_leases_are_retired_once_they_stood_still_for_a_day_as_far_as_we_saw() -
     accepted(plane.ask(SERVER, asked[0]))
     assert len(records(plane, prefix)) == 1
     assert Tidying().leases(records(plane, prefix), start_ms + 10 * DAY_MS) == []
+
+
+def _server_leases(plane: Plane, *names: str) -> dict[str, Term]:
+    found = {}
+    for name in names:
+        server = who.server(name)
+        lease = accepted(plane.ask(server, AcquireLease(server_scope(name), 15_000)))
+        found[name] = Term(lease.spec.scope, lease.spec.epoch)
+    return found
+
+
+def test_a_server_that_is_gone_is_not_forgotten_by_itself_and_one_that_stopped_is() -> None:
+    """Status names it for as long as nobody has removed it. [H3, H4]"""
+    plane, tidying = Plane(), Tidying()
+    terms = _server_leases(plane, "gone", "stopped")
+    accepted(plane.ask(who.server("stopped"), ReleaseLease(terms["stopped"])))
+    leases = records(plane, "objects/leases/")
+    assert tidying.leases(leases, 1) == []
+    asked = tidying.leases(leases, 400 * DAY_MS)
+    assert [it.scope for it in asked] == [server_scope("stopped")]
+
+
+def test_where_there_are_too_many_servers_those_that_are_gone_for_longest_make_room() -> None:
+    """And no more of them than have to. [I1]"""
+    plane, tidying = Plane(), Tidying()
+    _server_leases(plane, *(f"old{number}" for number in range(20)))
+    tidying.leases(records(plane, "objects/leases/"), 1)
+    _server_leases(plane, *(f"new{number}" for number in range(SERVERS_MAX // 2 - 20)))
+    leases = records(plane, "objects/leases/")
+    assert tidying.leases(leases, MINUTE_MS) == []
+    assert tidying.leases(leases, 20 * MINUTE_MS) == []
+    _server_leases(plane, "one", "two")
+    leases = records(plane, "objects/leases/")
+    assert tidying.leases(leases, 5 * MINUTE_MS) == []
+    asked = tidying.leases(leases, 20 * MINUTE_MS)
+    assert len(asked) == 2
+    assert all(it.scope.startswith(server_scope("old")) for it in asked)
 
 
 def test_the_servers_own_lease_is_left_alone() -> None:
