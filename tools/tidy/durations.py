@@ -88,8 +88,7 @@ def _limits(node: ast.AST, meaning: dict[str, str], names: _Names) -> Iterator[a
         if ends and called != "asyncio.wait":
             yield from (it.value for it in node.keywords if it.arg == "timeout")
     for name, value in _given(node):
-        is_moment = isinstance(value, ast.BinOp) and names.is_moment(value.left)
-        if is_moment and "deadline" in name:
+        if isinstance(value, ast.BinOp) and "deadline" in name and names.is_moment(value.left):
             yield value.right
 
 
