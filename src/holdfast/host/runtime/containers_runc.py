@@ -2,17 +2,21 @@
 
 Called by `containers` before the first container of an agent is run. A flaw that user namespaces
 and the other bounds of a container do not take the edge off is a reason to run none; of the rest
-the operator is told. Distributions mend old versions without changing their number, so the version
-of the package is looked at as well as what runc says of itself.
+the operator is told. Distributions mend old versions without changing their number, so the package
+is looked at as well as what runc says of itself: its version, and for what is only told also the
+flaws that its changelog names, so that nothing is said for ever of a machine that is mended.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shutil
 import subprocess
+import zlib
 from functools import lru_cache
+from pathlib import Path
 
 import msgspec
 
@@ -21,8 +25,11 @@ from holdfast.model.errors import Unavailable
 
 RUNC = "runc"
 ASK_TIMEOUT_S = 20
+DOCUMENTS = Path("/usr/share/doc")
+CHANGELOG_MAX = 4 * 1024 * 1024
 
 _VERSION = re.compile(r"runc version ([0-9]+)\.([0-9]+)\.([0-9]+)(?:[-~]rc\.?([0-9]+))?", re.ASCII)
+_CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,7}", re.ASCII)
 Version = tuple[int, int, int, int]
 # A release comes after all of its candidates.
 _RELEASED = 1_000_000
@@ -44,9 +51,12 @@ class Flaw(msgspec.Struct, frozen=True):
     is_open: bool = False
 
 
+_OF_2025 = ((1, 2, 8, _RELEASED), (1, 3, 3, _RELEASED), (1, 4, 0, 3))
 FLAWS = (
     Flaw("CVE-2019-5736", "overwrites runc itself", ((1, 0, 0, 7),), is_open=True),
     Flaw("CVE-2021-30465", "mounts outside the container", ((1, 0, 0, 95),), is_open=True),
+    Flaw("CVE-2021-43784", "overrides its configuration", ((1, 0, 3, _RELEASED),)),
+    Flaw("CVE-2022-29162", "leaves capabilities inheritable", ((1, 1, 2, _RELEASED),)),
     Flaw("CVE-2023-28642", "unmasks /proc", ((1, 1, 5, _RELEASED),)),
     Flaw(
         "CVE-2024-21626",
@@ -60,20 +70,23 @@ FLAWS = (
         ),
         is_open=True,
     ),
-    Flaw(
-        "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881",
-        "writes to files of /proc",
-        ((1, 2, 8, _RELEASED), (1, 3, 3, _RELEASED), (1, 4, 0, 3)),
-    ),
+    Flaw("CVE-2024-45310", "makes empty files on the node", ((1, 1, 14, _RELEASED), (1, 2, 0, 3))),
+    Flaw("CVE-2025-31133", "writes to masked files of /proc", _OF_2025),
+    Flaw("CVE-2025-52565", "mounts /dev/console elsewhere", _OF_2025),
+    Flaw("CVE-2025-52881", "writes to other files of /proc", _OF_2025),
 )
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """What is there: runc's own version, and the distribution's name for it, if it has one."""
+    """What is there: runc's own version, and the distribution's name for it, if it has one.
+
+    mended: the flaws that the changelog of the distribution's package names.
+    """
 
     version: Version
     package: str
     filters: bool
+    mended: frozenset[str] = frozenset()
 
 
 def installed() -> Installed:
@@ -94,18 +107,32 @@ def _described(program: str, inode: int, changed_ns: int) -> Installed:
         raise Unavailable(f"{program} --version says nothing that can be understood")
     numbers = (int(found[1]), int(found[2]), int(found[3]))
     candidate = int(found[4]) if found[4] else _RELEASED
-    return Installed((*numbers, candidate), _package(program), "libseccomp" in said)
+    package, mended = _package(program)
+    return Installed((*numbers, candidate), package, "libseccomp" in said, mended)
 
 
-def _package(program: str) -> str:
-    """The version of the package that the program is of; empty if it is of none."""
+def _package(program: str) -> tuple[str, frozenset[str]]:
+    """The version of the package that the program is of, and the flaws that its changelog names.
+
+    Both are empty if it is of none.
+    """
     if shutil.which("dpkg-query", path=PATH_DEFAULT) is None:
-        return ""
+        return "", frozenset()
     try:
         owner = _asked("dpkg-query", "--search", program).partition(":")[0]
-        return _asked("dpkg-query", "--show", "--showformat=${Version}", owner).strip()
+        version = _asked("dpkg-query", "--show", "--showformat=${Version}", owner).strip()
     except Unavailable:
-        return ""
+        return "", frozenset()
+    return version, _named_in(DOCUMENTS / owner / "changelog.Debian.gz")
+
+
+def _named_in(changelog: Path) -> frozenset[str]:
+    """Packages for Debian and its like name each flaw that they mend. Small images have no file."""
+    try:
+        with gzip.open(changelog, "rt", encoding="utf-8", errors="replace") as file:
+            return frozenset(_CVE.findall(file.read(CHANGELOG_MAX)))
+    except (OSError, EOFError, zlib.error):
+        return frozenset()
 
 
 def _asked(*words: str) -> str:
@@ -126,6 +153,9 @@ def _asked(*words: str) -> str:
 def has(flaw: Flaw, of: Installed) -> bool:
     """Whether this runc has this flaw, as far as its versions say."""
     if of.version >= max(flaw.fixed):
+        return False
+    # A word in a text is enough not to warn, and not enough to let work run.
+    if not flaw.is_open and flaw.name in of.mended:
         return False
     if any(of.version[:2] == fixed[:2] and of.version >= fixed for fixed in flaw.fixed):
         return False

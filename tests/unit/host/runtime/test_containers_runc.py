@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,61 @@ def test_each_series_is_mended_by_itself(version: Version, is_warned: bool) -> N
     """[H1]"""
     told = warnings(Installed(version, "", filters=True))
     assert any("CVE-2025-31133" in it for it in told) is is_warned
+
+
+@pytest.mark.parametrize(
+    "name, first",
+    [
+        ("CVE-2021-43784", (1, 0, 3, RELEASED)),
+        ("CVE-2022-29162", (1, 1, 2, RELEASED)),
+        ("CVE-2024-45310", (1, 1, 14, RELEASED)),
+        ("CVE-2024-45310", (1, 2, 0, 3)),
+        ("CVE-2025-52565", (1, 3, 3, RELEASED)),
+        ("CVE-2025-52881", (1, 2, 8, RELEASED)),
+    ],
+)
+def test_an_operator_is_told_of_a_flaw_until_its_version_or_its_package_has_none(
+    name: str, first: Version
+) -> None:
+    """[H1]"""
+
+    def is_told(version: Version, mended: frozenset[str] = frozenset()) -> bool:
+        told = warnings(Installed(version, "1.0.9-1", True, mended))
+        return any(it.startswith(f"{name} ") for it in told)
+
+    *series, patch, candidate = first
+    before = (*series, patch, candidate - 1) if candidate < RELEASED else (*series, patch - 1, 1)
+    assert is_told(before)
+    assert not is_told(first)
+    assert not is_told(before, frozenset({name}))
+
+
+def test_what_debian_has_mended_is_told_by_the_changelog_of_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And nothing that lets work run is taken from a text. [H1]"""
+    program = tmp_path / "runc"
+    program.touch()
+    (tmp_path / "runc-doc").mkdir()
+    changelog = tmp_path / "runc-doc" / "changelog.Debian.gz"
+    text = "runc (1.1.5+ds1-1+deb12u9)\n\n  * CVE-2024-45310, CVE-2025-31133: backport\n"
+    changelog.write_bytes(gzip.compress(text.encode() + b"  * CVE-2024-21626\n"))
+    monkeypatch.setattr(containers_runc, "DOCUMENTS", tmp_path)
+    monkeypatch.setattr(containers_runc.shutil, "which", lambda name, path: str(program))
+    packages = {"--search": "runc-doc: /usr/bin/runc\n", "--show": "1.1.5+ds1-1"}
+    said = "runc version 1.1.5+ds1\nlibseccomp: 2.5.4\n"
+    monkeypatch.setattr(containers_runc, "_asked", lambda *words: packages.get(words[1], said))
+    found = containers_runc.installed()
+    told = " ".join(warnings(found))
+    assert "CVE-2024-45310" not in told
+    assert "CVE-2025-31133" not in told
+    assert "CVE-2025-52881" in told
+    with pytest.raises(Unavailable, match="this runc has CVE-2024-21626"):
+        check()
+    replaced(program)
+    packages["--show"] = "1.1.5+ds1-1+deb12u1"
+    changelog.write_bytes(b"no gzip")
+    assert check().mended == frozenset()
 
 
 def replaced(program: Path) -> None:
