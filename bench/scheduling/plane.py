@@ -26,6 +26,7 @@ from bench.http_load import Connection, connect, request, through
 from bench.scheduling.shapes import DISKS, RACKS, Shape
 from holdfast.host import forwarding
 from holdfast.host.certificates import Authority
+from holdfast.host.credentials import CONTROLLERS, SCHEDULER, identities, provide
 from holdfast.model import identity as who
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.node import Node, NodeSpec
@@ -143,7 +144,10 @@ class Rig:
 
     def _spawn(self, name: str, *module: str) -> Part:
         log = self._folder / f"{name}.log"
-        origin = ("--server", self.plane.url, "--pki", str(self.plane.data / "pki"))
+        pki = self._folder / "components"
+        for part in (SCHEDULER, CONTROLLERS):
+            provide(self.plane.data / "pki", pki, identities(part, "bench"))
+        origin = ("--server", self.plane.url, "--pki", str(pki))
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [*DIE_WITH_PARENT, sys.executable, "-m", *module, *origin, "--name", "bench"],

@@ -30,6 +30,7 @@ import msgspec
 from holdfast.agent.words import Attempt
 from holdfast.agent.work import is_ready
 from holdfast.host.client import Access, Client, from_kubeconfig
+from holdfast.host.credentials import AGENT, identities, provide
 from holdfast.host.join_tokens import create_token, parse
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.model.errors import HoldfastError
@@ -145,7 +146,7 @@ class SlicePlane:
         `given` are the addresses that components are started with, or what makes them of the first
         server's port; without them, those of all servers.
 
-        Nodes that join do so with a token each; others find the authority beside them. `wrap` is
+        Nodes that join do so with a token each; others are given a certificate. `wrap` is
         what to put before the command of a part.
         """
         self.folder, self.nodes, self._joins = folder, tuple(nodes), joins
@@ -164,11 +165,16 @@ class SlicePlane:
         self.given = tuple((given(ports[0]) if callable(given) else given) or urls)
         reach = tuple(word for url in self.given for word in ("--server", url))
         for name in ("scheduler", "controllers"):
-            self.add(name, name, *reach, "--pki", str(pki))
+            provide(pki, folder / f"{name}-pki", identities(name, "main"))
+            self.add(name, name, *reach, "--pki", str(folder / f"{name}-pki"))
         for node in self.nodes:
             # Work of these tests writes into files of the test, which only the agent's user may.
             place = (*tenants, "--region", "eu", "--zone", f"eu-{node}", *agent)
-            trust = ("--token-file", str(self._token(node))) if joins else ("--pki", str(pki))
+            if joins:
+                trust = ("--token-file", str(self._token(node)))
+            else:
+                trust = ("--pki", str(folder / f"{node}-pki"))
+                provide(pki, folder / f"{node}-pki", identities(AGENT, node))
             data = ("--data", str(folder / node), "--node", node, *trust)
             self.add(node, "agent", *reach, *data, *place)
         self.servers, self.access_urls = names, tuple(urls)

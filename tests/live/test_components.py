@@ -17,7 +17,7 @@ import aiohttp
 
 from holdfast.agent.work import is_ready
 from holdfast.host.client import Client
-from holdfast.host.credentials import access_of
+from holdfast.host.credentials import AGENT, SCHEDULER, access_of, identities, provide
 from holdfast.host.join_tokens import create_token, parse
 from holdfast.host.options import duration
 from holdfast.model import keys
@@ -120,9 +120,15 @@ class Plane:
 
     async def brain(self, name: str = "main") -> None:
         """A scheduler and the controllers."""
-        origin = ("--server", self.server.url, "--pki", str(self.server.data / "pki"))
         for kind in ("scheduler", "controllers"):
+            origin = ("--server", self.server.url, *self.pki(kind, name))
             await self.run(f"{kind}-{name}", kind, *origin, "--name", name)
+
+    def pki(self, part: str, name: str) -> tuple[str, str]:
+        """The option with the certificates of a component."""
+        into = self.folder / f"pki-{part}-{name}"
+        provide(self.server.data / "pki", into, identities(part, name))
+        return "--pki", str(into)
 
     async def agent(self, node: str, *more: str) -> Process:
         # Its work runs by the Python of these tests, which may lie where only their user may go.
@@ -247,12 +253,11 @@ def test_a_node_that_falls_silent_is_fenced_and_its_work_runs_elsewhere_once(
     async def story() -> None:
         async with living(tmp_path, *FENCE) as plane:
             await plane.brain()
-            pki = ("--pki", str(plane.server.data / "pki"))
-            await plane.agent("n1", *pki)
+            await plane.agent("n1", *plane.pki(AGENT, "n1"))
             await plane.client.create(service())
             (old,) = await plane.ready(1)
             await answering(old)
-            await plane.agent("n2", *pki)
+            await plane.agent("n2", *plane.pki(AGENT, "n2"))
             plane.processes["n1"].kill()
             overlapped = False
 
@@ -276,7 +281,7 @@ def test_a_node_that_falls_silent_is_fenced_and_its_work_runs_elsewhere_once(
             await answering(new)
             assert (await plane.client.get(Node, "n1")).status.phase is NodePhase.FENCED
             # It comes back under a new life.
-            await plane.agent("n1", *pki)
+            await plane.agent("n1", *plane.pki(AGENT, "n1"))
             await settled(
                 lambda: plane.client.get(Node, "n1"),
                 lambda node: node.status.phase is NodePhase.READY and node.status.incarnation == 2,
@@ -347,14 +352,16 @@ def test_what_cannot_start_says_why_and_ends_with_one(tmp_path: Path) -> None:
         assert sentence in said
 
 
-def test_certificates_are_issued_beside_the_authority_and_kept(tmp_path: Path) -> None:
+def test_certificates_are_issued_into_a_directory_of_their_own_and_kept(tmp_path: Path) -> None:
     """[K1]"""
 
     async def story() -> None:
         async with living(tmp_path) as plane:
-            pki = plane.server.data / "pki"
-            one = access_of((plane.server.url,), pki, "system:scheduler:main")
-            assert access_of((plane.server.url,), pki, "system:scheduler:main") == one
+            name = "system:scheduler:main"
+            pki = Path(plane.pki(SCHEDULER, "main")[1])
+            one = access_of((plane.server.url,), pki, name)
+            plane.pki(SCHEDULER, "main")
+            assert access_of((plane.server.url,), pki, name) == one
             async with Client(one) as client:
                 assert (await client.list(Node)).objects == ()
 

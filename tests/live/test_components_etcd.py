@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.client import Access
-from holdfast.host.credentials import access_of
+from holdfast.host.credentials import access_of, provide
 from holdfast.host.join_tokens import create_token
 from holdfast.host.joining import joined
 from holdfast.host.remote import Remote
@@ -88,7 +88,9 @@ def test_each_server_says_whom_it_heard_and_one_may_be_gone(
 
     async def story() -> None:
         async with Pair(tmp_path, cluster, "/heard/") as pair:
-            accesses = {it.name: access_of(pair.urls, pair.pki, it.name) for it in (NODES, AGENT)}
+            own = pair.pki / "components"
+            provide(pair.pki, own, (NODES.name, AGENT.name))
+            accesses = {it.name: access_of(pair.urls, own, it.name) for it in (NODES, AGENT)}
             remote = Remote(accesses)
             node = Node(ObjectMeta(name="n1"), spec=NodeSpec(region="eu", zone="eu-a"))
             made = await remote.ask(AGENT, pair.two.url, RegisterNode(node), 10.0)

@@ -16,13 +16,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from holdfast.agent.facts import Facts
-from holdfast.host import components, joining
+from holdfast.cli.household import Household, Plan
+from holdfast.host import joining
 from holdfast.host.certificates import Authority
 from holdfast.host.client import Access, Client
 from holdfast.host.client.answers import Answer
 from holdfast.host.client.transport import Transport
-from holdfast.host.components import AgentSettings
 from holdfast.host.join_tokens import create_token, new_token, parse
 from holdfast.host.join_words import JOIN_PATH, JoinRequest
 from holdfast.host.joining import NodeFiles, joined
@@ -276,29 +275,28 @@ def test_a_node_gets_a_new_certificate_by_the_one_that_it_has(
     play(tmp_path, story)
 
 
-def test_where_the_authority_is_at_hand_a_deleted_node_comes_back_with_its_agents_next_start(
-    tmp_path: Path,
-) -> None:
+def test_a_deleted_node_of_up_comes_back_with_its_agents_next_start(tmp_path: Path) -> None:
     """Whoever starts it there means to have it; a life that goes on does not bring it back. [H8]"""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
-        settings = AgentSettings(
-            servers=(plane.url,),
-            node="n1",
-            data=folder / "agent",
-            facts=Facts(),
-            pki=plane.data / "pki",
-        )
-        first = await components._access(settings, "n1", print)
-        await register(first, "n1")
-        assert await components._access(settings, "n1", print) == first
+        plan = Plan(data=folder / "up", listen="", pki=plane.data / "pki", server=(), agents=1)
+        household = Household(plan, print)
+        household.url, (node,) = plane.url, plan.nodes
+
+        async def started() -> Access:
+            await household.provide(node)
+            return await joined((plane.url,), node, plan.certificates(node))
+
+        first = await started()
+        await register(first, node)
+        assert await started() == first
         async with plane.client() as admin:
-            await admin.delete(Node, "n1")
+            await admin.delete(Node, node)
         with pytest.raises(Forbidden, match="was revoked"):
-            await register(first, "n1")
-        second = await components._access(settings, "n1", print)
+            await register(first, node)
+        second = await started()
         assert second.key != first.key
-        await register(second, "n1")
+        await register(second, node)
 
     play(tmp_path, story)
 

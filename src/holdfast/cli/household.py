@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,10 @@ from holdfast.cli.parts import AGENTS, REGION
 from holdfast.cli.ward import Tell, Ward
 from holdfast.host import facts
 from holdfast.host.client import Client, from_kubeconfig
+from holdfast.host.client.access import Access
+from holdfast.host.credentials import AGENT, identities, provide
 from holdfast.host.files import PRIVATE_FILE, private_directory
+from holdfast.host.joining import NodeFiles, is_refused
 from holdfast.host.settings import Listen
 from holdfast.model import quantity
 from holdfast.model.errors import Conflict, HoldfastError
@@ -32,6 +36,8 @@ NODES_READY_S = 60.0
 LOOK_S = 0.2
 STOP_S = 6.0
 LOGS_LOOK_S = 5.0
+CERTIFICATES_LOOK_S = 3_600.0
+COMPONENTS, NAME = "components", "main"
 SERVER_READY = "Holdfast is ready at "
 
 
@@ -55,6 +61,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kubeconfig(self) -> Path:
         return self.data / "kubeconfig"
+
+    def certificates(self, name: str) -> Path:
+        """Where a part has who it is to the server, and no key of the authority."""
+        if name in self.nodes:
+            return self.data / AGENTS / name / "pki"
+        return self.data / COMPONENTS / name
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -95,7 +107,7 @@ class Household:
     """The parts. `start_server`, `start_others`, then `stop`."""
 
     def __init__(self, plan: Plan, tell: Tell) -> None:
-        self.plan, self.url = plan, ""
+        self.plan, self.url, self._tell = plan, "", tell
         logs = private_directory(plan.logs)
         self.server = Ward("server", SERVER_READY, logs, tell)
         self.others = [
@@ -123,14 +135,15 @@ class Household:
         """Start all others at once and wait until each works. Raises Unavailable."""
         for ward in self.others:
             ward.arguments = self.arguments_of(ward.name)
+            ward.prepare = partial(self.provide, ward.name)
             await ward.start()
         await asyncio.gather(*(ward.greeted(PART_START_S) for ward in self.others))
 
     def arguments_of(self, name: str) -> tuple[str, ...]:
         """What a part other than the server is started with."""
-        where = ("--server", self.url, "--pki", str(self.plan.pki))
+        where = ("--server", self.url)
         if name not in self.plan.nodes:
-            return (name, *where)
+            return (name, *where, "--pki", str(self.plan.certificates(name)), "--name", NAME)
         number = self.plan.nodes.index(name) + 1
         return (
             "agent",
@@ -147,6 +160,32 @@ class Household:
             # A GPU cannot be had by several; the first one offers it.
             *(("--gpus", "none") if number > 1 else ()),
         )
+
+    async def provide(self, name: str) -> None:
+        """Have a part's certificates where it looks for them. Raises OSError."""
+        plan, into = self.plan, self.plan.certificates(name)
+        private_directory(into.parent)
+        if name not in plan.nodes:
+            await asyncio.to_thread(provide, plan.pki, into, identities(name, NAME))
+            return
+        files, known = NodeFiles(into), identities(AGENT, name)
+        if files.certificate.exists() and await is_refused(_access(self.url, files)):
+            # Its node was deleted, or its certificate revoked. Whoever runs `up` means to have it
+            # back.
+            files.certificate.unlink()
+        # It renews this by itself, as every node does.
+        await asyncio.to_thread(provide, plan.pki, into, known, files.certificate.stem)
+
+    async def keep_certificates(self) -> None:
+        """Renew those of the scheduler and the controllers while they run, for ever."""
+        while True:
+            await asyncio.sleep(CERTIFICATES_LOOK_S)
+            for ward in self.others:
+                if ward.name not in self.plan.nodes:
+                    try:
+                        await self.provide(ward.name)
+                    except (HoldfastError, OSError) as error:
+                        self._tell(f"certificates of the {ward.name} cannot be renewed: {error}")
 
     async def nodes_ready(self) -> int:
         """How many of the nodes are ready, once all are or it has taken too long."""
@@ -173,3 +212,12 @@ class Household:
         """Stop all in order: those who need the server before it."""
         await asyncio.gather(*(ward.stop(STOP_S) for ward in self.others))
         await self.server.stop(STOP_S)
+
+
+def _access(url: str, files: NodeFiles) -> Access:
+    return Access(
+        servers=(url,),
+        ca=files.authority.read_bytes(),
+        certificate=files.certificate.read_bytes(),
+        key=files.key.read_bytes(),
+    )

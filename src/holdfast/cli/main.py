@@ -45,6 +45,7 @@ COMMANDS = {
     "verify": "holdfast.cli.backing",
     "restore": "holdfast.cli.backing",
     "encryption": "holdfast.cli.encryption",
+    "component": "holdfast.cli.component",
     "server": "holdfast.cli.parts",
     "scheduler": "holdfast.cli.parts",
     "controllers": "holdfast.cli.parts",

@@ -175,9 +175,8 @@ def _origin_options(command: Command) -> Command:
         click.option(
             "--pki",
             type=click.Path(path_type=Path),
-            default=f"{DATA}/pki",
-            show_default=True,
-            help="Its certificates, or the authority's directory.",
+            required=True,
+            help="Its certificates, as `holdfast component certificate` issues them.",
         ),
         servers_option,
     ):
@@ -206,7 +205,7 @@ def server(**given: Any) -> int:
     return run(command())
 
 
-@click.command(epilog="Example: holdfast scheduler --server https://127.0.0.1:6443 --pki data/pki")
+@click.command(epilog="Example: holdfast scheduler --server https://plane:6443 --pki certificates")
 @_origin_options
 @click.option("--shard", default="", metavar="I/N", help="Only this part of all tenants. [all]")
 @click.option("--tenants", default="", metavar="A,B", help="Only these tenants. [all]")
@@ -216,7 +215,9 @@ def scheduler(**given: Any) -> int:
     return run(options.scheduler(argparse.Namespace(**given)))
 
 
-@click.command(epilog="Example: holdfast controllers --server https://127.0.0.1:6443")
+@click.command(
+    epilog="Example: holdfast controllers --server https://plane:6443 --pki certificates"
+)
 @_origin_options
 def controllers(**given: Any) -> int:
     """Run all controllers. Of several such processes one acts for each controller."""
@@ -235,7 +236,9 @@ def controllers(**given: Any) -> int:
 @click.option(
     "--data", type=click.Path(path_type=Path), help="What this agent keeps. [data/agents/NAME]"
 )
-@click.option("--pki", type=click.Path(path_type=Path), help="The authority, if it is here.")
+@click.option(
+    "--pki", type=click.Path(path_type=Path), help="Its certificate, if it does not join."
+)
 @click.option("--region", default=REGION, show_default=True, help="Where it is, for ever.")
 @click.option("--zone", default=ZONE, show_default=True, help="Its failure domain, for ever.")
 @click.option("--pool", default="", help="The pool that it belongs to. [general]")

@@ -112,7 +112,10 @@ class _Up:
     async def run(self) -> int:
         self._listen_to_signals()
         household = self._household
-        logs = asyncio.create_task(household.bound_logs())
+        upkeep = [
+            asyncio.create_task(household.bound_logs()),
+            asyncio.create_task(household.keep_certificates()),
+        ]
         try:
             if not await self._until_signal(self._start()):
                 await self._signalled.wait()
@@ -120,7 +123,8 @@ class _Up:
         except HoldfastError as error:
             code = complain(error.message)
         finally:
-            logs.cancel()
+            for task in upkeep:
+                task.cancel()
             with self._doing("Stopping"):
                 await household.stop()
         if code is Code.DONE:

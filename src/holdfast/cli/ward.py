@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from holdfast.cli.child_log import ChildLog
@@ -36,6 +36,8 @@ class Ward:
         self.name, self.log = name, ChildLog(logs / f"{name}.log")
         # Of the next life; whoever holds the ward may change them.
         self.arguments: tuple[str, ...] = ()
+        # Before each life. Raises OSError if that cannot begin now.
+        self.prepare: Callable[[], Awaitable[None]] | None = None
         self.lives = 0
         self._greeting, self._tell = greeting, tell
         self._process: asyncio.subprocess.Process | None = None
@@ -92,6 +94,8 @@ class Ward:
         return f"{words} (all of it: {self.log.path})"
 
     async def _spawn(self) -> None:
+        if self.prepare is not None:
+            await self.prepare()
         descriptor = self.log.open()
         try:
             self._process = await asyncio.create_subprocess_exec(

@@ -18,11 +18,18 @@ from holdfast.agent.facts import Facts
 from holdfast.host.attending import Attending
 from holdfast.host.client.access import Access
 from holdfast.host.component import Component, Say
-from holdfast.host.credentials import access_of, forget
+from holdfast.host.credentials import (
+    AGENT,
+    CONTROLLERS,
+    SCHEDULER,
+    access_of,
+    checked,
+    refuse_authority,
+)
 from holdfast.host.discovering import Discovering
 from holdfast.host.errands import PULSES_PATH
 from holdfast.host.holding import Holding
-from holdfast.host.joining import is_refused, joined, renewed
+from holdfast.host.joining import joined, renewed
 from holdfast.host.pulsing import TIMEOUT_S as PULSE_TIMEOUT_S
 from holdfast.host.pulsing import Feel, Pulsing, pulse_of
 from holdfast.host.remote import Remote
@@ -33,7 +40,6 @@ from holdfast.host.runtime.starting import Options
 from holdfast.host.token_fetching import token_fetcher
 from holdfast.host.zones import zones
 from holdfast.model import identity as who
-from holdfast.model.errors import Invalid
 from holdfast.model.identity import Identity
 from holdfast.model.pulse import Beat
 from holdfast.model.requests import Term
@@ -43,14 +49,12 @@ from holdfast.observe.news import SERVERS
 if TYPE_CHECKING:
     from holdfast.correct.controller import Controller
 
-AUTHORITY_KEY = "ca.key"
-
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a component's servers are, and who it is to them.
 
     servers: https addresses, each of one server or of several. Others are found by their leases.
-    pki: certificates of its identities, or the authority to issue them.
+    pki: certificates of its identities.
     name: what this process is called among those of its kind, in all its lives.
     shard: of a scheduler, the part of the tenants that it takes, such as 0/3; empty means all.
     tenants: or the tenants themselves, with commas in between.
@@ -67,7 +71,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One agent.
 
     data: the directory of everything that it keeps, its own alone.
-    pki: the plane's authority, if it is on this machine; otherwise the node joins with `token`.
+    pki: its certificate, where it was issued beside the authority; otherwise the node joins with
+        `token`.
     isolation: of the work; empty means the strongest that can be had.
     options: what else its operator says about running work.
     """
@@ -93,8 +98,8 @@ async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
 
     share = parse_share(origin.shard, origin.tenants)
     rng = random.SystemRandom()
-    identity = who.scheduler(_checked(origin.name))
-    remote, rotation = await _remote(origin, (identity.name,))
+    identity = who.scheduler(checked(origin.name))
+    remote, rotation = await _remote(origin, SCHEDULER, (identity.name,))
     machine = Scheduler(
         origin.name, rng, share=share, filters=added_filters(), scorers=added_scorers()
     )
@@ -136,18 +141,18 @@ async def controllers(
 
     rng = random.SystemRandom()
     team = some or all_controllers(zones)
-    identities = {it.name: it.identity for it in team}
-    name = _checked(origin.name)
-    remote, rotation = await _remote(origin, tuple(identities.values()))
+    acting = {it.name: it.identity for it in team}
+    name = checked(origin.name)
+    remote, rotation = await _remote(origin, CONTROLLERS, tuple(acting.values()))
     # Any server answers for all whom it hears of; where several are given each is asked as well.
     asked = (*origin.servers, SERVERS) if len(origin.servers) > 1 else (SERVERS,)
     machine = Team(team, rng, name=name, servers=asked)
 
     def terms() -> dict[str, Term]:
-        return {identities[name]: term for name, term in machine.terms().items()}
+        return {acting[name]: term for name, term in machine.terms().items()}
 
     # One of them reads for all: the collector, who alone follows Secrets, where there is one.
-    reader = Identity(name=identities.get("garbage", next(iter(identities.values()))))
+    reader = Identity(name=acting.get("garbage", next(iter(acting.values()))))
     title = f"controllers {name}"
     pulse = pulse_of(title, machine.cache, machine.beats)
     return Component(
@@ -165,8 +170,13 @@ async def controllers(
 
 async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Component:
     """The agent of one node. It joins now if it never did."""
-    node = _checked(settings.node)
-    _refuse_authority(settings.data)
+    node = checked(settings.node)
+    for directory in filter(None, (settings.data, _own_pki(settings), settings.pki)):
+        refuse_authority(
+            directory,
+            AGENT,
+            "let the node join (--token-file, without --pki), or remove the key from here",
+        )
     holding = await asyncio.to_thread(Holding, settings.data, node)
     try:
         return await _agent(settings, node, holding, say)
@@ -219,19 +229,6 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
     )
 
 
-def _refuse_authority(data: Path) -> None:
-    """Raises Invalid if the authority's key lies where an agent keeps its own things.
-
-    Whoever gets at an agent's directory, or at a backup of it, would be everybody.
-    """
-    for path in (data / AUTHORITY_KEY, data / "pki" / AUTHORITY_KEY):
-        if path.exists():
-            raise Invalid(
-                f"{path} is the key of the plane's authority, which no agent may keep: remove it "
-                "here, or give the agent a directory of its own (--data)"
-            )
-
-
 def _own_pki(settings: AgentSettings) -> Path:
     return settings.data / "pki"
 
@@ -240,20 +237,20 @@ async def _access(settings: AgentSettings, node: str, say: Say) -> Access:
     if settings.pki is None:
         return await joined(settings.servers, node, _own_pki(settings), settings.token, say)
     name = who.agent(node).name
-    access = await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
-    if (settings.pki / AUTHORITY_KEY).exists() and await is_refused(access):
-        # Its node was deleted, or its certificate revoked. Whoever has the authority at hand and
-        # starts an agent with it means to have it back.
-        await asyncio.to_thread(forget, settings.pki, name)
-        access = await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
-    return access
+    return await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
 
 
-async def _remote(origin: Origin, identities: tuple[str, ...]) -> tuple[Remote, Rotation]:
-    """The way to the servers as each of them, and what keeps it open."""
+async def _remote(origin: Origin, part: str, names: tuple[str, ...]) -> tuple[Remote, Rotation]:
+    """The way to the servers as each of them, and what keeps it open. Raises Invalid."""
 
     def accesses() -> Mapping[str, Access]:
-        return {name: access_of(origin.servers, origin.pki, name) for name in identities}
+        refuse_authority(
+            origin.pki,
+            part,
+            f"issue its certificates (`holdfast component certificate {part} --out DIR`) and start "
+            "it with --pki DIR",
+        )
+        return {name: access_of(origin.servers, origin.pki, name) for name in names}
 
     async def renew(name: str, before: Access) -> Access:
         return await asyncio.to_thread(access_of, origin.servers, origin.pki, name)
@@ -270,10 +267,3 @@ def _pulsing(remote: Remote, sender: Identity, feel: Feel) -> Pulsing:
         await remote.hand_in(sender, server, body, PULSE_TIMEOUT_S, PULSES_PATH)
 
     return Pulsing(remote.servers, feel, send)
-
-
-def _checked(name: str) -> str:
-    """The name, if it can be part of an identity. Raises Invalid."""
-    if not who.acts_as(who.scheduler(name)):
-        raise Invalid(f"{name[:63]!r} is no name: lower-case letters, digits, - and .")
-    return name

@@ -60,9 +60,7 @@ def add_components(commands: Any) -> None:
 
 def _add_origin(parser: argparse.ArgumentParser, name: str, run: Run) -> None:
     _add_servers(parser)
-    parser.add_argument(
-        "--pki", type=Path, required=True, help="its certificates, or the authority's directory"
-    )
+    parser.add_argument("--pki", type=Path, required=True, help="the directory of its certificates")
     parser.add_argument("--name", default=name, help="its name among those of its kind")
     parser.set_defaults(run=run)
 
@@ -80,7 +78,7 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
     _add_servers(parser)
     parser.add_argument("--node", default="", help="the node's name; this computer's if empty")
     parser.add_argument("--data", type=Path, required=True, help="what this agent keeps")
-    parser.add_argument("--pki", type=Path, help="the authority's directory, if it is here")
+    parser.add_argument("--pki", type=Path, help="where its certificate is, if it does not join")
     parser.add_argument(
         "--token-file", type=Path, help="a file with a join token, for the first start; - is stdin"
     )

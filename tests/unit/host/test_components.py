@@ -20,7 +20,7 @@ from holdfast.host import components, facts
 from holdfast.host.certificates import Authority
 from holdfast.host.client import Access
 from holdfast.host.component import Component
-from holdfast.host.credentials import access_of, issue
+from holdfast.host.credentials import access_of, identities, issue, provide
 from holdfast.host.join_tokens import JoinToken, fingerprint, new_token, parse
 from holdfast.host.options import add_components, agent_settings, duration
 from holdfast.host.remote import Remote
@@ -203,14 +203,34 @@ def test_a_server_loads_no_scheduler() -> None:
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("where", ["ca.key", "pki/ca.key"])
-def test_an_agent_keeps_no_key_of_the_authority(tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize("where", ["agent/ca.key", "agent/pki/ca.key", "given/ca-0a1b.key"])
+def test_an_agent_has_no_key_of_the_authority(tmp_path: Path, where: str) -> None:
     """Whoever got at its directory would be everybody."""
-    path = tmp_path / "agent" / where
+    path = tmp_path / where
     path.parent.mkdir(parents=True, mode=0o700)
     path.touch()
     settings = components.AgentSettings(
-        servers=("https://127.0.0.1:1",), node="n1", data=tmp_path / "agent", facts=Facts()
+        servers=(NOBODY,),
+        node="n1",
+        data=tmp_path / "agent",
+        facts=Facts(),
+        pki=tmp_path / "given" if "given" in where else None,
     )
-    with pytest.raises(Invalid, match="is the key of the plane's authority"):
+    with pytest.raises(Invalid, match=r"is the key of the plane's authority.*--token-file"):
         asyncio.run(components.agent(settings))
+
+
+@pytest.mark.parametrize("part", ["scheduler", "controllers"])
+def test_neither_scheduler_nor_controllers_start_with_the_authoritys_key(
+    tmp_path: Path, part: str
+) -> None:
+    """They say which command issues what they need, and start with what that issued."""
+    pki, own = tmp_path / "pki", tmp_path / "own"
+    provide(pki, own, identities(part, "main"))
+    start = getattr(components, part)
+    origin = components.Origin(servers=(NOBODY,), pki=pki, name="main")
+    with pytest.raises(Invalid, match=rf"which no {part} has.*component certificate {part} --out"):
+        asyncio.run(start(origin))
+    assert not list(own.glob("ca*.key"))
+    assert all(stat.S_IMODE(it.stat().st_mode) == 0o600 for it in own.iterdir())
+    asyncio.run(start(msgspec.structs.replace(origin, pki=own)))

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.host.certificates import BACKDATE, RENEW_BY, RENEW_FROM, Authority, moment
 from holdfast.host.client.access import Access
-from holdfast.host.credentials import access_of, issue
+from holdfast.host.credentials import access_of, issue, provide
 from holdfast.host.rotation import Rotation
 from holdfast.model.errors import Invalid, Unavailable
 from tests.puppet import play
@@ -128,26 +128,24 @@ def test_what_cannot_be_used_leaves_the_old_one_in_use(tmp_path: Path) -> None:
     play(story())
 
 
-def test_where_the_authority_is_at_hand_a_running_component_gets_the_next_one(
-    tmp_path: Path,
-) -> None:
-    """Where it is not, a file that nobody replaced is trouble. [K1]"""
-    authority = Authority.open(tmp_path / "pki")
-    certificate, key = issue(tmp_path / "pki", NAME)
+def test_a_running_component_takes_the_next_certificate_that_is_put_there(tmp_path: Path) -> None:
+    """A file that nobody replaced is trouble. [K1]"""
+    authority, own = Authority.open(tmp_path / "pki"), tmp_path / "own"
+    provide(tmp_path / "pki", own, (NAME,))
+    certificate, key = issue(tmp_path / "pki", NAME, own)
     old = access(authority, age=LIFE * 0.6)
     certificate.write_bytes(old.certificate)
     key.write_bytes(old.key)
     taken = Taken()
 
     async def renew(name: str, before: Access) -> Access:
-        return access_of(SERVERS, tmp_path / "pki", name)
+        return access_of(SERVERS, own, name)
 
     async def story() -> None:
         rotation = Rotation({NAME: old}, renew, taken.take)
-        (tmp_path / "pki" / "ca.key").rename(tmp_path / "ca.key")
         await rotation.turn(NAME)
         assert rotation.trouble.endswith("nobody has put a new one there")
-        (tmp_path / "ca.key").rename(tmp_path / "pki" / "ca.key")
+        provide(tmp_path / "pki", own, (NAME,))
         await rotation.turn(NAME)
         assert not rotation.trouble
         (new,) = taken.accesses
