@@ -37,7 +37,9 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
     issuer: its URL, exactly as in the claim `iss`.
     audiences: a token must name one of these in `aud`.
-    user_prefix, groups_prefix: stand before each user and each group that a token names.
+    user_prefix, groups_prefix: stand before each user and each group that a token names. That of
+        groups must be given with groups_claim. An empty one makes names of the issuer those of
+        other people and groups of the plane.
     user_claim, groups_claim: where a token names them; without a claim for groups there are none.
     tenants: for a group as the token names it, the tenants in which its members may work.
     required_claims: claims that must have exactly these values.
@@ -50,7 +52,7 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     issuer: str
     audiences: tuple[str, ...]
     user_prefix: str
-    groups_prefix: str = ""
+    groups_prefix: str | None = None
     user_claim: str = "sub"
     groups_claim: str = ""
     tenants: dict[str, tuple[str, ...]] = {}
@@ -103,7 +105,7 @@ def _check_issuer(at: str, issuer: Issuer) -> None:
         raise _wrong(f"{at}.audiences", str(list(issuer.audiences)), rule)
     for field, prefix in (
         ("userPrefix", issuer.user_prefix),
-        ("groupsPrefix", issuer.groups_prefix),
+        ("groupsPrefix", issuer.groups_prefix or ""),
     ):
         if prefix and not is_token(prefix, PREFIX_MAX):
             rule = f"must be at most {PREFIX_MAX} characters of plain ASCII without blanks"
@@ -111,6 +113,9 @@ def _check_issuer(at: str, issuer: Issuer) -> None:
         if _is_near_reserved(prefix):
             rule = f"must not begin with {' or '.join(RESERVED)}, nor with a part of these"
             raise _wrong(f"{at}.{field}", prefix, rule)
+    if issuer.groups_claim and issuer.groups_prefix is None:
+        rule = "must be given with groupsClaim, such as corp: (or '' if no other groups are used)"
+        raise _wrong(f"{at}.groupsPrefix", "", rule)
     if not issuer.user_claim:
         raise _wrong(f"{at}.userClaim", "", "must be given")
     _check_tenants(f"{at}.tenants", issuer)
@@ -140,7 +145,8 @@ def _check_apart(at: str, issuer: Issuer, other: Issuer) -> None:
         raise _wrong(f"{at}.issuer", issuer.issuer, "must be named once")
     pairs = [("userPrefix", issuer.user_prefix, other.user_prefix)]
     if issuer.groups_claim and other.groups_claim:
-        pairs.append(("groupsPrefix", issuer.groups_prefix, other.groups_prefix))
+        given = (issuer.groups_prefix or "", other.groups_prefix or "")
+        pairs.append(("groupsPrefix", *given))
     for field, mine, theirs in pairs:
         if mine.startswith(theirs) or theirs.startswith(mine):
             rule = f"must not begin with that of {other.issuer}, nor the other way round"

@@ -198,7 +198,7 @@ def _groups(claims: dict[str, Any], config: Issuer) -> tuple[str, ...]:
         raise Refused("Groups")
     if not all(isinstance(it, str) for it in listed):
         raise Refused("Groups")
-    named = (config.groups_prefix + it for it in listed)
+    named = ((config.groups_prefix or "") + it for it in listed)
     own = [it for it in named if is_token(it) and not it.startswith(RESERVED)]
     mapped = [TENANT_GROUP + tenant for it in listed for tenant in config.tenants.get(it, ())]
     groups = tuple(dict.fromkeys((*own, *mapped)))

@@ -82,6 +82,18 @@ def test_two_issuers_cannot_name_the_same_user(tmp_path: Path, prefix: str) -> N
         read(written(tmp_path, GOOD, other))
 
 
+def test_groups_of_an_issuer_equal_local_ones_only_where_that_is_written(tmp_path: Path) -> None:
+    """A prefix that is forgotten must not make the issuer's `admins` those of the plane. [B5]"""
+    silent = {key: value for key, value in GOOD.items() if key != "groupsPrefix"}
+    with pytest.raises(Invalid, match=r"issuers\[0\].groupsPrefix: must be given"):
+        read(written(tmp_path, silent))
+    (found,) = read(written(tmp_path, {**GOOD, "groupsPrefix": ""})).issuers
+    assert found.groups_prefix == ""
+    # Without a claim for groups there are none to name.
+    without = {key: it for key, it in silent.items() if key not in ("groupsClaim", "tenants")}
+    assert read(written(tmp_path, without)).issuers[0].groups_prefix is None
+
+
 def test_two_issuers_cannot_name_the_same_group_nor_be_the_same(tmp_path: Path) -> None:
     """[B5]"""
     other = {**GOOD, "issuer": "https://b.example", "userPrefix": "b:"}
