@@ -35,7 +35,7 @@ _CORE = {facades.NAMESPACE: "v1/namespaces", facades.EVENT: "v1/events", facades
 EXTRAS = (
     *("/livez", "/readyz", "/healthz", "/metrics", "/audit", "/ca", "/ca/bundle", "/join"),
     *("/audit/records", "/audit/records?namespace=team-a"),
-    *("/servers", "/peers/forwards", "/peers/heard"),
+    *("/ca/rotation", "/servers", "/peers/forwards", "/peers/heard", "/peers/trust"),
 )
 
 

@@ -267,6 +267,7 @@ upgrade/format | raise | operator admin
 /healthz | use | everybody
 /ca | use | everybody
 /ca/bundle | use | everybody
+/ca/rotation | use | admin
 /join | use | everybody -revoked-certificate
 /metrics | use | operator admin monitor
 /audit | use | readers monitor
@@ -275,4 +276,5 @@ upgrade/format | raise | operator admin
 /servers | use | known
 /peers/forwards | use | server
 /peers/heard | use | server
+/peers/trust | use | server
 """

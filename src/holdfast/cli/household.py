@@ -20,6 +20,7 @@ from holdfast.agent.facts import Facts
 from holdfast.cli.parts import AGENTS, REGION
 from holdfast.cli.ward import Tell, Ward
 from holdfast.host import facts
+from holdfast.host.authorities import BUNDLE
 from holdfast.host.client import Client, from_kubeconfig
 from holdfast.host.client.access import Access
 from holdfast.host.credentials import AGENT, identities, provide
@@ -37,6 +38,8 @@ LOOK_S = 0.2
 STOP_S = 6.0
 LOGS_LOOK_S = 5.0
 CERTIFICATES_LOOK_S = 3_600.0
+# When another authority signs, all certificates are renewed soon.
+BUNDLE_LOOK_S = 5.0
 COMPONENTS, NAME = "components", "main"
 SERVER_READY = "Holdfast is ready at "
 
@@ -178,14 +181,24 @@ class Household:
 
     async def keep_certificates(self) -> None:
         """Renew those of the scheduler and the controllers while they run, for ever."""
+        bundle, looks = self._bundle(), 0
         while True:
-            await asyncio.sleep(CERTIFICATES_LOOK_S)
+            await asyncio.sleep(BUNDLE_LOOK_S)
+            before, bundle, looks = bundle, self._bundle(), looks + 1
+            if bundle == before and looks < CERTIFICATES_LOOK_S / BUNDLE_LOOK_S:
+                continue
+            looks = 0
             for ward in self.others:
                 if ward.name not in self.plan.nodes:
                     try:
                         await self.provide(ward.name)
                     except (HoldfastError, OSError) as error:
                         self._tell(f"certificates of the {ward.name} cannot be renewed: {error}")
+
+    def _bundle(self) -> int:
+        """Another number whenever the server has taken another trust bundle."""
+        path = self.plan.pki / BUNDLE
+        return path.stat().st_mtime_ns if path.exists() else 0
 
     async def nodes_ready(self) -> int:
         """How many of the nodes are ready, once all are or it has taken too long."""

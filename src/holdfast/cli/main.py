@@ -45,6 +45,7 @@ COMMANDS = {
     "verify": "holdfast.cli.backing",
     "restore": "holdfast.cli.backing",
     "encryption": "holdfast.cli.encryption",
+    "ca": "holdfast.cli.ca",
     "component": "holdfast.cli.component",
     "server": "holdfast.cli.parts",
     "scheduler": "holdfast.cli.parts",

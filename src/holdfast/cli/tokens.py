@@ -17,6 +17,7 @@ from holdfast.host.files import write_private
 from holdfast.host.join_tokens import create_token
 from holdfast.host.kubeconfig import kubeconfig as kubeconfig_of
 from holdfast.host.options import duration
+from holdfast.host.trust_bundle import current_pem
 from holdfast.model.errors import Missing
 from holdfast.model.kinds.token import Token, TokenPurpose
 from holdfast.model.registry import SYSTEM_NAMESPACE
@@ -82,7 +83,7 @@ def create(
             if user:
                 groups = groups_for(group, tenant)
                 text, made = await create_bearer(to, user, groups, lasts, namespace)
-                return _bearer(to, text, made, write, quiet)
+                return await _bearer(to, text, made, write, quiet)
             return await _join(to, node, lasts, given, quiet)
 
     return run(command())
@@ -106,14 +107,16 @@ async def _join(to: Client, node: str, lasts: timedelta, given: str, quiet: bool
     return Code.DONE
 
 
-def _bearer(to: Client, text: str, made: Token, write: Path | None, quiet: bool) -> int:
+async def _bearer(to: Client, text: str, made: Token, write: Path | None, quiet: bool) -> int:
     """Show the token, or write the file with which its bearer reaches the plane."""
     user = made.spec.user
     if write is None:
         print(text)
     else:
         access = to.access
-        content = kubeconfig_of(access.servers[0], access.ca, text, user=user)
+        # Not what this client trusts: its kubeconfig may be older than a rotation.
+        authorities = await current_pem(to.transport, access.ca)
+        content = kubeconfig_of(access.servers[0], authorities, text, user=user)
         write_private(write, content)
         print(f"{write} lets its bearer in as {user}")
     if not quiet:

@@ -33,8 +33,8 @@ class Contents:
         self.unreadable: list[str] = []
         self._objects: dict[type[Object], list[Any]] = {}
         for record in records:
-            if record.key.startswith(keys.ENCRYPTION):
-                # What the store around the store says of its keys is no record of the commit.
+            if record.key.startswith((keys.ENCRYPTION, keys.TRUST)):
+                # What servers say there of their keys is no record of the commit.
                 continue
             value = readable(record)
             if value is None:

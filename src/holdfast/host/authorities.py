@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from holdfast.host import trust_bundle
 from holdfast.host.certificates import Authority
 from holdfast.host.files import remove, write_private
-from holdfast.host.trust_bundle import SHORT, Bundle, Phase, certificates, fingerprint
+from holdfast.host.trust_bundle import SHORT, Bundle, certificates, fingerprint
 from holdfast.model.errors import Invalid, Unavailable
 
 CERTIFICATES, KEY, BUNDLE = "ca.crt", "ca.key", "ca.bundle"
@@ -124,7 +124,7 @@ def keep_bundle(directory: Path, before: Bundle, text: bytes) -> None:
     bundle = trust_bundle.unproven(text)
     write_private(directory / BUNDLE, text)
     _settle(directory, bundle)
-    if bundle.phase is Phase.STABLE:
+    if bundle.is_stable:
         for it in before.fingerprints:
             remove(directory / key_file(it))
 
@@ -136,6 +136,6 @@ def _settle(directory: Path, bundle: Bundle) -> None:
     if (directory / CERTIFICATES).read_bytes() != bundle.pem:
         write_private(directory / CERTIFICATES, bundle.pem)
     moved = directory / key_file(bundle.signs)
-    if bundle.phase is Phase.STABLE and moved.exists():
+    if bundle.is_stable and moved.exists():
         write_private(directory / KEY, moved.read_bytes())
         remove(moved)

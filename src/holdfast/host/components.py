@@ -38,6 +38,7 @@ from holdfast.host.runtime.levels import offered
 from holdfast.host.runtime.runtime import Runtime
 from holdfast.host.runtime.starting import Options
 from holdfast.host.token_fetching import token_fetcher
+from holdfast.host.trust_following import TrustFollowing
 from holdfast.host.zones import zones
 from holdfast.model import identity as who
 from holdfast.model.identity import Identity
@@ -99,7 +100,7 @@ async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
     share = parse_share(origin.shard, origin.tenants)
     rng = random.SystemRandom()
     identity = who.scheduler(checked(origin.name))
-    remote, rotation = await _remote(origin, SCHEDULER, (identity.name,))
+    remote, rotation, trust = await _remote(origin, SCHEDULER, (identity.name,), identity)
     machine = Scheduler(
         origin.name, rng, share=share, filters=added_filters(), scorers=added_scorers()
     )
@@ -127,7 +128,7 @@ async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
         rotation=rotation,
         outbox=Courier(remote.each_server, send),
         pulsing=_pulsing(remote, identity, pulse_of(title, machine.cache, beats)),
-        discovering=Discovering(remote, identity),
+        discovering=Discovering(remote, identity, trust),
         say=say,
     )
 
@@ -143,7 +144,9 @@ async def controllers(
     team = some or all_controllers(zones)
     acting = {it.name: it.identity for it in team}
     name = checked(origin.name)
-    remote, rotation = await _remote(origin, CONTROLLERS, tuple(acting.values()))
+    # One of them reads for all: the collector, who alone follows Secrets, where there is one.
+    reader = Identity(name=acting.get("garbage", next(iter(acting.values()))))
+    remote, rotation, trust = await _remote(origin, CONTROLLERS, tuple(acting.values()), reader)
     # Any server answers for all whom it hears of; where several are given each is asked as well.
     asked = (*origin.servers, SERVERS) if len(origin.servers) > 1 else (SERVERS,)
     machine = Team(team, rng, name=name, servers=asked)
@@ -151,8 +154,6 @@ async def controllers(
     def terms() -> dict[str, Term]:
         return {acting[name]: term for name, term in machine.terms().items()}
 
-    # One of them reads for all: the collector, who alone follows Secrets, where there is one.
-    reader = Identity(name=acting.get("garbage", next(iter(acting.values()))))
     title = f"controllers {name}"
     pulse = pulse_of(title, machine.cache, machine.beats)
     return Component(
@@ -163,7 +164,7 @@ async def controllers(
         terms=terms,
         rotation=rotation,
         pulsing=_pulsing(remote, reader, pulse),
-        discovering=Discovering(remote, reader),
+        discovering=Discovering(remote, reader, trust),
         say=say,
     )
 
@@ -203,6 +204,9 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         options=settings.options,
         fetch_token=token_fetcher(remote, identity),
     )
+    rotation = Rotation({identity.name: access}, renew, remote.take)
+    pki = settings.pki if settings.pki is not None else _own_pki(settings)
+    trust = TrustFollowing(remote, identity, rotation, pki, runtime.refresh_tokens)
     level, notes = await asyncio.to_thread(offered, settings.data, node, settings.options)
     facts = msgspec.structs.replace(
         settings.facts,
@@ -219,11 +223,11 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         folder=settings.data / "agent",
         runtime=runtime,
         holding=holding,
-        rotation=Rotation({identity.name: access}, renew, remote.take),
+        rotation=rotation,
         attending=Attending(
             node, lambda: remote.access(identity.name), runtime, remote.each_server
         ),
-        discovering=Discovering(remote, identity),
+        discovering=Discovering(remote, identity, trust),
         trouble=lambda: machine.trouble,
         say=say,
     )
@@ -240,8 +244,12 @@ async def _access(settings: AgentSettings, node: str, say: Say) -> Access:
     return await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
 
 
-async def _remote(origin: Origin, part: str, names: tuple[str, ...]) -> tuple[Remote, Rotation]:
-    """The way to the servers as each of them, and what keeps it open. Raises Invalid."""
+async def _remote(
+    origin: Origin, part: str, names: tuple[str, ...], asks: Identity
+) -> tuple[Remote, Rotation, TrustFollowing]:
+    """The way to the servers as each of them, and what keeps it open. `asks` does so for all.
+    Raises Invalid.
+    """
 
     def accesses() -> Mapping[str, Access]:
         refuse_authority(
@@ -257,7 +265,8 @@ async def _remote(origin: Origin, part: str, names: tuple[str, ...]) -> tuple[Re
 
     found = await asyncio.to_thread(accesses)
     remote = Remote(found)
-    return remote, Rotation(found, renew, remote.take)
+    rotation = Rotation(found, renew, remote.take)
+    return remote, rotation, TrustFollowing(remote, asks, rotation, origin.pki)
 
 
 def _pulsing(remote: Remote, sender: Identity, feel: Feel) -> Pulsing:

@@ -38,8 +38,12 @@ _HEARD = msgspec.json.Decoder(Heard)
 Read = Callable[[Instant], Roster | None]
 
 
-def handlers(renewals: Shell, read: Read, shown: Shown) -> dict[str, Handler]:
-    """The paths, and what answers there. `read` gives the servers by their leases."""
+def handlers(
+    renewals: Shell, read: Read, shown: Shown, generation: Callable[[], int] = lambda: 0
+) -> dict[str, Handler]:
+    """The paths, and what answers there. `read` gives the servers by their leases, `generation` is
+    that of the trust bundle here.
+    """
 
     async def tell(request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -63,7 +67,8 @@ def handlers(renewals: Shell, read: Read, shown: Shown) -> dict[str, Handler]:
                 )
         except HoldfastError as error:
             return reply(*status.of(error))
-        return reply(200, _ENCODER.encode(discovering.live(read(clock.now()))))
+        live = discovering.live(read(clock.now()), generation())
+        return reply(200, _ENCODER.encode(live))
 
     return {PATH: tell, discovering.PATH: tell_servers}
 

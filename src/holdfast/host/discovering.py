@@ -17,6 +17,7 @@ import msgspec
 from holdfast.host.client.answers import Answer
 from holdfast.host.errands import Errand
 from holdfast.host.remote import Remote
+from holdfast.host.trust_following import TrustFollowing
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.heartbeat import SERVERS_MAX, Roster
 from holdfast.model.identity import Identity
@@ -28,43 +29,57 @@ FIRST_S, EVERY_S, TIMEOUT_S = 1.0, 10.0, 3.0
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A server that renews its lease."""
+    """A server that renews its lease.
+
+    generation: of the trust bundle, at the server that tells of it; see `trust_following`.
+    """
 
     server: str
     address: str
+    generation: int = 0
 
 
 _KNOWN = msgspec.json.Decoder(tuple[Known, ...])
 
 
-def live(roster: Roster | None) -> tuple[Known, ...]:
+def live(roster: Roster | None, generation: int = 0) -> tuple[Known, ...]:
     """The servers that can be asked, by their leases."""
     if roster is None:
         return ()
     expired = roster.expired()
     return tuple(
-        Known(it.server, it.address.rstrip("/"))
+        Known(it.server, it.address.rstrip("/"), generation)
         for it in roster.servers
         if it.life and it.address and it.server not in expired
     )
 
 
-def addresses(answer: Answer) -> Sequence[str]:
-    """The addresses in an answer of `PATH`. Raises HoldfastError."""
+def known(answer: Answer) -> Sequence[Known]:
+    """The servers in an answer of `PATH`. Raises HoldfastError."""
     if not answer.is_good:
         raise answer.error(may_have_happened=False)
     try:
         found = _KNOWN.decode(answer.body)
     except msgspec.DecodeError as error:
         raise Unavailable(f"a list of servers that cannot be read: {error}") from error
-    return [it.address for it in found[:SERVERS_MAX] if it.address.startswith("https://")]
+    return [it for it in found[:SERVERS_MAX] if it.address.startswith("https://")]
+
+
+def addresses(answer: Answer) -> Sequence[str]:
+    """The addresses in an answer of `PATH`. Raises HoldfastError."""
+    return [it.address for it in known(answer)]
 
 
 class Discovering:
-    """See the module's docstring. `start` and `stop` on the event loop."""
+    """See the module's docstring. `start` and `stop` on the event loop.
 
-    def __init__(self, remote: Remote, sender: Identity) -> None:
-        self._remote, self._sender = remote, sender
+    `trust` is told which trust bundle the servers have, and takes it if it is newer.
+    """
+
+    def __init__(
+        self, remote: Remote, sender: Identity, trust: TrustFollowing | None = None
+    ) -> None:
+        self._remote, self._sender, self._trust = remote, sender, trust
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -79,9 +94,13 @@ class Discovering:
         pause_s = FIRST_S
         while True:
             try:
-                wanted = Errand("GET", PATH, addresses)
-                self._remote.learn(await self._remote.run(self._sender, SERVERS, wanted, TIMEOUT_S))
-                pause_s = EVERY_S
+                wanted = Errand("GET", PATH, known)
+                found = await self._remote.run(self._sender, SERVERS, wanted, TIMEOUT_S)
+                self._remote.learn([it.address for it in found])
+                generation = max((it.generation for it in found), default=0)
+                is_new = self._trust is not None and await self._trust.follow(generation)
+                # The next question tells the servers that the bundle was taken.
+                pause_s = FIRST_S if is_new else EVERY_S
             except HoldfastError:
                 # Nobody answers, or a server of another version: what was given is used meanwhile.
                 pause_s = min(EVERY_S, pause_s * 2)

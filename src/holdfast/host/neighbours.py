@@ -81,9 +81,10 @@ class Neighbours(Peers):
     ) -> None:
         self._find = find
         self._metrics = metrics if metrics is not None else Metrics()
-        connector = aiohttp.TCPConnector(ssl=tls, limit=0)
-        self._session = aiohttp.ClientSession(connector=connector)
+        self._session = _session(tls)
         self._links: dict[tuple[str, str], _Link] = {}
+        # Those of earlier certificates: what is under way there ends there.
+        self._earlier: list[tuple[aiohttp.ClientSession, list[_Link]]] = []
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """See `Peers`. The certificate says who the sender is."""
@@ -96,6 +97,33 @@ class Neighbours(Peers):
             raise
         self._metrics.forwarded.add("Answered")
         return verdict
+
+    async def read(self, to: str, path: str, timeout_s: float) -> bytes:
+        """What another server answers at a path. Raises Unavailable."""
+        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_S, timeout_s))
+        try:
+            async with self._session.get(
+                self._found(to).rstrip("/") + path,
+                server_hostname=peer_host(to),
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                if response.status != 200:
+                    raise Unavailable(f"server {to} answered with {response.status}")
+                return await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"server {to}: {str(error) or type(error).__name__}") from error
+
+    async def take(self, tls: ssl.SSLContext) -> None:
+        """Ask with another certificate, and trust other authorities, from now on."""
+        self._earlier.append((self._session, list(self._links.values())))
+        self._session, self._links = _session(tls), {}
+        # The last one may have been taken from just now by whoever waits for an answer.
+        for kept in self._earlier[:-1]:
+            session, links = kept
+            if not any(link.is_busy for link in links):
+                self._earlier.remove(kept)
+                await session.close()
 
     async def _ask(self, to: str, body: Any, timeout_s: float) -> Any:
         if not isinstance(body, Forward):
@@ -116,11 +144,16 @@ class Neighbours(Peers):
 
     async def close(self) -> None:
         """End all that is on its way; whoever waits is told that the outcome is unknown."""
-        for link in self._links.values():
-            await link.close()
-        await self._session.close()
+        for session, links in (*self._earlier, (self._session, list(self._links.values()))):
+            for link in links:
+                await link.close()
+            await session.close()
         # The connections' own goodbyes need a turn of the loop.
         await asyncio.sleep(0)
+
+
+def _session(tls: ssl.SSLContext) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=0))
 
 
 class _Link:

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import random
 import secrets
-import ssl
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +26,7 @@ from holdfast.commit.context import Settings as Rules
 from holdfast.commit.renewals import Renewals
 from holdfast.commit.server import PRESENCE, SCOPE, Server
 from holdfast.commit.shaping import CRITICAL
-from holdfast.host import digests, plane_counted
+from holdfast.host import clock, digests, discovering, plane_counted
 from holdfast.host.admitting import Admitting
 from holdfast.host.api.app import Api, ApiLimits, Observer
 from holdfast.host.api.freshness import Freshness
@@ -40,7 +39,7 @@ from holdfast.host.audit.refusals import Refusals, both
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.audit.serving import handlers as record_handlers
 from holdfast.host.audit.standing import handlers as audit_handlers
-from holdfast.host.audit.witnesses import failures_told, tell_of_own
+from holdfast.host.audit.witnesses import failures_told
 from holdfast.host.buffers import receive_into_small_buffers
 from holdfast.host.decisions import Decisions
 from holdfast.host.door import Door, Lives
@@ -56,6 +55,7 @@ from holdfast.host.oidc.config import read as read_issuers
 from holdfast.host.oidc.fetching import fetching
 from holdfast.host.oidc.issuers import Issuers
 from holdfast.host.opening import demand_format, limits_for, open_store
+from holdfast.host.plane_trust import PlaneTrust
 from holdfast.host.pulses import PulseBook
 from holdfast.host.quarantine import QuarantineWatch
 from holdfast.host.revoked import StoredRevocations
@@ -65,8 +65,7 @@ from holdfast.host.shell import Shell
 from holdfast.host.showing import handlers
 from holdfast.host.store_space import StoreSpace, space_of
 from holdfast.host.tidying import tidy_for_ever
-from holdfast.host.trust import Trust, establish, write_kubeconfig
-from holdfast.host.trust_upkeep import renew_for_ever
+from holdfast.host.trust import establish
 from holdfast.host.upkeep import Horizon, compact_for_ever
 from holdfast.model import identity as who
 from holdfast.model.errors import Unavailable, invariant
@@ -175,9 +174,10 @@ class Plane:
         space = self._watch_space(bare)
         machine.closed = lambda: audit.refusal() or space.closed()
         machine.full = space.full
-        tls, peer_tls = trust.context(), trust.peer_context()
-        peers = Neighbours(lambda name: _address(hub, name), peer_tls, self.metrics)
+        peers = Neighbours(lambda name: _address(hub, name), trust.peer_context(), self.metrics)
         self._stack.push_async_callback(peers.close)
+        trusted = PlaneTrust(settings, trust, metered, hub, peers, self._live, accesses)
+        await trusted.start()
         authority = Shell(machine, self._identity, store=metered, peers=peers)
         hub_shell = Shell(hub, self._identity, store=metered)
         ear = Renewals(name, settings.fence, life=life)
@@ -194,7 +194,7 @@ class Plane:
         await self._run(renewals, "the hearing of agents")
         await self._begin_audit(audit, store)
         port, api = await self._listen(
-            store, authority, hub, hub_shell, renewals, audit, trust, tls, accesses
+            store, authority, hub, hub_shell, renewals, audit, trusted, accesses
         )
         self._keep(accesses.run())
         self.metrics.gauge(
@@ -202,17 +202,7 @@ class Plane:
             "Accesses that could not be kept for the audit; alarm above 0.",
             lambda: accesses.lost,
         )
-        tell_of_own(accesses, trust)
-        self._keep(
-            renew_for_ever(
-                settings,
-                trust,
-                tls,
-                peer_tls,
-                self._introduce(port),
-                lambda fresh: tell_of_own(accesses, fresh),
-            )
-        )
+        self._keep(trusted.upkeep.run())
         machine.address = settings.advertise or settings.listen.url_for_others(port)
         # Others know at once where to ask whom we hear, and not with the next renewal.
         authority.post(Woken(PRESENCE))
@@ -298,17 +288,16 @@ class Plane:
         hub_shell: Shell,
         renewals: Shell,
         audit: Keeping,
-        trust: Trust,
-        tls: ssl.SSLContext,
+        trusted: PlaneTrust,
         accesses: Accesses,
     ) -> tuple[int, Api]:
         receive_into_small_buffers()
-        tokens = ServiceTokens(trust.authorities)
+        tokens = ServiceTokens(trusted.authorities, seen=trusted.seen.token_shown)
         lives = Lives(
             certificate_ms=self.settings.certificate_life_max // _MILLISECOND,
             token_ms=self.settings.token_life_max // _MILLISECOND,
         )
-        door = Door(hub, self._issuers(), tokens, lives, trust.authorities)
+        door = Door(hub, self._issuers(), tokens, lives, trusted.authorities)
         freshness = Freshness(store, hub, hub_shell)
         self._health = Health(store, freshness)
         decisions = Decisions(self.settings.data, self.metrics)
@@ -344,11 +333,12 @@ class Plane:
                     may,
                 ),
                 **forward_handlers(authority, self.metrics, door.shown, demand_unrevoked),
-                **digests.handlers(renewals, self._roster, door.shown),
-                **self._admitting(authority, store, trust, door, accesses).handlers(),
+                **digests.handlers(renewals, self._roster, door.shown, trusted.generation),
+                **trusted.handlers(door, may_path),
+                **self._admitting(authority, store, trusted, door, accesses).handlers(),
             },
             limits=ApiLimits(patience=self.settings.patience),
-            observer=self._observer(door, accesses),
+            observer=both(self._observer(door, accesses), trusted.seen.observe),
             renewals=renewals,
             decisions=decisions,
             pulses=pulses,
@@ -359,7 +349,7 @@ class Plane:
         )
         listen = self.settings.listen
         try:
-            port = await api.start(listen.host, listen.port, tls)
+            port = await api.start(listen.host, listen.port, trusted.tls.context)
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {listen.host}:{listen.port}: {error.strerror or error}"
@@ -367,7 +357,7 @@ class Plane:
         self._stack.push_async_callback(api.stop)
         self._keep(api.guests.sweep_for_ever())
         self.url = self.settings.advertise or listen.url(port)
-        self.kubeconfig = await asyncio.to_thread(self._introduce(port), trust)
+        self.kubeconfig = await trusted.introduce(listen.url(port))
         return port, api
 
     def _issuers(self) -> Issuers:
@@ -386,16 +376,15 @@ class Plane:
         return both(metered, Refusals(door).observe) if self.settings.refusals == LOG else metered
 
     def _admitting(
-        self, authority: Shell, store: Store, trust: Trust, door: Door, accesses: Accesses
+        self, authority: Shell, store: Store, trusted: PlaneTrust, door: Door, accesses: Accesses
     ) -> Admitting:
         life = self.settings.certificate_life
-        issuers, shown = trust.authorities, door.certificate
+        issuers, shown = trusted.authorities, door.certificate
         return Admitting(self._identity, authority, store, issuers, shown, life, accesses)
 
-    def _introduce(self, port: int) -> Callable[[Trust], Path]:
-        """Writes the administrator's way in, at the start and when his certificate is renewed."""
-        url = self.settings.listen.url(port)
-        return lambda trust: write_kubeconfig(self.settings, trust, url)
+    def _live(self) -> tuple[discovering.Known, ...]:
+        """The servers that renew their leases."""
+        return discovering.live(self._roster(clock.now()))
 
     async def _furnish(self, authority: Shell) -> None:
         """What a new plane needs so that somebody can work in it: a tenant, and the class of work

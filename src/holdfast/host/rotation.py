@@ -4,18 +4,23 @@
 `credentials`), after it `remote`, which asks with the new ones. Each is renewed in the middle part
 of its life, at a moment of its own, so that a thousand agents of one day do not come on one day.
 A renewal that fails is tried again, more often the less time is left; only the end is an end.
+When another authority signs (`trust_following`), all are renewed within seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
+import msgspec
+
 from holdfast.host.certificates import RENEW_BY, RENEW_FROM, moment
 from holdfast.host.client.access import Access
 from holdfast.host.joining import MOMENT
+from holdfast.host.trust_bundle import issuer_of
 from holdfast.model.errors import HoldfastError
 from holdfast.model.machine import Rng
 
@@ -24,6 +29,8 @@ LOOK_S = 60.0
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 3_600.0
 # A renewal that failed is tried again after this part of the time that is left.
 TRIES = 16
+# Within this time all renew when another authority signs, and so often who could not tries again.
+HURRY_S = 10.0
 
 Renew = Callable[[str, Access], Awaitable[Access]]
 Take = Callable[[str, Access], Awaitable[None]]
@@ -38,6 +45,9 @@ class Rotation:
         self._renew, self._take = renew, take
         self._rng: Rng = rng if rng is not None else random.SystemRandom()
         self._accesses = {name: it for name, it in accesses.items() if it.certificate}
+        self._wake, self._turn = asyncio.Event(), asyncio.Lock()
+        # The authorities to trust, and the name of the one that signs, once they are told here.
+        self._ca, self._signer = b"", ""
         # When each is renewed next, by the wall clock.
         self.due_s = {name: self._first(it) for name, it in self._accesses.items()}
         # Why one cannot be renewed, for whoever runs the component; empty when all can.
@@ -48,15 +58,40 @@ class Rotation:
         while self.due_s:
             now_s = _now_s()
             left_s = min(self.due_s.values()) - now_s
-            await asyncio.sleep(min(LOOK_S, max(PAUSE_MIN_S, left_s)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(LOOK_S, max(PAUSE_MIN_S, left_s))):
+                    await self._wake.wait()
+            self._wake.clear()
             for name in [name for name, at_s in self.due_s.items() if at_s <= _now_s()]:
                 await self.turn(name)
 
+    async def trust(self, ca: bytes, signer: str) -> None:
+        """Trust these authorities from now on, and soon show certificates of this one."""
+        async with self._turn:
+            self._ca = ca
+            for name, access in list(self._accesses.items()):
+                self._accesses[name] = msgspec.structs.replace(access, ca=ca)
+                await self._take(name, self._accesses[name])
+        self.expect(signer)
+
+    def expect(self, signer: str) -> None:
+        """Renew what is not of the authority with this name."""
+        self._signer = signer
+        for name, access in self._accesses.items():
+            self.due_s[name] = min(self.due_s[name], self._first(access))
+        self._wake.set()
+
     async def turn(self, name: str) -> None:
         """Renew one certificate now, and ask with it from now on."""
+        async with self._turn:
+            await self._renew_now(name)
+
+    async def _renew_now(self, name: str) -> None:
         before = self._accesses[name]
         try:
             after = await self._renew(name, before)
+            if self._ca:
+                after = msgspec.structs.replace(after, ca=self._ca)
             if after.certificate == before.certificate:
                 self._fail(name, "nobody has put a new one there")
                 return
@@ -69,7 +104,12 @@ class Rotation:
             self._accesses[name], self.due_s[name] = after, self._first(after)
             self.trouble = ""
 
+    def _is_of_signer(self, access: Access) -> bool:
+        return not self._signer or issuer_of(access.certificate) == self._signer
+
     def _first(self, access: Access) -> float:
+        if not self._is_of_signer(access):
+            return _now_s() + HURRY_S * self._rng.random()
         share = RENEW_FROM + (RENEW_BY - RENEW_FROM) * self._rng.random()
         return moment(access.certificate, share).timestamp()
 
@@ -79,6 +119,8 @@ class Rotation:
         word = "ends" if left_s > 0 else "ended"
         self.trouble = f"the certificate of {name} {word} at {ends:{MOMENT}}: {why}"
         pause_s = min(PAUSE_MAX_S, max(PAUSE_MIN_S, left_s / TRIES if left_s > 0 else LOOK_S))
+        if not self._is_of_signer(self._accesses[name]):
+            pause_s = min(pause_s, HURRY_S)
         self.due_s[name] = _now_s() + pause_s * (0.5 + self._rng.random() / 2)
 
 

@@ -53,6 +53,25 @@ class Trust(msgspec.Struct, frozen=True):
         return context
 
 
+class ServerTls:
+    """The TLS of a socket that stays open while what is trusted and shown there changes.
+
+    `context` is for the socket. Handshakes use what was taken last: an authority cannot be removed
+    from a context, so that each change makes another one.
+    """
+
+    def __init__(self, trust: Trust) -> None:
+        self.context, self._current = trust.context(), trust.context()
+        self.context.sni_callback = self._choose
+
+    def take(self, current: ssl.SSLContext) -> None:
+        """Use this one for all handshakes from now on."""
+        self._current = current
+
+    def _choose(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        tls.context = self._current
+
+
 def establish(settings: Settings) -> Trust:
     """Find or make everything. Raises Invalid when what is there cannot be used."""
     private_directory(settings.data)

@@ -29,6 +29,7 @@ from cryptography.x509.oid import NameOID
 
 from holdfast.host.certificates import Authority
 from holdfast.host.client.transport import Transport
+from holdfast.host.headers import FINGERPRINT_SHORT
 from holdfast.host.join_words import BUNDLE_PATH
 from holdfast.model.errors import HoldfastError, Invalid
 
@@ -36,7 +37,7 @@ from holdfast.model.errors import HoldfastError, Invalid
 AUTHORITIES_MAX = 2
 BYTES_MAX = 64 << 10
 # People, headers and file names have this much of a fingerprint.
-SHORT = 16
+SHORT = FINGERPRINT_SHORT
 # No certificate begins so: a signature of a bundle never counts as one of a certificate.
 _CONTEXT = b"holdfast trust bundle, version 1\n"
 FETCH_S = 10.0
@@ -77,8 +78,13 @@ class Bundle(msgspec.Struct, frozen=True):
         return tuple(fingerprint(it) for it in certificates(self.pem))
 
     @property
+    def is_stable(self) -> bool:
+        """Whether no rotation is under way."""
+        return len(self.authorities) == 1
+
+    @property
     def phase(self) -> Phase:
-        if len(self.authorities) == 1:
+        if self.is_stable:
             return Phase.STABLE
         newest = self.fingerprints[-1]
         if self.serves == newest:

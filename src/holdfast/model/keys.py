@@ -18,6 +18,7 @@ AUDIT = "audit/"
 QUARANTINE = "quarantine/"
 FORMATS = "formats/"
 ENCRYPTION = "encryption/"
+TRUST = "trust/"
 
 # The last code point. No store takes a key that begins with it, so every key comes before it.
 END = "\U0010ffff"
@@ -111,6 +112,11 @@ def encryption_proof() -> str:
 def encryption_whole() -> str:
     """Where it is kept, encrypted, whether all Secrets of the plane are encrypted."""
     return f"{ENCRYPTION}whole"
+
+
+def trust_bundle() -> str:
+    """Where the certificate authorities that the plane trusts are kept."""
+    return f"{TRUST}bundle"
 
 
 def quarantine(key: str) -> str:

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ssl
+from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.host import trust_upkeep
-from holdfast.host.certificates import Authority, Purpose, moment
+from holdfast.host.authorities import key_file
+from holdfast.host.certificates import Authority, Issued, Purpose, moment
+from holdfast.host.client.access import Access
+from holdfast.host.files import write_private
 from holdfast.host.settings import Settings
-from holdfast.host.trust import Trust, establish
+from holdfast.host.trust import ServerTls, Trust, establish
+from holdfast.host.trust_bundle import (
+    Bundle,
+    begun,
+    certificates,
+    common_name,
+    finished,
+    issuer_of,
+    serving,
+    signed,
+    switched,
+    unproven,
+)
+from holdfast.host.trust_upkeep import TrustUpkeep, publish, stored
 from holdfast.model.errors import Invalid
+from holdfast.store.memory import MemoryStore
+from tests.patience import PATIENCE_S
 
 LIFE = timedelta(days=30)
 
@@ -57,7 +79,7 @@ def test_another_authority_in_the_directory_issues_nothing_to_a_server_that_runs
         content = (tmp_path / "other" / name).read_bytes()
         (settings.pki_directory / name).write_bytes(content)
     assert other.pem != trust.authorities.pem
-    with pytest.raises(Invalid, match="another authority"):
+    with pytest.raises(Invalid, match="another certificate authority"):
         renewed(settings, trust)
     assert trust.server[0].read_bytes() == old
     # One that was taken away is not made anew either.
@@ -72,26 +94,163 @@ def test_a_handshake_after_the_renewal_shows_the_new_certificate(tmp_path: Path)
     """The same TLS as before, so that the socket need not be opened anew. [K1]"""
     settings = Settings(data=tmp_path, name="one", certificate_life=LIFE)
     trust = aged(settings)
-    server, peer = trust.context(), trust.peer_context()
-    before = shown(server, trust)
-    trust_upkeep._use(trust_upkeep._renewed(settings, trust), server, peer)
-    after = shown(server, trust)
+    server = ServerTls(trust)
+    before = shown(server.context, trust)
+    server.take(trust_upkeep._renewed(settings, trust).context())
+    after = shown(server.context, trust)
     assert after != before
     assert after == ssl.PEM_cert_to_DER_cert(trust.server[0].read_text())
 
 
-def shown(server: ssl.SSLContext, trust: Trust) -> bytes:
-    """What a client sees that connects now."""
-    client = ssl.create_default_context(cadata=trust.authorities.pem.decode())
+def shown(server: ssl.SSLContext, trust: Trust, client: Issued | None = None) -> bytes:
+    """What a client sees that connects now, and perhaps shows a certificate. Raises SSLError."""
+    given = client or Issued(b"", b"")
+    access = Access(
+        servers=("https://localhost",),
+        ca=trust.authorities.pem,
+        certificate=given.certificate,
+        key=given.key,
+    )
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    one = client.wrap_bio(to_client, to_server, server_hostname="localhost")
+    one = access.context().wrap_bio(to_client, to_server, server_hostname="localhost")
     two = server.wrap_bio(to_server, to_client, server_side=True)
     for _ in range(10):
         for side in (one, two):
-            try:
+            with contextlib.suppress(ssl.SSLWantReadError):
                 side.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
     found = one.getpeercert(binary_form=True)
     assert found is not None
     return found
+
+
+class Server:
+    """One server's trust over a store, without anything that listens."""
+
+    def __init__(self, settings: Settings, store: MemoryStore) -> None:
+        self.settings, self.trust = settings, establish(settings)
+        self.tls, self.applied = ServerTls(self.trust), 0
+        self.upkeep = TrustUpkeep(settings, self.trust, store, self._apply)
+
+    async def _apply(self, fresh: Trust) -> None:
+        self.trust, self.applied = fresh, self.applied + 1
+        self.tls.take(fresh.context())
+
+    @property
+    def bundle(self) -> Bundle:
+        return self.upkeep.authorities.bundle
+
+
+class Rotated:
+    """Two servers over one store with directories of their own, and the steps of a rotation."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = MemoryStore()
+        self.one = Server(Settings(data=folder / "one", name="one"), self.store)
+        other = folder / "two" / "pki"
+        other.mkdir(parents=True, mode=0o700)
+        (folder / "two").chmod(0o700)
+        for name in ("ca.crt", "ca.key"):
+            write_private(other / name, (folder / "one" / "pki" / name).read_bytes())
+        self.two = Server(Settings(data=folder / "two", name="two"), self.store)
+        self.old = self.one.trust.authorities.signer
+        self.new, self.pem = Authority.new()
+
+    def give_key(self, server: Server) -> None:
+        path = server.settings.pki_directory / key_file(self.new.fingerprint)
+        write_private(path, self.pem.key)
+
+    async def write(self, bundle: Bundle, *signers: Authority) -> None:
+        _, revision = await stored(self.store)
+        assert await publish(self.store, signed(bundle, signers), revision)
+
+    async def look(self) -> None:
+        for server in (self.one, self.two):
+            await server.upkeep.look()
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, PATIENCE_S))
+
+
+def test_servers_follow_each_step_in_the_store_and_show_what_it_says(tmp_path: Path) -> None:
+    """Without a restart; who shows a certificate of the old authority is turned away at the end,
+    and not before. [K1, B5]"""
+
+    async def story() -> None:
+        it = Rotated(tmp_path)
+        old = it.old.issue("ann")
+        both, step = (it.old, it.new), begun(it.one.bundle, it.new.pem)
+        it.give_key(it.one)
+        await it.write(step, *both)
+        await it.look()
+        assert it.one.bundle == it.two.bundle == step
+        # The second server gets the key of the next authority while it runs.
+        assert len(it.two.upkeep.authorities.held) == 1
+        it.give_key(it.two)
+        await it.look()
+        assert len(it.two.upkeep.authorities.held) == 2
+        for change in (switched, serving):
+            step = change(step)
+            await it.write(step, *both)
+            await it.look()
+            for server in (it.one, it.two):
+                shown(server.tls.context, server.trust, old)
+                assert issuer_of(server.trust.admin.certificate) == name_of(it.new)
+                expected = it.new if change is serving else it.old
+                assert issuer_of(server.trust.server[0].read_bytes()) == name_of(expected)
+        step = finished(step)
+        await it.write(step, it.new)
+        await it.look()
+        for server in (it.one, it.two):
+            shown(server.tls.context, server.trust, it.new.issue("ann"))
+            with pytest.raises(ssl.SSLError):
+                shown(server.tls.context, server.trust, old)
+            # The next start finds the same.
+            assert establish(server.settings).authorities.bundle == step
+
+    play(story())
+
+
+def name_of(authority: Authority) -> str:
+    return common_name(certificates(authority.pem)[0].subject)
+
+
+def test_a_bundle_in_the_store_that_no_trusted_authority_has_signed_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    """Who can write to the store adds no authority. [B5]"""
+
+    async def story() -> None:
+        it = Rotated(tmp_path)
+        before = it.one.bundle
+        await it.write(begun(before, it.new.pem), it.new)
+        with pytest.raises(Invalid, match="not signed by a certificate authority trusted here"):
+            await it.one.upkeep.look()
+        assert (it.one.bundle, it.one.applied) == (before, 0)
+        assert not (it.one.settings.pki_directory / "ca.bundle").exists()
+
+    play(story())
+
+
+def test_a_store_that_was_restored_from_before_brings_no_authority_back(tmp_path: Path) -> None:
+    """The servers have the newer bundle beside their keys, and write it again. [B5, K1]"""
+
+    async def story() -> None:
+        it = Rotated(tmp_path)
+        it.give_key(it.one)
+        step = begun(it.one.bundle, it.new.pem)
+        await it.write(step, it.old, it.new)
+        await it.one.upkeep.look()
+        earlier, _ = await stored(it.store)
+        both = (it.old, it.new)
+        for change, signers in ((switched, both), (serving, both), (finished, (it.new,))):
+            step = change(step)
+            await it.write(step, *signers)
+            await it.one.upkeep.look()
+        _, revision = await stored(it.store)
+        assert await publish(it.store, earlier, revision)
+        await it.one.upkeep.look()
+        assert it.one.bundle == step
+        assert unproven((await stored(it.store))[0]) == step
+
+    play(story())

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
+import re
 import ssl
 import tempfile
 from pathlib import Path
@@ -16,8 +18,10 @@ from typing import Any
 import msgspec
 import yaml
 
+from holdfast.host.headers import FINGERPRINT_SHORT
 from holdfast.model.errors import Invalid
 
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 KUBECONFIG_BYTES_MAX = 1 << 20
 
 
@@ -49,6 +53,15 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
                 raise Invalid(f"{server!r} is no https address; a plane speaks TLS only")
         if bool(self.certificate) != bool(self.key):
             raise Invalid("a client certificate needs its key, and a key its certificate")
+
+    @property
+    def trusts(self) -> str:
+        """The authorities to trust, as servers are told them; empty for the system's own."""
+        try:
+            found = [ssl.PEM_cert_to_DER_cert(it) for it in _CERTIFICATE.findall(self.ca.decode())]
+        except ValueError:
+            return ""
+        return ",".join(hashlib.sha256(it).hexdigest()[:FINGERPRINT_SHORT] for it in found)
 
     def context(self) -> ssl.SSLContext:
         """The TLS of every connection: the servers are proven, and so are we if we can be."""
@@ -91,6 +104,18 @@ def from_kubeconfig(path: Path, context: str = "") -> Access:
     )
     access.check()
     return access
+
+
+def with_authorities(path: Path, ca: bytes) -> bytes:
+    """A kubeconfig with other authorities for the cluster of its current context."""
+    document = _document(path)
+    chosen = str(document.get("current-context") or "")
+    where = _named(document, "contexts", "context", chosen, path)
+    cluster = _named(document, "clusters", "cluster", str(where.get("cluster", "")), path)
+    cluster.pop("certificate-authority", None)
+    cluster["certificate-authority-data"] = base64.b64encode(ca).decode()
+    # JSON is YAML.
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def _document(path: Path) -> dict[str, Any]:

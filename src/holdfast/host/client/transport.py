@@ -20,6 +20,7 @@ import aiohttp
 from holdfast.host.client.access import Access
 from holdfast.host.client.answers import REASON_HEADER, Answer
 from holdfast.host.client.reachable import Reachable
+from holdfast.host.headers import TRUST_HEADER
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 
 # Longer than this nobody stays away, whatever a server says.
@@ -200,6 +201,8 @@ class Transport:
 
 def _session(access: Access, agent: str) -> aiohttp.ClientSession:
     headers = {"User-Agent": agent, "Accept": "application/json"}
+    if access.trusts:
+        headers[TRUST_HEADER] = access.trusts
     if access.token:
         headers["Authorization"] = f"Bearer {access.token}"
     connector = aiohttp.TCPConnector(

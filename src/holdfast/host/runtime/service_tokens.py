@@ -102,6 +102,10 @@ class TokenFiles:
         now = datetime.now(UTC)
         self._due[attempt] = now + (fetched.expires - now) / 2
 
+    def refresh(self) -> None:
+        """Replace all of them soon: what they are signed with, or what to trust, is another one."""
+        self._due.clear()
+
     async def renew_for_ever(self, held: Mapping[Attempt, Held]) -> None:
         """Replace the tokens of all work that runs, each in the middle of its life."""
         while True:

@@ -1,0 +1,198 @@
+"""`holdfast ca`: the certificate authorities of a plane, and how one replaces another.
+
+docs/security.md has the runbook.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast.cli import tables
+from holdfast.cli.ending import Code, plain, run, warn
+from holdfast.cli.reaching import Reaching, given_access, kubeconfig_option, located
+from holdfast.host.ca_rotation import PATH, Standing, Step, Wish
+from holdfast.host.client.access import with_authorities
+from holdfast.host.client.transport import Transport
+from holdfast.host.files import write_private
+from holdfast.host.trust_bundle import SHORT, Phase, fetched
+from holdfast.model.errors import HoldfastError
+
+# A server waits for the others to follow.
+TIMEOUT_S = 90.0
+PARTS_MAX = 100
+
+
+@click.group()
+def ca() -> None:
+    """The certificate authorities that a plane trusts, and the rotation to a new one."""
+
+
+@ca.command(epilog="Example: holdfast ca status")
+@kubeconfig_option
+def status(kubeconfig: Path | None) -> int:
+    """Show which authorities are trusted, which of them signs, and who still needs the old one."""
+
+    async def command() -> int:
+        async with Reaching(kubeconfig) as to:
+            answer = await to.send("GET", PATH, timeout_s=TIMEOUT_S)
+            if not answer.is_good:
+                raise answer.error(may_have_happened=False)
+            _show(_decoded(answer.body))
+        return Code.DONE
+
+    return run(command())
+
+
+@ca.group()
+def rotate() -> None:
+    """Replace the certificate authority in steps: begin, switch, finish."""
+
+
+@rotate.command(epilog="Example: holdfast ca rotate begin")
+@kubeconfig_option
+def begin(kubeconfig: Path | None) -> int:
+    """Make a new authority that all parts trust, and that signs nothing yet."""
+    return run(_step(Wish(Step.BEGIN), kubeconfig))
+
+
+@rotate.command(epilog="Example: holdfast ca rotate switch")
+@kubeconfig_option
+def switch(kubeconfig: Path | None) -> int:
+    """Let the new authority sign. Refused until all parts trust it."""
+    return run(_step(Wish(Step.SWITCH), kubeconfig))
+
+
+@rotate.command(epilog="Example: holdfast ca rotate finish")
+@click.option("--force", is_flag=True, help="Cut off those who still need the old authority.")
+@kubeconfig_option
+def finish(force: bool, kubeconfig: Path | None) -> int:
+    """Trust the old authority no more. Refused while somebody is known to need it."""
+    return run(_step(Wish(Step.FINISH, force), kubeconfig))
+
+
+@rotate.command(epilog="Example: holdfast ca rotate abort")
+@kubeconfig_option
+def abort(kubeconfig: Path | None) -> int:
+    """Remove the new authority again, before it signs."""
+    return run(_step(Wish(Step.ABORT), kubeconfig))
+
+
+@ca.command(name="kubeconfig", epilog="Example: holdfast ca kubeconfig --kubeconfig ann.kubeconfig")
+@kubeconfig_option
+def renew_kubeconfig(kubeconfig: Path | None) -> int:
+    """Write the authorities that the plane trusts now into a kubeconfig.
+
+    Run it during a rotation, for each kubeconfig that was handed out. An authority is taken only if
+    one that the file trusts already has signed it.
+    """
+
+    async def command() -> int:
+        path, access = located(kubeconfig), given_access(kubeconfig)
+        async with Transport(access, agent="holdfast-cli") as to:
+            found = await fetched(to, access.ca)
+        write_private(path, with_authorities(path, found.pem))
+        known = ", ".join(it[:SHORT] for it in found.fingerprints)
+        print(f"{path} trusts {known}")
+        return Code.DONE
+
+    return run(command())
+
+
+async def _step(wish: Wish, kubeconfig: Path | None) -> int:
+    async with Reaching(kubeconfig) as to:
+        answer = await to.send(
+            "POST",
+            PATH,
+            body=msgspec.json.encode(wish),
+            headers={"Content-Type": "application/json"},
+            timeout_s=TIMEOUT_S,
+        )
+        if not answer.is_good:
+            raise answer.error(may_have_happened=answer.code >= 500)
+        found = _decoded(answer.body)
+    for sentence in found.cut_off:
+        warn(f"cut off: {sentence}")
+    _show(found)
+    print(_advice(found, wish.step))
+    return Code.DONE
+
+
+def _advice(found: Standing, step: Step) -> str:
+    match step:
+        case Step.BEGIN:
+            return (
+                "\nAll parts take the new authority within seconds. Where servers do not share a "
+                "pki directory, copy its key to each of them. Then: holdfast ca rotate switch"
+            )
+        case Step.SWITCH:
+            return (
+                "\nThe new authority signs, and the parts renew their certificates now. Renew the "
+                "kubeconfigs that were handed out (holdfast ca kubeconfig). Then: holdfast ca "
+                "rotate finish"
+            )
+        case Step.FINISH:
+            return "\nThe old authority is no longer trusted, and the servers have removed its key."
+        case Step.ABORT:
+            return "\nThe rotation is aborted."
+
+
+def _show(found: Standing) -> None:
+    lines = [f"Generation {found.generation}, {found.phase.value}"]
+    lines += tables.rows(
+        ("AUTHORITY", "EXPIRES", "USED FOR", "KEY AT"),
+        [
+            (
+                it.fingerprint[:SHORT],
+                f"{it.expires:%Y-%m-%d}",
+                _used_for(signs=it.signs, serves=it.serves),
+                ",".join(on.server for on in found.servers if it.fingerprint in on.held) or "-",
+            )
+            for it in found.authorities
+        ],
+    )
+    if found.phase is not Phase.STABLE:
+        lines += ["", *_parts(found)]
+    for title, sentences in (
+        ("Switch would be refused:", found.against_switch),
+        ("Finish would be refused:", found.against_finish),
+        ("May need the old authority:", found.unknown),
+    ):
+        lines += ["", title, *(f"  {it}" for it in sentences)] if sentences else []
+    print("\n".join(plain(line, keep="") for line in lines))
+
+
+def _used_for(*, signs: bool, serves: bool) -> str:
+    uses = [word for word, is_so in (("signs", signs), ("servers show it", serves)) if is_so]
+    return ", ".join(uses) or "trusted"
+
+
+def _parts(found: Standing) -> list[str]:
+    names = {it.fingerprint: it.fingerprint[:SHORT] for it in found.authorities}
+    body = [
+        (it.server, "server", "-", f"generation {it.generation}", it.trouble or "-")
+        for it in found.servers
+    ]
+    body += [
+        (
+            it.name,
+            it.sort.value,
+            names.get(it.authority, "token"),
+            ",".join(it.trusts) if it.trusts is not None else "unknown",
+            f"{datetime.fromtimestamp(it.at_s, UTC):%H:%M:%SZ}",
+        )
+        for it in found.parts[:PARTS_MAX]
+    ]
+    lines = tables.rows(("PART", "KIND", "CERTIFICATE OF", "TRUSTS", "SEEN"), body)
+    left = len(found.parts) - PARTS_MAX
+    return [*lines, *([f"and {left} more"] if left > 0 else [])]
+
+
+def _decoded(body: bytes) -> Standing:
+    try:
+        return msgspec.json.decode(body, type=Standing)
+    except msgspec.DecodeError as error:
+        raise HoldfastError(f"an answer that cannot be read: {error}") from None

@@ -1,0 +1,92 @@
+"""All that a server trusts and shows, put together for `plane`: it changes while a server runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from holdfast.host import ca_rotation
+from holdfast.host.audit.accesses import Accesses
+from holdfast.host.audit.witnesses import tell_of_own
+from holdfast.host.ca_rotation import CaRotation, Handler
+from holdfast.host.discovering import Known
+from holdfast.host.door import Door
+from holdfast.host.neighbours import Neighbours
+from holdfast.host.settings import Settings
+from holdfast.host.trust import ServerTls, Trust, write_kubeconfig
+from holdfast.host.trust_seen import SeenParts
+from holdfast.host.trust_upkeep import TrustUpkeep
+from holdfast.model.errors import Invalid
+from holdfast.model.identity import Identity
+from holdfast.observe.hub import Hub
+from holdfast.store.contract import Store
+
+
+class PlaneTrust:
+    """`start` before anything listens, `introduce` when it does, then `upkeep.run`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        trust: Trust,
+        store: Store,
+        hub: Hub,
+        peers: Neighbours,
+        live: Callable[[], Iterable[Known]],
+        accesses: Accesses,
+    ) -> None:
+        self._settings, self._trust, self._peers = settings, trust, peers
+        self._accesses, self._url = accesses, ""
+        # Shared by all who ask whether something counts; `apply` brings it up to date.
+        self.authorities = trust.authorities
+        self.tls, self.seen = ServerTls(trust), SeenParts(trust.authorities)
+        self.upkeep = TrustUpkeep(settings, trust, store, self._apply)
+        self._rotation = CaRotation(
+            settings.server_name,
+            settings.pki_directory,
+            store,
+            hub,
+            self.upkeep,
+            self.seen,
+            peers,
+            live,
+        )
+
+    async def start(self) -> None:
+        """Take what was rotated while this server was away. Raises Invalid."""
+        try:
+            await self.upkeep.look()
+        except Invalid as error:
+            raise Invalid(
+                f"{error.message}. The certificate authority was rotated while this server was "
+                f"away: copy ca.crt, ca.key and ca.bundle from the pki directory of another server "
+                f"into {self._settings.pki_directory}"
+            ) from error
+
+    async def introduce(self, url: str) -> Path:
+        """Write the administrator's kubeconfig, now and whenever it has to be another one."""
+        self._url = url
+        tell_of_own(self._accesses, self._trust)
+        return await asyncio.to_thread(write_kubeconfig, self._settings, self._trust, url)
+
+    def generation(self) -> int:
+        """Of the bundle that is in use here."""
+        return self.authorities.bundle.generation
+
+    def handlers(
+        self, door: Door, may_path: Callable[[Identity, str, str], bool]
+    ) -> dict[str, Handler]:
+        """The paths of a rotation."""
+        self.seen.door = door
+        return ca_rotation.handlers(self._rotation, door, may_path, self._accesses)
+
+    async def _apply(self, fresh: Trust) -> None:
+        """Use this for all new connections. Those that are open go on, if they still count."""
+        tls, peer = await asyncio.to_thread(lambda: (fresh.context(), fresh.peer_context()))
+        self._trust = fresh
+        self.authorities.take(fresh.authorities)
+        self.tls.take(tls)
+        await self._peers.take(peer)
+        if self._url:
+            await self.introduce(self._url)
