@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import socket
+import struct
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from holdfast.agent.words import Attempt, Check, Exited, Probe, Probed
-from holdfast.host.runtime import disk, keeping, ports
+from holdfast.host.runtime import disk, keeping, ports, shim_binary
 from holdfast.model.kinds.template import (
+    ExecAction,
     HttpAction,
     Port,
     Resources,
@@ -181,6 +186,97 @@ def test_a_tenant_that_takes_all_names_of_ports_keeps_no_other_from_starting(
             )
 
     play(story())
+
+
+ABSTRACT = (
+    "import socket, sys, time\n"
+    "stream, letters = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, 2)\n"
+    "stream.bind('\\0{name}'); stream.listen(); letters.bind('\\0{name}-letters')\n"
+    "own = socket.socket(socket.AF_UNIX); own.connect('\\0{name}')\n"
+    "print('ready', flush=True); time.sleep(600)\n"
+)
+REACH = (
+    "import socket\n"
+    "def tried(kind, what):\n"
+    "    try: what(socket.socket(socket.AF_UNIX, kind))\n"
+    "    except PermissionError: print('refused', flush=True)\n"
+    "    else: print('reached', flush=True)\n"
+    "tried(1, lambda it: it.connect('\\0{name}'))\n"
+    "tried(2, lambda it: it.sendto(b'x', '\\0{name}-letters'))\n"
+)
+
+
+def test_a_tenant_cannot_connect_to_another_one_s_abstract_sockets(tmp_path: Path) -> None:
+    """Neither from its work nor by a command beside that; who made them can. [H1]"""
+    if not shim_binary.can_scope_sockets(shim_binary.find()):
+        pytest.skip("the kernel has no Landlock with scopes, and nodes say so")
+
+    async def story() -> None:
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
+            name = f"holdfast-test-{new_uid()}"
+            serve, reach = ABSTRACT.format(name=name), REACH.format(name=name)
+            python = "/usr/bin/python3"
+            owner = await one.launched(Template(command=(python, "-c", serve)), namespace=ACME)
+            assert await one.prints(owner) == ["ready"]
+            rival = await one.launched(
+                Template(command=(python, "-c", f"{reach}\nimport time; time.sleep(600)")),
+                namespace=RIVAL,
+            )
+            assert await one.prints(rival, 2) == ["refused", "refused"]
+            # It fails, and so says what it wrote.
+            beside = ExecAction((python, "-c", f"{reach}\nraise SystemExit(1)"))
+            one.do(Probe(rival, Check.READINESS, beside, 60_000))
+            message = (await one.heard(Probed, rival)).message
+            assert (message.count("refused"), message.count("reached")) == (2, 0)
+            with socket.socket(socket.AF_UNIX) as agent:
+                agent.connect(f"\0{name}")
+
+    play(story())
+
+
+def forget_landlock() -> None:
+    """Let the kernel say to this process, for good, that it has no Landlock."""
+    allow, no_such_call = 0x7FFF0000, 0x00050000 | errno.ENOSYS
+    rules = ((0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, no_such_call), (0x06, 0, 0, allow))
+    text = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *it) for it in rules))
+    program = struct.pack("@HP", len(rules), ctypes.addressof(text))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == libc.prctl(22, 2, program) == 0
+
+
+@pytest.mark.parametrize("has_landlock", [True, False])
+def test_work_runs_on_a_kernel_without_landlock_and_reaches_abstract_sockets_there(
+    has_landlock: bool,
+) -> None:
+    """What the node says of it then: tests/unit/host/runtime/test_levels.py. [H1]"""
+    program = shim_binary.find()
+    is_scoped = has_landlock and shim_binary.can_scope_sockets(program)
+    name = f"holdfast-test-{new_uid()}"
+    words = ["/usr/bin/python3", "-c", REACH.format(name=name)]
+    with (
+        socket.socket(socket.AF_UNIX) as stream,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as letters,
+        tempfile.TemporaryFile() as text,
+    ):
+        stream.bind(f"\0{name}")
+        stream.listen()
+        letters.bind(f"\0{name}-letters")
+        text.write(b"".join(word.encode() + b"\0" for word in words))
+        text.flush()
+        work = os.pidfd_open(os.getpid())
+        given = (text.fileno(), work)
+        shim = (str(program.path), "beside", "session", "2000001234:2000001234", "60000", "3", "0")
+        done = subprocess.run(
+            (*shim, *map(str, given), "/", "tmp"),
+            pass_fds=given,
+            preexec_fn=None if has_landlock else forget_landlock,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        os.close(work)
+    assert done.stdout.split("\n", 1)[0].startswith("code 0")
+    assert done.stdout.split()[-2:] == ["refused" if is_scoped else "reached"] * 2
 
 
 def test_a_process_that_says_that_it_is_other_work_is_not_taken_for_it(tmp_path: Path) -> None:

@@ -11,11 +11,16 @@ from pathlib import Path
 
 from holdfast.host.runtime import cgroups_found, containers, containers_runc, shim_binary
 from holdfast.host.runtime.confining import NARROW, SINGLE_TENANT
+from holdfast.host.runtime.shim_binary import ShimProgram
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.placement import Isolation
 
 NOTE_MAX = 300
+SHARED_SOCKETS = (
+    "processes can connect to abstract UNIX sockets of other tenants' processes: the kernel has no "
+    "Landlock with scopes (Linux 6.12)"
+)
 
 
 def offered(folder: Path, node: str, options: Options) -> tuple[Isolation, tuple[str, ...]]:
@@ -24,17 +29,25 @@ def offered(folder: Path, node: str, options: Options) -> tuple[Isolation, tuple
     if numbers is None:
         why = f"all work has the agent's user: the agent is not root, or has {SINGLE_TENANT}"
         return Isolation.NONE, (why,)
+    limits: tuple[str, ...] = ()
     try:
+        program = shim_binary.find()
+        limits = limits_of(program)
         first = numbers.block(numbers.first)
         if first is None:
             raise Unavailable(NARROW)
         groups = cgroups_found.find(node, folder, options.cgroup)
         try:
-            containers.check(folder, groups, shim_binary.find(), first)
+            containers.check(folder, groups, program, first)
         finally:
             groups.retire()
         flaws = containers_runc.warnings(containers_runc.installed())
     except Unavailable as error:
-        return Isolation.USER, (f"containers are not run: {error}"[:NOTE_MAX],)
+        return Isolation.USER, (f"containers are not run: {error}"[:NOTE_MAX], *limits)
     notes = tuple(f"runc has {flaw}: install one that is mended"[:NOTE_MAX] for flaw in flaws)
-    return Isolation.CONTAINER, notes
+    return Isolation.CONTAINER, (*notes, *limits)
+
+
+def limits_of(program: ShimProgram) -> tuple[str, ...]:
+    """What processes of several tenants still share here that another kernel would keep apart."""
+    return () if shim_binary.can_scope_sockets(program) else (SHARED_SOCKETS,)

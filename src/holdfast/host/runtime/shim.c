@@ -520,9 +520,6 @@ static void become_work(int pipe, int go, const int outputs[2])
     if (path_count == 0 && fchdir(CWD) != 0)
         give_up(pipe, "directory", errno);
     become_user(pipe);
-    /* No program with a set-user-id bit makes more of it than it is. */
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        give_up(pipe, "privileges", errno);
     /* After the change of user, which would undo it. */
     if (!is_init() && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != self.pid))
         give_up(pipe, "parent", ESRCH);
@@ -735,6 +732,8 @@ int main(int count, char **words)
         return publish(count, words);
     if ((count == 3 || count == 4) && strcmp(words[1], "probe") == 0)
         return probe(words[2], words[3]);
+    if (count == 2 && strcmp(words[1], "scope") == 0)
+        return can_scope_sockets() && never_gain() && scope_sockets() ? 0 : 1;
     if (count == 2 && strcmp(words[1], "version") == 0) {
         puts(SHIM_SOURCE);
         return 0;

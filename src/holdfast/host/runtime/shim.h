@@ -36,8 +36,12 @@ void give_up(int pipe, const char *step, int error) __attribute__((noreturn));
 void forget_signals(void);
 void take_strings(int pipe, char **strings);
 
-/* Take on the user that was named, for good and without a single capability. */
+/* Take on the user that was named, for good and without a single capability, and out of reach of
+ * other users' abstract sockets. */
 void become_user(int pipe);
+bool never_gain(void);
+bool can_scope_sockets(void);
+bool scope_sockets(void);
 bool become(uid_t uid, const gid_t *groups, int count);
 /* Take everything out of sight that these paths do not give back; `isolation` is that of the shim. */
 void confine(int pipe, const char *isolation, char **paths, int count);

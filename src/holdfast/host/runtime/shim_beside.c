@@ -58,9 +58,6 @@ void become_command(int told, const int files[3], bool is_terminal, const char *
     if (!enter(root, cwd))
         give_up(told, "directory", errno);
     become_user(told);
-    /* As with the work itself: no program with a set-user-id bit makes more of it than it is. */
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        give_up(told, "privileges", errno);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         give_up(told, "parent", errno);
     forget_signals();

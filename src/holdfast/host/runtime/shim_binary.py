@@ -53,6 +53,11 @@ def can_confine(program: ShimProgram, user: int) -> bool:
     return _ask(program.path, "probe", program.isolation, str(user)).returncode == 0
 
 
+def can_scope_sockets(program: ShimProgram) -> bool:
+    """Whether work with a user of its own can be kept from abstract sockets of others."""
+    return _ask(program.path, "scope").returncode == 0
+
+
 def _program() -> Path:
     wanted = version()
     installed = SOURCE.with_name(NAME)

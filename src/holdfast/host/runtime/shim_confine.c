@@ -2,7 +2,7 @@
  *
  * shim.c calls this in the process that becomes the work, and shim_beside.c and shim_enter.c in that of
  * a command beside it. Rights are given up for good: another user, no groups, no capabilities, no way
- * to gain any. Files are taken out of sight in a mount namespace of the work's own: the directories in
+ * to gain any, and no abstract sockets of others where Landlock has scopes. Files are taken out of sight in a mount namespace of the work's own: the directories in
  * HIDDEN are covered by empty ones, the work's own directory is put back where it was, and /tmp,
  * /var/tmp and /dev/shm are private. docs/adr/0093-isolation-of-processes.md says why.
  */
@@ -27,6 +27,16 @@
 #include <unistd.h>
 
 enum { JOIN_SESSION_KEYRING = 1 };
+
+/* As in <linux/landlock.h>, which has the scopes since Linux 6.12 only. */
+enum { LANDLOCK_ASK_VERSION = 1, LANDLOCK_SCOPES = 6, LANDLOCK_SCOPE_ABSTRACT = 1 };
+struct landlock_rules {
+    unsigned long long files, network, scoped;
+};
+#ifndef SYS_landlock_create_ruleset
+#define SYS_landlock_create_ruleset 444
+#define SYS_landlock_restrict_self 446
+#endif
 
 /* Each bit is locked; user ids still change capabilities, which is how they are lost below. */
 #define NEVER_AGAIN                                                                               \
@@ -67,13 +77,34 @@ bool become(uid_t uid, const gid_t *groups, int count)
     return syscall(SYS_keyctl, JOIN_SESSION_KEYRING, NULL) >= 0 || errno == ENOSYS;
 }
 
-void become_user(int pipe)
+/* No program with a set-user-id bit makes more of this process than it is. */
+bool never_gain(void)
+{
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+}
+
+bool can_scope_sockets(void)
+{
+    return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_ASK_VERSION) >= LANDLOCK_SCOPES;
+}
+
+/* From now on this process and all that it starts connect to abstract sockets of their own making only:
+ * their names are those of the whole network namespace, and no file's rights guard them. */
+bool scope_sockets(void)
+{
+    struct landlock_rules rules = {.scoped = LANDLOCK_SCOPE_ABSTRACT};
+    int fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
+    bool is_done = fd >= 0 && syscall(SYS_landlock_restrict_self, fd, 0) == 0;
+    if (fd >= 0)
+        close(fd);
+    return is_done;
+}
+
+static void take_user(int pipe)
 {
     static gid_t groups[GROUPS_MAX];
     int count = 0;
     char *end;
-    if (user[0] == '-')
-        return;
     uid_t uid = strtoul(user, &end, 10);
     while ((*end == ':' || *end == ',') && count < GROUPS_MAX)
         groups[count++] = strtoul(end + 1, &end, 10);
@@ -84,6 +115,18 @@ void become_user(int pipe)
         give_up(pipe, "log", errno);
     if (!become(uid, groups, count))
         give_up(pipe, "user", errno);
+}
+
+void become_user(int pipe)
+{
+    bool is_another = user[0] != '-';
+    if (is_another)
+        take_user(pipe);
+    if (!never_gain())
+        give_up(pipe, "privileges", errno);
+    /* Where the kernel cannot, the node says so (levels.py). */
+    if (is_another && can_scope_sockets() && !scope_sockets())
+        give_up(pipe, "sockets", errno);
 }
 
 /* Files ----------------------------------------------------------------------------------------*/
