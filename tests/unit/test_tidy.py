@@ -8,6 +8,7 @@ import pytest
 
 from tools.tidy import check_text, check_tree
 from tools.tidy.finding import Finding
+from tools.tidy.house import PARTIAL_ALLOWED
 from tools.tidy.purity import PURE_ROOMS
 
 DOC = '"""Who calls this."""\n'
@@ -135,7 +136,15 @@ CHECKING = [
     ("for i, x in enumerate(xs[:256]): f(x)", "for x in xs[:SHOWN_MAX]: f(x)"),
     ("f([x.a for x in xs.ys[:LIST_MAX]])", "f(text[:LIST_MAX])"),
     ("ok = all(x for x in sorted(xs[:LIST_MAX]))", "for x in xs[1:]: f(x)"),
-]
+    ("for x in xs[:names.LIST_MAX]: f(x)", "for x in xs[:names.SHOWN_MAX]: f(x)"),
+    ("for x in xs[:self.LIST_MAX]: f(x)", "for x in xs[:self.most]: f(x)"),
+    ("for x in islice(xs, LIST_MAX): f(x)", "for x in islice(xs, start, None): f(x)"),
+    ("for x in itertools.islice(xs, 256): f(x)", "for x in islice(xs, count): f(x)"),
+    ("def f():\n    ys = xs[:LIST_MAX]\n    for x in ys: g(x)",
+     "def f():\n    ys = xs[:LIST_MAX]\ndef g(ys):\n    for x in ys: h(x)"),
+    ("ys = list(xs.items())[:LIST_MAX]\nf(g(x) for x in ys)", "ys = xs[:LIST_MAX]\nf(ys)"),
+    ("for x in reversed(xs[:LIST_MAX]): f(x)", "for x in xs[:BATCH_MAX]: f(x)"),
+]  # fmt: skip
 
 UNIT_TESTS = [
     ("sleep", "import time\ntime.sleep(1)", "import time\ntime.monotonic()"),
@@ -219,12 +228,21 @@ def test_a_house_rule_holds_in_every_room(rule: str, broken: str, fine: str) -> 
 
 
 @pytest.mark.parametrize("broken, fine", CHECKING)
-@pytest.mark.parametrize("room", ["model/validation", "commit"])
+@pytest.mark.parametrize("room", ["model/validation", "commit", "host/api"])
 def test_a_check_looks_at_all_of_a_list(room: str, broken: str, fine: str) -> None:
     """The entry after the last one checked is where an attacker writes."""
     assert rules(check_text(f"src/holdfast/{room}/x.py", DOC + broken)) == {"partial-check"}
     assert not check_text(f"src/holdfast/{room}/x.py", DOC + fine)
     assert not check_text("src/holdfast/propose/x.py", DOC + broken)
+
+
+def test_what_is_allowed_to_cut_a_list_still_does() -> None:
+    """An entry that is left behind would allow what is written there later."""
+    for path, bound in PARTIAL_ALLOWED:
+        text = (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
+        assert f"[:{bound}]" in text or f", {bound})" in text, (path, bound)
+        renamed = text.replace(bound, "ELSE_MAX")
+        assert "partial-check" in rules(check_text(path, renamed))
 
 
 @pytest.mark.parametrize("rule, broken, fine", UNIT_TESTS)

@@ -6,7 +6,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from tools.tidy.finding import Finding, Source, full_name
@@ -16,9 +16,21 @@ NAMES_REFUSED = frozenset(
     {"base", "common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
 )
 # Where a list that is looked at in part lets the rest of it pass unchecked.
-CHECKING_ROOMS = ("src/holdfast/model/validation/", "src/holdfast/commit/")
-# What is cut for people to read, or for the record, checks nothing.
-_SHOWN = re.compile(r"SHOWN|RECORDED")
+CHECKING_ROOMS = ("src/holdfast/model/validation/", "src/holdfast/commit/", "src/holdfast/host/")
+# What is cut for people to read or for the record checks nothing, and of batches there are as many
+# as are needed.
+_SHOWN = re.compile(r"SHOWN|RECORDED|BATCH")
+# By file and bound, why nothing is let pass there that should have been looked at.
+PARTIAL_ALLOWED = {
+    ("src/holdfast/commit/quarantine.py", "EVIDENCE_MAX"): "what people read of a damaged record",
+    ("src/holdfast/host/api/warnings.py", "TEXT_MAX"): "the text itself is cut and sent",
+    ("src/holdfast/host/audit/accesses.py", "TEXT_MAX"): "the text itself is cut and written",
+    ("src/holdfast/host/audit/refusals.py", "TEXT_MAX"): "the text itself is cut and logged",
+    ("src/holdfast/host/discovering.py", "SERVERS_MAX"): "a server that is left out is not asked",
+    ("src/holdfast/host/metrics.py", "SERIES_MAX"): "a series that is left out is not shown",
+    ("src/holdfast/host/runtime/cgroups_mounted.py", "MOUNTS_MAX"): "none found, none used",
+    ("src/holdfast/host/runtime/devices.py", "DEVICES_MAX"): "a device left out is not offered",
+}
 _WRAPPERS = frozenset({"enumerate", "list", "reversed", "sorted", "tuple", "zip"})
 _REMINDER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 _ISSUE = re.compile(r"#\d+")
@@ -85,25 +97,69 @@ def swallowed_errors(source: Source) -> Iterator[Finding]:
 
 def partial_checks(source: Source) -> Iterator[Finding]:
     """A check over the first N entries of a longer list passes whatever stands behind them."""
-    for node in source.nodes:
-        if isinstance(node, ast.For | ast.comprehension):
-            for cut in _cut_lists(node.iter):
+    for scope in _scopes(source.tree):
+        named = _named_cuts(scope)
+        walks = [it for it in scope if isinstance(it, ast.For | ast.AsyncFor | ast.comprehension)]
+        cuts = dict.fromkeys(cut for walk in walks for cut in _cut_lists(walk.iter, named))
+        for cut in cuts:
+            if (source.path, _bound(cut)) not in PARTIAL_ALLOWED:
                 yield source.finding(
                     cut, "partial-check", "refuse a list that is too long, then check all of it"
                 )
 
 
-def _cut_lists(looked_at: ast.expr) -> Iterator[ast.Subscript]:
-    """The slices `x[:N]` with a constant N among what a loop walks over."""
+def _scopes(tree: ast.Module) -> Iterator[list[ast.AST]]:
+    """The nodes of each function, and of the module outside of them, in the order of the text."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        found, inside = list[ast.AST](), [waiting.pop()]
+        while inside:
+            for child in reversed(list(ast.iter_child_nodes(inside.pop()))):
+                is_own = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+                (waiting if is_own else inside).append(child)
+                found.append(child)
+        yield found
+
+
+def _named_cuts(scope: Iterable[ast.AST]) -> dict[str, ast.expr]:
+    """The names that a function gives to the first part of a list."""
+    found: dict[str, ast.expr] = {}
+    for node in scope:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                cuts = list(_cut_lists(value, {}))
+                if cuts:
+                    found[name] = cuts[0]
+    return found
+
+
+def _cut_lists(looked_at: ast.expr, named: Mapping[str, ast.expr]) -> Iterator[ast.expr]:
+    """The first N of a list, for a constant N, among what a loop walks over."""
     match looked_at:
+        case ast.Name(id=name) if name in named:
+            yield named[name]
         case ast.Call(func=ast.Name(id=name)) if name in _WRAPPERS:
             for argument in looked_at.args:
-                yield from _cut_lists(argument)
-        case ast.Subscript(slice=ast.Slice(lower=None, upper=ast.Constant())):
+                yield from _cut_lists(argument, named)
+        case _ if _bound(looked_at):
             yield looked_at
-        case ast.Subscript(slice=ast.Slice(lower=None, upper=ast.Name(id=name))):
-            if name.isupper() and not _SHOWN.search(name):
-                yield looked_at
+
+
+def _bound(looked_at: ast.expr) -> str:
+    """The number that an expression cuts a list at, if it is the same for every list."""
+    match looked_at:
+        case ast.Subscript(slice=ast.Slice(lower=None, upper=most)):
+            pass
+        case ast.Call(func=ast.Name(id="islice") | ast.Attribute(attr="islice"), args=[_, most]):
+            pass
+        case _:
+            return ""
+    match most:
+        case ast.Constant(value=value):
+            return str(value)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name if name.isupper() and not _SHOWN.search(name) else ""
+    return ""
 
 
 def unit_test_findings(source: Source) -> Iterator[Finding]:

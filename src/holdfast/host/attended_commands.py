@@ -60,9 +60,8 @@ async def run(runtime: Runtime, wanted: Run, visit: aiohttp.ClientWebSocketRespo
 
 def _held(runtime: Runtime, uid: str) -> Held | None:
     """The latest attempt, if it runs."""
-    for number in runtime.place.attempts.numbers(uid)[:1]:
-        return runtime.held(Attempt(uid, number))
-    return None
+    numbers = runtime.place.attempts.numbers(uid)
+    return runtime.held(Attempt(uid, numbers[0])) if numbers else None
 
 
 async def _join(command: Entered, visit: aiohttp.ClientWebSocketResponse) -> Ended | None:

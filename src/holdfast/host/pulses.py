@@ -158,10 +158,10 @@ class PulseBook:
 
     def _rooms(self, field: str) -> Iterator[tuple[Labels, float]]:
         """As one of them sees it: all schedulers look at the same nodes."""
-        for backlog in self._backlogs()[:1]:
-            for it in backlog.rooms:
-                amount = getattr(it, field) / units_per_one(it.resource)
-                yield (it.region, it.zone, it.pool, it.resource), amount
+        backlogs = self._backlogs()
+        for it in backlogs[0].rooms if backlogs else ():
+            amount = getattr(it, field) / units_per_one(it.resource)
+            yield (it.region, it.zone, it.pool, it.resource), amount
 
     def _parts(self, field: str, scale: int) -> Iterator[tuple[Labels, float]]:
         for felt in self.shown().felt:

@@ -139,6 +139,8 @@ def _outcome(workload: Workload) -> str:
     return coming.isoformat(timespec="minutes") if coming is not None else "-"
 
 
+# As many as fit a line.
+ENDPOINTS_SHOWN = 3
 COLUMNS: dict[type[Object], tuple[Column, ...]] = {
     Workload: (
         _of("Type", lambda o: o.spec.type.value, "Service, Job, Cron or PerNode"),
@@ -282,7 +284,9 @@ COLUMNS: dict[type[Object], tuple[Column, ...]] = {
         _count("Ready", lambda o: len(o.endpoints), "how many replicas serve"),
         _of(
             "Addresses",
-            lambda o: ",".join(a for e in o.endpoints[:3] for a in e.ports.values()) or "-",
+            lambda o: (
+                ",".join(a for e in o.endpoints[:ENDPOINTS_SHOWN] for a in e.ports.values()) or "-"
+            ),
             "where the first few can be reached",
         ),
     ),
