@@ -44,7 +44,8 @@ MADE_S, MADE_LOOK_S = 10.0, 0.02
 
 # `Process.reason` begins with this when somebody else listens on a port of the work.
 PORT_TAKEN = "PortTaken"
-PORTS_LOOK_S = 2.0
+# So long an address may lead to someone else at most. One look takes less than a millisecond.
+PORTS_LOOK_S = 0.5
 # So long the guard of the disk waits for the end of work before it looks for more.
 ENDED_S = 10.0
 
@@ -114,7 +115,8 @@ class Keeping:
     async def _are_own_ports(self, *watched: Held) -> bool:
         """Whether all of their ports are their own, or nobody's yet. Those of others are ended."""
         try:
-            known = await self._in_thread(listeners.look, self._place.address)
+            ports = frozenset(port for held in watched for port in held.choices.listens)
+            known = await self._in_thread(listeners.look, self._place.address, ports)
         except OSError as error:
             # The kernel told when the agent started; the next look is soon.
             _log.warning("whose the listeners of this node are cannot be seen: %s", error)

@@ -74,7 +74,8 @@ def _taken(held: Held, address: str) -> str:
     user = held.choices.uid
     if user is None or not held.choices.listens:
         return ""
-    return listeners.look(address).foreign(held.choices.listens, user)
+    ports = held.choices.listens
+    return listeners.look(address, ports).foreign(ports, user)
 
 
 async def _connect(address: str, port: int) -> str:

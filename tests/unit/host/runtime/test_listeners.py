@@ -83,14 +83,36 @@ def test_the_kernel_tells_address_user_and_family_of_each_listener(kind: int) ->
                 listener.listen()
             port = f"{name}/{listener.getsockname()[1]}"
             found = Listener(ip_address(address), os.geteuid(), is_only)
-            known = look("127.0.0.1")
+            known = look("127.0.0.1", [port])
+            assert set(known.by_port) == {port}
             assert found in known.by_port[port]
             assert known.published == (Published(ip_address("127.0.0.1")),)
-        assert found not in look("127.0.0.1").by_port.get(port, ())
+        assert found not in look("127.0.0.1", [port]).by_port.get(port, ())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10_000])
+def test_only_listeners_at_the_ports_that_were_asked_for_are_told(count: int) -> None:
+    """However many that are. [H1]"""
+    with socket.socket() as first, socket.socket() as last, socket.socket() as other:
+        sockets = sorted((first, last, other), key=_bound)
+        numbers = [it.getsockname()[1] for it in sockets]
+        free = (it for it in range(1, 65_536) if it not in numbers)
+        ports = {f"TCP/{it}" for _, it in zip(range(count), free, strict=False)}
+        wanted = {f"TCP/{it}" for it in (numbers[0], numbers[2])}
+        found = look("127.0.0.1", ports | wanted).by_port
+        assert wanted <= set(found) <= ports | wanted
+        assert not set(look("127.0.0.1", ports).by_port) & {f"TCP/{it}" for it in numbers}
+
+
+def _bound(one: socket.socket) -> int:
+    one.bind(("127.0.0.5", 0))
+    one.listen()
+    number: int = one.getsockname()[1]
+    return number
 
 
 def test_a_name_and_an_address_of_elsewhere_are_looked_at_as_such() -> None:
     """[H1]"""
-    assert look("192.0.2.7").published == (Published(ip_address("192.0.2.7"), False),)
-    assert {it.is_here for it in look(64 * "x").published} == {False}
-    assert ip_address("127.0.0.1") in [it.address for it in look("localhost").published]
+    assert look("192.0.2.7", ()).published == (Published(ip_address("192.0.2.7"), False),)
+    assert {it.is_here for it in look(64 * "x", ()).published} == {False}
+    assert ip_address("127.0.0.1") in [it.address for it in look("localhost", ()).published]
