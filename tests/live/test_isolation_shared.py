@@ -351,11 +351,19 @@ def test_work_that_fills_the_disk_is_ended_and_gives_it_back(
     play(story())
 
 
+# Does this for ever, also when there is no room for it.
+GREEDY = """
+import itertools, os, time
+hoard = os.open(".", os.O_TMPFILE | os.O_WRONLY)
+for number in itertools.count():
+    try:
+        {step}
+    except OSError:
+        pass
+    time.sleep({pause})
+"""
 # Keeps what it writes without a name.
-HOARD = (
-    "import os, time; f = os.open('.', os.O_TMPFILE | os.O_WRONLY)\n"
-    "while True: os.write(f, bytes(65536)); time.sleep(0.002)\n"
-)
+HOARD = GREEDY.format(step="os.write(hoard, bytes(65536))", pause=0.002)
 
 
 def test_work_is_bounded_by_what_is_set_aside_and_by_files_without_a_name(
@@ -394,21 +402,17 @@ def test_a_tenant_that_fills_the_disk_of_a_node_is_ended_and_harms_no_other(
     monkeypatch.setattr(disk, "SPACE_LOOK_S", 0.05)
     options = ["mount", "-t", "tmpfs", "-o", "size=64m,nr_inodes=8k", "test", str(tmp_path)]
     subprocess.run(options, check=True)
-    scripts = {
-        "bytes": HOARD,
-        "files": (
-            "import time\nfor n in range(10**6): open(str(n), 'w').close(); time.sleep(0.0001)\n"
-        ),
-    }
+    many = GREEDY.format(step="open(str(number), 'w').close()", pause=0.0001)
+    scripts = {"bytes": HOARD, "files": many}
 
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
             write = (
-                "head -c 30000000 /dev/zero > mine; echo has;"
+                "head -c 40000000 /dev/zero > mine; echo has;"
                 " until test -e go; do sleep 0.05; done;"
                 " echo more >> mine && echo wrote; sleep 600"
             )
-            modest = Template(command=("sh", "-c", write), resources=Resources(disk="40Mi"))
+            modest = Template(command=("sh", "-c", write), resources=Resources(disk="50Mi"))
             owner = await one.launched(modest, namespace=ACME)
             assert await one.prints(owner) == ["has"]
             greedy = Template(command=("/usr/bin/python3", "-c", scripts[fill]))

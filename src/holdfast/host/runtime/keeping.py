@@ -159,9 +159,11 @@ class Keeping:
                 held.stopped_for = _pressed(lack, used, held.choices.disk_aside_bytes)
                 _log.warning("%s is ended: %s", held.attempt, held.stopped_for)
                 held.stop(0)
+                # `wait_for` may lose a cancellation that comes together with the end.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(held.is_over.wait(), ENDED_S)
-            elif lack is not before:
+                    async with asyncio.timeout(ENDED_S):
+                        await held.is_over.wait()
+            elif lack not in (before, disk.Lack.NOTHING):
                 _log.warning("the disk below %s lacks %s, not because of work", root, lack.value)
             before = lack
             await asyncio.sleep(disk.SPACE_LOOK_S)
