@@ -188,9 +188,12 @@ def _begins(image: str, registry: str) -> bool:
     """Whether a reference lies below a registry or a part of it, and not merely begins alike."""
     if ".." in image.split("/"):
         return False
-    return image.startswith(registry) and (
-        registry.endswith("/") or image[len(registry) :][:1] in ("", "/", ":", "@")
-    )
+    if not image.startswith(registry):
+        return False
+    rest = image[len(registry) :]
+    # After a colon comes a tag, or the port of another registry on the same host.
+    is_tag = rest.startswith(":") and "/" not in rest
+    return registry.endswith("/") or is_tag or rest[:1] in ("", "/", "@")
 
 
 def policy_refusal(
