@@ -8,6 +8,7 @@ from holdfast.commit.writers import WRITERS
 from holdfast.sim.mutants import Mutant, confirm, load
 from holdfast.sim.run import attempt, find
 from holdfast.sim.world import World
+from holdfast.sim.worlds.versions.ledgers import Damage
 from holdfast.sim.worlds.versions.mixed import Met, Preserved
 from holdfast.sim.worlds.versions.rot import Confined
 from tests.scale import scaled
@@ -16,12 +17,14 @@ from tests.sim.versions.mutants import MUTANTS, RECORDED
 
 # The tests that use the campaign run in one process, so that it is run once.
 together = pytest.mark.xdist_group("versions-world")
+LEDGERS = "holdfast.sim.worlds.versions.ledgers:LEDGERS"
 MIXED = "holdfast.sim.worlds.versions.mixed:MIXED"
 RAISED = "holdfast.sim.worlds.versions.raised:RAISED"
 ROT = "holdfast.sim.worlds.versions.rot:ROT"
 SEEDS = 10
 PARTS = ("server-1", "server-2", "scheduler", "controllers-1", "controllers-2", "agent-0")
 RAISED_SEEDS = scaled(4, 30)
+LEDGERS_SEEDS = scaled(4, 40)
 
 
 class Campaign:
@@ -59,6 +62,22 @@ def test_records_do_go_bad_and_decisions_do_meet_them(campaign: Campaign) -> Non
     """Or the world proves nothing about it. [N6]"""
     assert campaign.rotten > 10 * SEEDS
     assert len(campaign.met) >= 4
+
+
+@pytest.mark.timeout(600)
+def test_a_ledger_that_goes_bad_is_recounted_and_stops_only_what_needs_it() -> None:
+    """INV1 to INV7 for all else and from the repair on, V2 meanwhile, V1 to V5 at the end.
+    [C5, N6]"""
+    struck = met = 0
+    for seed in range(LEDGERS_SEEDS):
+        world = World(seed)
+        assert attempt(find(LEDGERS), world) is None, seed
+        damage = world.checker(Damage)
+        assert damage.repaired == damage.struck, seed
+        struck, met = struck + damage.struck, met + damage.met
+    # Ledgers do go bad, and decisions do meet them; or it proves nothing.
+    assert struck >= 2 * LEDGERS_SEEDS
+    assert met >= LEDGERS_SEEDS
 
 
 @pytest.mark.timeout(600)

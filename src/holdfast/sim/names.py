@@ -123,8 +123,29 @@ NAMES = (
     _world("slice", "slice.scenario:SCENARIO", "one replica end to end, on twenty nodes"),
     _world("keeping", "keeping.scenario:SCENARIO", "all controllers and all types of work"),
     _world("rot", "versions.rot:ROT", "records that are damaged below a plane that goes on"),
+    _world("ledgers", "versions.ledgers:LEDGERS", "ledgers that are damaged, and recounted"),
     _world("mixed", "versions.mixed:MIXED", "servers of two versions over one store"),
     _world("placing", "placing.scenario:SCENARIO", "schedulers that compete, on twenty nodes"),
+)
+
+
+# Worlds that show what the large ones hide, and have no campaign of their own: `python -m
+# holdfast.sim edges` plays seeds of each. A test demands that every world is here or has a reason.
+EDGES = tuple(
+    _WORLDS + where
+    for where in (
+        *(f"slice.tight:{it}" for it in ("TIGHT", "ZONE", "SKEWED", "TAKEOVER")),
+        *("slice.crowded:CROWDED", "slice.crowded:LOSSY", "slice.hung:HUNG"),
+        *("slice.one_address:ONE", "slice.names:REUSED", "slice.names:TWO_MACHINES"),
+        "slice.timings:RETIMED",
+        *("versions.mixed:MIXED", "versions.raised:RAISED"),
+        *("versions.rot:ROT", "versions.ledgers:LEDGERS"),
+        *("keeping.calendars:CALENDARS", "keeping.dark:DARK", "keeping.rolling:ROLLING"),
+        "authority.alone:ALONE",
+        *(f"agents.scenario:{it}" for it in ("AGENTS", "AWAY", "STOPPING")),
+        "audit.scenario:SCENARIO",
+        *(f"placing.scenario:{it}" for it in ("SCENARIO", "SHARDS", "PROMPT", "MANY")),
+    )
 )
 
 

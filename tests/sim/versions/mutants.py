@@ -45,6 +45,33 @@ DAMAGED = (
     ),
 )
 
+LEDGERS = "holdfast.sim.worlds.versions.ledgers:LEDGERS"
+
+RECOUNTED = (
+    _bug(
+        "recount-forgets-what-stops",
+        "a recount takes what is being stopped for gone, and its charges are given out again",
+        rewrite(
+            COMMIT + "tally:binding_of",
+            "is State.RELEASED",
+            "in (State.RELEASED, State.STOPPING)",
+        ),
+        world=LEDGERS,
+    ),
+    _bug(
+        "given-out-in-quarantine",
+        "a ledger that disagrees with its objects goes on giving out",
+        swap(COMMIT + "quarantine:_close", lambda _draft, _key: None),
+        world=LEDGERS,
+    ),
+    _bug(
+        "bad-ledger-waited-for",
+        "a scheduler is told that a record is wrong, and not that its node takes nothing",
+        rewrite(COMMIT + "quarantine:Doubt.refusal", "reason or self.reason", "self.reason"),
+        world=LEDGERS,
+    ),
+)
+
 MIXED = "holdfast.sim.worlds.versions.mixed:MIXED"
 
 VERSIONS = (
@@ -119,4 +146,4 @@ FORMATS = (
     ),
 )
 
-MUTANTS = (*DAMAGED, *VERSIONS, *FORMATS)
+MUTANTS = (*DAMAGED, *RECOUNTED, *VERSIONS, *FORMATS)

@@ -32,8 +32,8 @@ class Claimed(Checker):
             moves = steps_of(old if same(old, new) else None, new)
             if any(record.to is State.BOUND for record in moves):
                 self._consumed(new, new.status.binding)
-        for _, old, new in self.books.changed("ledgers/node/"):
-            if old is not None and new is not None:
+        for key, old, new in self.books.changed("ledgers/node/"):
+            if old is not None and new is not None and self.books.is_sound(key):
                 self._promised(old, new)
 
     def _consumed(self, replica: Replica, binding: Binding) -> None:

@@ -62,6 +62,8 @@ def overdue(books: Books, world: World) -> str | None:
 class Placeable:
     """V2: a replica that has fitted somewhere all the time is bound before long."""
 
+    placed_ms = PLACED_MS
+
     def __init__(self, books: Books) -> None:
         self._books = books
         self._since: dict[str, int] = {}
@@ -75,14 +77,14 @@ class Placeable:
         now_ms = world.now_us // 1000
         self._since = {uid: self._since.get(uid, now_ms) for uid in waiting}
         for uid, since_ms in self._since.items():
-            if now_ms - since_ms > PLACED_MS:
+            if now_ms - since_ms > self.placed_ms:
                 return f"{waiting[uid].name} fits and has not been bound since {since_ms} ms"
         return None
 
     def _waiting(self) -> dict[str, Replica]:
         """All that could be bound at this moment; gangs are placed together or not at all."""
         found = {}
-        ledgers = [ledger for ledger in self._books.all("ledgers/node/") if _open(ledger)]
+        ledgers = self._open_ledgers()
         for replica in self._books.all("objects/replicas/"):
             free = replica.status.state is State.PENDING and not replica.spec.gang
             if (
@@ -92,6 +94,9 @@ class Placeable:
             ):
                 found[replica.metadata.uid] = replica
         return found
+
+    def _open_ledgers(self) -> list[NodeLedger]:
+        return [ledger for ledger in self._books.all("ledgers/node/") if _open(ledger)]
 
     def _fits(self, replica: Replica, ledgers: list[NodeLedger]) -> bool:
         wanted = demand_of(replica.spec.template)

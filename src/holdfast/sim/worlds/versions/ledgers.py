@@ -1,0 +1,359 @@
+"""The slice with ledgers that go bad while their work runs, and an operator who recounts them.
+
+    python -m holdfast.sim run holdfast.sim.worlds.versions.ledgers:LEDGERS --seeds 0-99
+
+A hazard writes over the ledger of a node that has work, or over that of the tenants' quota: bytes
+that cannot be decoded, or sums that are lost. Nobody writes it back. The first decision that meets
+it puts it into quarantine; after a while an operator finds it there and recounts it, as `holdfast
+repair recount` does (`Mender`). Until then, whatever does not need the ledger goes on, and a ledger
+in quarantine gives nothing out (`Confined`). From the repair on, it says what is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.rebuild import rebuilt
+from holdfast.commit.records import encode, readable
+from holdfast.commit.tally import Contents
+from holdfast.model import keys
+from holdfast.model.errors import Invalid, Missing
+from holdfast.model.ledger import Amounts, NodeLedger, QuotaLedger
+from holdfast.model.machine import Answered, Ask, Range, Started, Wake, Woken
+from holdfast.model.requests import Accepted, RepairAction, RepairRecord
+from holdfast.model.time import Instant
+from holdfast.model.transaction import Compare, Put, Record, Transaction
+from holdfast.sim.cell import Seat
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.fault_kinds import STORE, Kind
+from holdfast.sim.lateness import SELDOM_LATE
+from holdfast.sim.plan import Act, Fault, Hazard, Prompted, calendar_steps
+from holdfast.sim.randomness import between
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.books import Books
+from holdfast.sim.worlds.authority.hands import SERVERS, Tell
+from holdfast.sim.worlds.authority.liveness import Placeable
+from holdfast.sim.worlds.authority.rogues import ADMIN
+from holdfast.sim.worlds.slice.scenario import WELL_WITHIN_MS, build_with, service
+
+NODES = 5
+FAULTS_MS = 180_000
+SETTLE_MS = WELL_WITHIN_MS + 30_000
+MENDER = "mender"
+NODE_LEDGERS, QUOTA_LEDGERS = f"{keys.LEDGERS}node/", f"{keys.LEDGERS}quota/"
+# Most nodes stay as they are, or there would be nothing that could go on.
+DAMAGED_MAX = 2
+# One damage in so many strikes the tenants' quota, which every bind of this world needs.
+QUOTA_ONE_IN = 6
+LOOK_EVERY_MS = 5_000
+# So long the operator leaves a record in quarantine.
+PATIENCE_MS = (5_000, 60_000)
+# After the faults the operator compares all ledgers with the objects: one that nobody has met, or
+# that says too little without being impossible, is in no quarantine.
+THOROUGH = {"do": "recount-all"}
+THOROUGH_AT_MS = FAULTS_MS + 3_000
+# What fits on a node whose ledger is sound is bound so soon, while all who place it run. Of these a
+# bind that is refused for a ledger in quarantine, and a pause before the next try, are a part.
+PLACED_MS = 30_000
+# Whoever was down or stood still is given so long to come back.
+BACK_MS = 15_000
+PLACING = ("server", "scheduler", "controllers")
+
+HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
+    Hazard("spoil", 200, amount=(0, 9_999), share=1),
+    Hazard("work_exit", 120, amount=(0, 2), only="agent"),
+    Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), share=0.5),
+    Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="server", share=0.5),
+    Hazard("store_mute", 30, for_ms=(1_000, 20_000), amount=(100, 900), share=0.3),
+    Hazard("duplicate", 60, for_ms=(1_000, 40_000), amount=(100, 800), share=0.4),
+    Hazard("stream_break", 60),
+)
+
+
+def _lost(ledger: NodeLedger | QuotaLedger, how: int) -> bytes:
+    """A form of a ledger that cannot be read, or that does not know what was taken."""
+    tree = msgspec.json.decode(encode(ledger))
+    match how % 4:
+        case 0:
+            return encode(ledger)[:-7]
+        case 1:
+            tree["used"] = how
+        case 2 if isinstance(ledger, NodeLedger):
+            # The whole use: what was taken, by whom, and which ports.
+            for field in ("used", "tenants", "ports"):
+                tree.pop(field, None)
+        case _:
+            tree.pop("used", None)
+    return msgspec.json.encode(tree)
+
+
+class Damage(Checker):
+    """Which ledgers are damaged, for those who judge them. It comes before the other checkers."""
+
+    def __init__(self) -> None:
+        self.books: Books | None = None
+        # Records that are in quarantine, and how many repairs there were, with and without that.
+        self.noted: dict[str, None] = {}
+        self.struck = self.repaired = self.met = 0
+
+    def strike(self, world: World, fault: Fault) -> None:
+        """Write over a ledger that counts something, as a bad disk or another version would."""
+        books, store = self.books, world.stores[fault.target]
+        if books is None or len(books.damaged) >= DAMAGED_MAX:
+            return
+        pick, how = divmod(fault.amount, 4)
+        prefix = QUOTA_LEDGERS if pick % QUOTA_ONE_IN == 0 else NODE_LEDGERS
+        found = store.keyspace.range(prefix, keys.after_prefix(prefix)).records
+        whole = [(it, readable(it)) for it in found if it.key not in books.damaged]
+        used = [(it, ledger) for it, ledger in whole if ledger is not None and ledger.used]
+        if not used:
+            return
+        record, ledger = used[pick % len(used)]
+        books.damaged[record.key] = None
+        self.struck += 1
+        put = Put(record.key, _lost(ledger, how))
+        spoil = Transaction((Compare(record.key, record.modified),), (put,))
+        world.storage.write(store, spoil, "spoil")
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        if self.books is None:
+            return
+        changed = {change.key: change.value for change in commit.changes}
+        repaired = [key for key in self.books.damaged if self._is_repaired(key, changed)]
+        self.books.repaired = tuple(repaired)
+        for key in repaired:
+            self.repaired += 1
+            self.met += key in self.noted
+            del self.books.damaged[key]
+        for key, value in changed.items():
+            if key.startswith(keys.QUARANTINE):
+                record = key.removeprefix(keys.QUARANTINE)
+                if value is None:
+                    self.noted.pop(record, None)
+                else:
+                    self.noted[record] = None
+
+    def _is_repaired(self, key: str, changed: dict[str, bytes | None]) -> bool:
+        """Whether this commit takes it out of quarantine, or writes what the objects add up to."""
+        value = changed.get(key)
+        if value is None:
+            return False
+        if key in self.noted:
+            note = keys.quarantine(key)
+            return note in changed and changed[note] is None
+        found = readable(Record(key, value, 0, 0))
+        return found is not None and found == _recounted(self._after(changed), key)
+
+    def _after(self, changed: dict[str, bytes | None]) -> list[Record]:
+        """All records as they are with these changes."""
+        now = {key: encode(value) for key, value in (self.books.now if self.books else {}).items()}
+        now |= {key: value for key, value in changed.items() if value is not None}
+        gone = {key for key, value in changed.items() if value is None}
+        return [Record(key, value, 0, 0) for key, value in now.items() if key not in gone]
+
+
+def _recounted(records: Sequence[Record], key: str) -> Any:
+    try:
+        return rebuilt(Contents(records), key)
+    except (Invalid, Missing):
+        # Its node is gone, or an object that may count cannot be read.
+        return None
+
+
+class Confined(Checker):
+    """A ledger in quarantine gives nothing out, and all else goes on."""
+
+    invariants = ("INV3", "INV4", "V1", "V2")
+
+    def __init__(self, damage: Damage, books: Books) -> None:
+        self._damage, self._books = damage, books
+        self._noted: dict[str, None] = {}
+        self._placeable = Meanwhile(books)
+        self._well_since_ms = 0
+
+    def watch(self, world: World) -> None:
+        self._look(0, world, None)
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        # As of the commit before: one that puts it into quarantine may have charged it before that.
+        for key in self._noted:
+            if key not in self._books.before or key in self._books.repaired:
+                continue
+            old, new = self._books.before[key], self._books.now.get(key)
+            law = "INV4" if key.startswith(NODE_LEDGERS) else "INV3"
+            if key.startswith((NODE_LEDGERS, QUOTA_LEDGERS)) and _grows(old, new):
+                self.violated(law, f"{key} is in quarantine, and more is charged to it")
+        self._noted = dict(self._damage.noted)
+
+    def _look(self, _number: int, world: World, _: None) -> None:
+        now_ms = world.now_us // 1_000
+        placing = [it for it in world.cells.values() if it.name.startswith(PLACING)]
+        if any(it.machine is None or it.paused for it in placing):
+            self._well_since_ms = now_ms
+        if now_ms - self._well_since_ms < BACK_MS:
+            self._placeable.forget()
+        late = self._placeable.missing(world)
+        if late is not None:
+            damaged = ", ".join(self._books.damaged) or "nothing"
+            self.violated("V2", f"{late}, while {damaged} is damaged")
+        world.post(world.now_us + 1_000_000, self._look, world, None)
+
+    def at_end(self, world: World) -> None:
+        left = [*self._books.damaged, *self._damage.noted]
+        if left:
+            self.violated("V1", f"{left[0]} is still damaged, or in quarantine")
+
+
+class Meanwhile(Placeable):
+    """V2 for what needs no ledger that is damaged, whoever else waits."""
+
+    placed_ms = PLACED_MS
+
+    def forget(self) -> None:
+        """Whatever waits, waits from now on."""
+        self._since = {}
+
+    def _open_ledgers(self) -> list[NodeLedger]:
+        if any(key.startswith(QUOTA_LEDGERS) for key in self._books.damaged):
+            return []
+        sound = self._books.keyed(NODE_LEDGERS).items()
+        whole = [ledger for key, ledger in sound if key not in self._books.damaged]
+        return [ledger for ledger in super()._open_ledgers() if ledger in whole]
+
+
+def _grows(old: Any, new: Any) -> bool:
+    """Whether more is taken of a ledger."""
+    before, after = dict(_sums(old)), dict(_sums(new))
+    return any(
+        units > before.get(whose, {}).get(what, 0)
+        for whose, sums in after.items()
+        for what, units in sums.items()
+    )
+
+
+def _sums(ledger: Any) -> Iterator[tuple[str, Amounts]]:
+    match ledger:
+        case NodeLedger():
+            yield "", ledger.used
+        case QuotaLedger():
+            yield from ((tenant, use.hard) for tenant, use in ledger.used.items())
+
+
+class Mended(msgspec.Struct, frozen=True):
+    """A fact: what the operator was told who repaired a record."""
+
+    key: str
+    answer: Any
+
+
+class Mender:
+    """An operator who looks into the quarantine, and recounts what has been there for a while.
+
+    What a server does for `holdfast repair recount` it does itself: it reads all records as of one
+    revision, adds them up, and asks for the result under the revision of the record it has read.
+    """
+
+    def __init__(self, seat: Seat) -> None:
+        self._rng = seat.rng
+        self._calls = 0
+        self._looking = 0
+        self._asked: dict[int, str] = {}
+        # When each record is to be repaired, by the own clock.
+        self._due_ms: dict[str, int] = {}
+        self._is_thorough = False
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        match stimulus:
+            case Started() | Woken():
+                wake = Wake("look", now.monotonic_ms + LOOK_EVERY_MS)
+                self._looking = self._call()
+                return [wake, Range(self._looking, "", keys.END)]
+            case Answered(call=call, body=body) if call == self._looking:
+                records = getattr(body, "records", None)
+                return self._repairs(records, now) if records is not None else []
+            case Answered(call=call, body=body) if call in self._asked:
+                key = self._asked.pop(call)
+                if isinstance(body, Accepted):
+                    self._due_ms.pop(key, None)
+                return [Tell(Mended(key, body))]
+            case Prompted(body=body) if body == THOROUGH:
+                self._is_thorough = True
+        return []
+
+    def _repairs(self, records: Sequence[Record], now: Instant) -> list[Any]:
+        asks = []
+        by_key = {record.key: record for record in records}
+        for key in self._wrong(records, now):
+            value = _recounted(records, key)
+            if value is None or key not in by_key or key in self._asked.values():
+                continue
+            call = self._call()
+            self._asked[call] = key
+            seen, tree = by_key[key].modified, msgspec.to_builtins(value)
+            wish = RepairRecord(key, RepairAction.RECOUNT, seen, "recounted", tree)
+            asks.append(Ask(call, SERVERS, wish, 10_000))
+        return asks
+
+    def _wrong(self, records: Sequence[Record], now: Instant) -> Iterator[str]:
+        for record in records:
+            if record.key.startswith(keys.QUARANTINE):
+                key = record.key.removeprefix(keys.QUARANTINE)
+                least_ms, most_ms = PATIENCE_MS
+                patience_ms = least_ms + int(self._rng.random() * (most_ms - least_ms + 1))
+                due_ms = self._due_ms.setdefault(key, now.monotonic_ms + patience_ms)
+                if self._is_thorough or now.monotonic_ms >= due_ms:
+                    yield key
+            elif self._is_thorough and record.key.startswith((NODE_LEDGERS, QUOTA_LEDGERS)):
+                value = _recounted(records, record.key)
+                if value is not None and value != readable(record):
+                    yield record.key
+
+    def _call(self) -> int:
+        self._calls += 1
+        return self._calls
+
+
+def build(world: World) -> None:
+    """The slice with a few nodes, and an operator who repairs their ledgers."""
+    damage = Damage()
+    world.faults.add("spoil", Kind(STORE, damage.strike))
+    world.check(damage)
+    build_with(world, NODES, zones="abcde", faults_ms=FAULTS_MS)
+    damage.books = world.checker(Books)
+    world.add(MENDER, Mender, store="store", identity=ADMIN)
+    confined = Confined(damage, damage.books)
+    world.check(confined)
+    confined.watch(world)
+
+
+def script(rng: Random) -> Sequence[Act]:
+    """Services that come, grow, shrink and are killed: their charges move all the time."""
+    small = {"cpu": "500m", "port": 0}
+    acts = [Act(500 + 100 * i, "operator", service(rng, i) | small) for i in range(3)]
+    for number in range(3, 8):
+        made = service(rng, number) | small
+        acts.append(Act(between(rng, 10_000, FAULTS_MS - 20_000), "operator", made))
+    for _ in range(12):
+        some, at_ms = between(rng, 0, 99), between(rng, 10_000, FAULTS_MS - 5_000)
+        scaled = {"do": "scale", "some": some, "replicas": between(rng, 0, 5)}
+        acts.append(Act(at_ms, "operator", scaled if some % 2 else {"do": "kill", "some": some}))
+    acts.append(Act(THOROUGH_AT_MS, MENDER, THOROUGH))
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
+LEDGERS = Scenario(
+    name="holdfast.sim.worlds.versions.ledgers:LEDGERS",
+    build=build,
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+    script=script,
+    damages=True,
+)
