@@ -24,7 +24,7 @@ SEEDS   ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page signals-page matrix-page help install up system check format test test-quick test-long full-long property-long storm-long crash-long failover-long slice-long run-long fuzz sim-authority sim-slice sim-keeping sim-sweep bench requirements lock clean
+.PHONY: authority-page signals-page matrix-page help install up system check format test test-quick test-long full-long property-long storm-long crash-long failover-long slice-long run-long fuzz sim-authority sim-slice sim-keeping sim-edges sim-sweep bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,10 @@ sim-slice: $(VENV)/.installed ## Simulate one replica end to end under faults, S
 sim-keeping: $(VENV)/.installed ## Simulate all controllers under faults, SEEDS of them (1,000 take about half an hour of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.keeping.scenario:SCENARIO \
 		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
+
+sim-edges: SEEDS = 100
+sim-edges: $(VENV)/.installed ## Simulate every world that shows what the large ones hide, SEEDS=100 of each (about two hours of CPU)
+	$(BIN)/python -m holdfast.sim edges --seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
 
 sim-sweep: $(VENV)/.installed ## One fault at every point of the small workloads (about half an hour of CPU)
 	$(BIN)/python -m holdfast.sim.worlds.keeping.sweeping --processes $(WORKERS)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = (
     *("full-long", "storm-long", "slice-long", "run-long", "failover-long"),
     *("fuzz", "crash-long", "property-long"),
-    *("sim-sweep", "sim-authority", "sim-slice", "sim-keeping"),
+    *("sim-sweep", "sim-edges", "sim-authority", "sim-slice", "sim-keeping"),
 )
 
 

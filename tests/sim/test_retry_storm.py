@@ -21,6 +21,8 @@ from tests.sim.scenarios.storm_bugs import BUGS, FIRST, OTHERS, SMALL
 
 LARGE = "sc14-retry-storm"
 SEEDS = 12
+# Failed once; docs/simulator.md says why.
+FAILED_ONCE = 15
 only_long = pytest.mark.skipif(
     not os.environ.get("HOLDFAST_STORM_LONG"), reason="takes minutes: make storm-long plays it"
 )
@@ -71,7 +73,7 @@ def test_every_sentence_of_the_storm_has_a_bug() -> None:
 
 @only_long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(1, SEEDS))
+@pytest.mark.parametrize("seed", [*range(1, SEEDS), FAILED_ONCE])
 def test_a_plane_lives_through_other_storms(seed: int) -> None:
     """[E6, I1, SC14]"""
     play(SMALL, seed)

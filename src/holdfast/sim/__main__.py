@@ -1,6 +1,7 @@
 """`python -m holdfast.sim`: run, replay, shrink, and measure the checkers by planted bugs.
 
     run SCENARIO --seeds 0-199 --processes 2    many seeds, a summary, the failures
+    edges --seeds 0-99 --processes 2            the same of every world at the edge, one by one
     replay SCENARIO --seed 7                    one seed again, with its story
     replay --file FILE                          a saved run again
     shrink SCENARIO --seed 7 --out FILE         a failing seed made small and saved
@@ -28,7 +29,7 @@ from holdfast.sim.artifact import Artifact, replay_command, replay_file_command
 from holdfast.sim.campaign import campaign
 from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Finding, Mutant, confirm, load, save, table
-from holdfast.sim.names import named
+from holdfast.sim.names import EDGES, named
 from holdfast.sim.run import Report, Scenario, drawn_plan, find, play, run
 from holdfast.sim.shrink import RUNS_MAX, shrink
 from holdfast.sim.world import World
@@ -50,6 +51,12 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--seeds", default="0-99", type=_seeds, help="a range, e.g. 0-199, or one")
     one.add_argument("--processes", default=1, type=int)
     one.set_defaults(command=_run)
+
+    one = commands.add_parser("edges", help="run many seeds of every world at the edge")
+    one.add_argument("--seeds", default="0-99", type=_seeds, help="of each world")
+    one.add_argument("--only", default="", help="worlds whose name contains this")
+    one.add_argument("--processes", default=1, type=int)
+    one.set_defaults(command=_edges)
 
     one = commands.add_parser("replay", help="repeat one run and tell its story")
     one.add_argument("scenario", nargs="?", type=_scenario)
@@ -100,6 +107,25 @@ def _run(options: argparse.Namespace) -> int:
     )
     _say(summary.told())
     return 1 if summary.failed else 0
+
+
+def _edges(options: argparse.Namespace) -> int:
+    """A world that breaks a promise does not keep the others from being played."""
+    worlds = [it for it in EDGES if options.only in it]
+    progress = sys.stderr if sys.stderr.isatty() else None
+    lines, failed = [], 0
+    for number, world in enumerate(worlds, start=1):
+        _say(f"[{number}/{len(worlds)}] {world}")
+        sys.stdout.flush()
+        summary = campaign(world, options.seeds, processes=options.processes, progress=progress)
+        if summary.failed:
+            failed += 1
+            _say(summary.told())
+        hours = summary.virtual_ms / 3_600_000
+        broken = f"{len(summary.failed):4} violations"
+        lines.append(f"{broken} in {summary.seeds} seeds, {hours:7.1f} virtual hours  {world}")
+    _say("\n".join(lines))
+    return 1 if failed else 0
 
 
 def _replay(options: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.sim.lateness import SELDOM_LATE
 from holdfast.sim.plan import CALENDAR_STEPS_MS, Act, Hazard
 from holdfast.sim.randomness import between
 from holdfast.sim.worlds.authority.people import TENANTS
@@ -38,6 +39,7 @@ def _steps(only: str) -> Hazard:
 
 
 HAZARDS = (
+    *SELDOM_LATE,
     _steps("controllers"),
     _steps("server"),
     Hazard("crash", 240, for_ms=(0, 3_000), amount=(0, 6), only="controllers", share=1),

@@ -1,4 +1,4 @@
-"""The keeping world with zones that go dark, and nothing else that goes wrong.
+"""The keeping world with zones that go dark.
 
     python -m holdfast.sim run holdfast.sim.worlds.keeping.dark:DARK --seeds 0-99
 
@@ -16,22 +16,31 @@ import msgspec
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.sim.check import Checker, Commit
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.lateness import SELDOM_LATE
+from holdfast.sim.plan import Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import Books
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.keeping.laws import is_ready
-from holdfast.sim.worlds.keeping.scenario import SCENARIO, build_with
+from holdfast.sim.worlds.keeping.scenario import SCENARIO, SERVER_NAMES, build_with
 
 # Three in each zone: of fewer it is not held that all are silent at once.
 NODES = 9
 FAULTS_MS = 150_000
 # So long after a node fell silent, or a replica ceased to be ready, status may still count it.
 TOLD_MS = 10_000
+# While a server stands still, status may be late: whoever asked it waits for an answer before it
+# turns to the other one. So long after that, status has to be true again.
+BACK_MS = 20_000
+LOOK_EVERY_MS = 500
 
 
-HAZARDS = (Hazard("deaf_zone", 120, for_ms=(30_000, 90_000), only="agent", share=1, alone=True),)
+HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
+    Hazard("deaf_zone", 120, for_ms=(30_000, 90_000), only="agent", share=1, alone=True),
+)
 
 
 class Counted(Checker):
@@ -45,9 +54,20 @@ class Counted(Checker):
         self._until_ms: dict[str, int] = {}
         # How often a workload had ready replicas that were not to be counted.
         self.silent = 0
+        # When a server was last seen to stand still.
+        self._hung_ms = -BACK_MS
+
+    def watch(self, world: World) -> None:
+        self._look(0, world, None)
+
+    def _look(self, _number: int, world: World, _: None) -> None:
+        if any(world.cells[name].paused for name in SERVER_NAMES):
+            self._hung_ms = world.now_us // 1000
+        world.post(world.now_us + LOOK_EVERY_MS * 1_000, self._look, world, None)
 
     def on_commit(self, world: World, commit: Commit) -> None:
         now_ms = world.now_us // 1000
+        is_judged = now_ms - self._hung_ms >= BACK_MS
         heard = {
             it.name
             for it in self._books.all("objects/nodes/")
@@ -66,7 +86,7 @@ class Counted(Checker):
         for workload in self._books.all("objects/workloads/"):
             uid, said = workload.metadata.uid, workload.status.progress.ready
             self.silent += ready.get(uid, 0) > working.get(uid, 0)
-            if said > working.get(uid, 0):
+            if is_judged and said > working.get(uid, 0):
                 works = working.get(uid, 0)
                 self.violated("STATUS", f"{workload.name} says {said} ready, {works} are heard")
 
@@ -78,7 +98,9 @@ def _node(replica: Replica) -> str:
 def build(world: World) -> None:
     """All controllers on nine nodes, three in each zone."""
     build_with(world, NODES)
-    world.check(Counted(world.checker(Books)))
+    counted = Counted(world.checker(Books))
+    world.check(counted)
+    counted.watch(world)
 
 
 def script(rng: Random) -> Sequence[Act]:

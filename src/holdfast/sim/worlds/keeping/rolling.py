@@ -13,7 +13,8 @@ from random import Random
 
 import msgspec
 
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.lateness import SELDOM_LATE
+from holdfast.sim.plan import Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.keeping.scenario import SCENARIO
@@ -22,6 +23,8 @@ FAULTS_MS = 180_000
 CHANGES = 14
 
 HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
     Hazard("watch_hold", 400, for_ms=(500, 8_000), only="server", share=1),
     Hazard("delivery_lose", 200, for_ms=(1_000, 20_000), amount=(50, 500), only="controllers"),
     Hazard("delay", 200, for_ms=(1_000, 20_000), amount=(100, 1_500), only="controllers"),

@@ -39,6 +39,8 @@ _CROWDED_HAZARDS = (
     Hazard("watch_hold", 120, for_ms=(1_000, 15_000), only="scheduler", share=0.4),
 )
 _LOSSY_HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
     Hazard("delivery_lose", 120, for_ms=(5_000, 40_000), amount=(200, 900), share=0.9),
     Hazard("delivery_lose", 60, for_ms=(5_000, 40_000), amount=(200, 900), only="scheduler"),
     Hazard("delivery_lose", 60, for_ms=(5_000, 40_000), amount=(200, 900), only="controllers"),

@@ -24,7 +24,8 @@ from holdfast.model.time import Instant
 from holdfast.observe.news import SERVERS
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.check import Checker
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.lateness import late_requests
+from holdfast.sim.plan import Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
@@ -46,6 +47,8 @@ SILENT_MS = 4_000
 LOOK_EVERY_MS = 500
 
 _HAZARDS = (
+    late_requests(0.25),
+    calendar_steps(60, share=0.3),
     Hazard("pause", 60, for_ms=(20_000, 60_000), amount=(0, 4), only="server"),
     Hazard("stream_break", 30),
 )

@@ -80,6 +80,8 @@ _HAZARDS = (
 
 # The first machine is in contact for longer than its agent may take to look.
 _QUIET_HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
     Hazard("name_reused", 60, for_ms=(110_000, 150_000), amount=(25, 35), only="agent", share=1),
 )
 

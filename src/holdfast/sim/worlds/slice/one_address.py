@@ -17,7 +17,8 @@ from holdfast.model.kinds.node import NodePhase
 from holdfast.model.requests import NodeWord
 from holdfast.observe.news import SERVERS
 from holdfast.sim.check import Checker
-from holdfast.sim.plan import Act, Hazard
+from holdfast.sim.lateness import late_requests
+from holdfast.sim.plan import Act, Hazard, calendar_steps
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.books import Books
@@ -40,6 +41,8 @@ DEAD_MS = 100_000
 SCRIPTED = 12
 
 _HAZARDS = (
+    late_requests(0.25),
+    calendar_steps(60, share=0.3),
     Hazard("crash", 30, for_ms=(60_000, 200_000), only="server"),
     Hazard("pause", 30, for_ms=(20_000, 60_000), only="server"),
     Hazard("crash", 60, for_ms=(100_000, 250_000), only="agent"),

@@ -1,0 +1,132 @@
+"""All worlds pause servers, delay requests and set calendars, or say here why they do not."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+import holdfast.sim.scenarios
+import holdfast.sim.worlds
+from holdfast.sim.__main__ import main
+from holdfast.sim.lateness import PAUSED_MS
+from holdfast.sim.names import EDGES, NAMES
+from holdfast.sim.plan import CALENDAR_STEPS_MS, Hazard
+from holdfast.sim.run import Scenario
+
+WORLDS = f"{holdfast.sim.worlds.__name__}."
+EXAMPLES = f"{holdfast.sim.scenarios.__name__}."
+# A hazard in fewer seeds than this is as good as none in a campaign of a hundred.
+SHARE_MIN = 0.2
+PAUSE, LATE, CALENDAR = "pause", "late", "calendar"
+ALL = {PAUSE, LATE, CALENDAR}
+
+# World, without which of these hazards, and why.
+EXEMPT: dict[str, tuple[set[str], str]] = {
+    "slice.scenario:CALM": (ALL, "shows that nobody misses anything where nothing goes wrong"),
+    "keeping.scenario:CALM": (ALL, "shows that nobody misses anything where nothing goes wrong"),
+    "placing.scenario:CALM": (ALL, "shows that nobody misses anything where nothing goes wrong"),
+    "placing.scenario:PROMPT": (
+        ALL,
+        "shows who is woken by events alone, and not by the list after a stream has ended",
+    ),
+    "keeping.small:SMALL": (ALL, "the sweep puts one fault at each of its points, and no others"),
+    "audit.scenario:SCENARIO": ({PAUSE, LATE}, "nobody asks anybody there, so it has no servers"),
+}
+
+
+def _found() -> dict[str, Scenario]:
+    """Every scenario below `sim`, by where it is defined."""
+    found: dict[str, Scenario] = {}
+    for package in (holdfast.sim.worlds, holdfast.sim.scenarios):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            things = vars(importlib.import_module(module.name)).values()
+            found |= {it.name: it for it in things if isinstance(it, Scenario)}
+    return found
+
+
+FOUND = _found()
+RANDOM = sorted(name.removeprefix(WORLDS) for name in FOUND if name.startswith(WORLDS))
+SCRIPTED = sorted(name.removeprefix(EXAMPLES) for name in FOUND if name.startswith(EXAMPLES))
+
+
+def _is(hazard: Hazard, what: str) -> bool:
+    if hazard.share < SHARE_MIN:
+        return False
+    if what == PAUSE:
+        # Of servers alone: one that strikes anybody strikes agents most of the time.
+        return (hazard.kind, hazard.only, hazard.for_ms) == ("pause", "server", PAUSED_MS)
+    if what == LATE:
+        return hazard.kind == "late" and not hazard.only
+    return (
+        hazard.kind == "clock_step"
+        and set(hazard.amounts) == set(CALENDAR_STEPS_MS)
+        and hazard.alone
+    )
+
+
+def test_every_scenario_with_a_name_is_among_these() -> None:
+    """Whatever `holdfast sim list` names is judged here. [N6]"""
+    assert {it.scenario for it in NAMES} <= FOUND.keys()
+    assert len(RANDOM) >= 25
+
+
+@pytest.mark.parametrize("world", RANDOM)
+def test_a_world_pauses_servers_delays_requests_and_sets_calendars(world: str) -> None:
+    """Servers for 20 to 60 s, requests beyond every time-out, calendars by 5 minutes, a day and 40
+    days both ways on one computer at a time. [INV2, INV3, INV7, N6]"""
+    without, _why = EXEMPT.get(world, (set(), ""))
+    hazards = FOUND[WORLDS + world].hazards
+    missing = {what for what in ALL if not any(_is(hazard, what) for hazard in hazards)}
+    # An exemption that is not needed any more goes, too.
+    assert missing == without
+
+
+@pytest.mark.parametrize("example", SCRIPTED)
+def test_a_worked_example_has_no_hazards_but_its_script(example: str) -> None:
+    """It says at which moment what happens; its sentences are about that. [N6]"""
+    assert FOUND[EXAMPLES + example].hazards == ()
+
+
+def test_an_exemption_is_of_a_world_that_is_there_and_says_why() -> None:
+    """[N6]"""
+    assert EXEMPT.keys() <= set(RANDOM)
+    assert all(why for _, why in EXEMPT.values())
+
+
+def test_calendars_are_set_by_minutes_a_day_and_forty_days_both_ways() -> None:
+    """[N6]"""
+    day = 86_400_000
+    steps = {300_000, day, 40 * day}
+    assert set(CALENDAR_STEPS_MS) == steps | {-step for step in steps}
+    assert PAUSED_MS == (20_000, 60_000)
+
+
+# Where the seeds of those worlds are played that are no part of `make sim-edges`.
+ELSEWHERE = {
+    "authority.scenario:SCENARIO": "make sim-authority",
+    "keeping.scenario:SCENARIO": "make sim-keeping",
+    "slice.scenario:SCENARIO": "make sim-slice",
+    "slice.scenario:QUICK": "make sim-slice, with a longer calm",
+    "keeping.small:SMALL": "make sim-sweep",
+    "slice.scenario:CALM": "nothing goes wrong there, so all seeds are much the same",
+    "keeping.scenario:CALM": "nothing goes wrong there, so all seeds are much the same",
+    "placing.scenario:CALM": "nothing goes wrong there, so all seeds are much the same",
+}
+
+
+def test_many_seeds_of_every_world_are_played_by_some_target() -> None:
+    """A planted bug may take 27 seeds, more than any test plays of its world. [N6]"""
+    assert set(RANDOM) == {it.removeprefix(WORLDS) for it in EDGES} | ELSEWHERE.keys()
+    assert not ELSEWHERE.keys() & {it.removeprefix(WORLDS) for it in EDGES}
+
+
+def test_the_worlds_at_the_edge_are_played_by_one_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """[N6]"""
+    assert main(["edges", "--only", "audit", "--seeds", "0-1"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("[1/1] holdfast.sim.worlds.audit.scenario:SCENARIO\n")
+    assert "   0 violations in 2 seeds" in said
