@@ -15,10 +15,12 @@ from cryptography import x509
 from holdfast.commit.records import encode
 from holdfast.host.api.presentation import Forms
 from holdfast.host.authentication import CertificateEnded, TokenUnknown
+from holdfast.host.authorities import Authorities
 from holdfast.host.bearer_tokens import groups_for, new_bearer
 from holdfast.host.certificates import Authority, Issued
 from holdfast.host.door import Door, Lives
 from holdfast.host.shell import Shell
+from holdfast.host.trust_bundle import begun, first
 from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model.errors import Forbidden, Invalid
@@ -45,6 +47,7 @@ class Line:
             form = "%b %d %H:%M:%S %Y GMT"
             self._peer = {
                 "subject": tuple(((it.oid._name, it.value),) for it in found.subject),
+                "issuer": tuple(((it.oid._name, it.value),) for it in found.issuer),
                 "serialNumber": f"{found.serial_number:X}",
                 "notBefore": found.not_valid_before_utc.strftime(form),
                 "notAfter": found.not_valid_after_utc.strftime(form),
@@ -120,6 +123,31 @@ def test_a_certificate_is_good_until_it_is_revoked_also_on_an_open_connection(
         new = Line(authority.issue("system:node:n1", now=NOW + timedelta(milliseconds=2)))
         other = Line(authority.issue("system:node:n2", now=NOW))
         assert (rig.who(new).node, rig.who(other).node) == ("n1", "n2")
+
+    play(story)
+
+
+def test_a_certificate_of_a_removed_authority_counts_on_no_connection(tmp_path: Path) -> None:
+    """During a rotation both authorities' count; after it the old one's do not, on connections that
+    were made before as well. [B5]"""
+
+    async def story(rig: Rig) -> None:
+        authorities = Authorities.open(tmp_path)
+        old, (new, _) = authorities.signer, Authority.new()
+        rig.door = Door(rig.hub, authorities=authorities)
+        of_old = Line(old.issue("ann"))
+        of_new = Line(new.issue("ann"))
+        assert rig.who(of_old).name == "ann"
+        with pytest.raises(CertificateEnded, match="no longer trusted"):
+            rig.who(of_new)
+        both = begun(authorities.bundle, new.pem)
+        authorities.take(Authorities(both, authorities.held))
+        assert [rig.who(it).name for it in (of_old, of_new)] == ["ann", "ann"]
+        authorities.take(Authorities(first(new.pem), {}))
+        assert rig.who(of_new).name == "ann"
+        for line in (of_old, Line(old.issue("ann"))):
+            with pytest.raises(CertificateEnded, match="no longer trusted"):
+                rig.who(line)
 
     play(story)
 

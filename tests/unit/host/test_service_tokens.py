@@ -12,9 +12,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast.host.authentication import TokenUnknown
 from holdfast.host.authorities import Authorities
+from holdfast.host.certificates import Authority
 from holdfast.host.oidc.envelope import text64
 from holdfast.host.oidc.issuers import Issuers
 from holdfast.host.service_tokens import HEAD, SKEW_S, ServiceTokens, is_service_token
+from holdfast.host.trust_bundle import begun, finished, serving, switched
 from holdfast.model.errors import Forbidden
 from holdfast.model.identity import Identity
 from holdfast.model.kinds.replica import Binding, Process, Replica, ReplicaSpec, ReplicaStatus
@@ -104,6 +106,32 @@ def test_another_server_with_the_same_authority_takes_it_and_another_plane_does_
     assert rig.identity(token).name == "tenant:risk:workload:web"
     rig.tokens = ServiceTokens(Authorities.open(tmp_path / "other"), lambda: rig.now_s)
     assert rig.refuses(token)
+
+
+def test_during_a_rotation_tokens_of_both_authorities_count_and_then_the_new_ones_alone(
+    rig: Rig,
+) -> None:
+    """Also one that was checked before: what is remembered of it is no right. [B5, K1]"""
+    shown: list[str] = []
+    old, (new, _) = rig.authorities.signer, Authority.new()
+    both = begun(rig.authorities.bundle, new.pem)
+    held = {it.fingerprint: it for it in (old, new)}
+    rig.tokens = ServiceTokens(
+        rig.authorities, lambda: rig.now_s, lambda account, replica, known: shown.append(known)
+    )
+    first = rig.issue()
+    rig.authorities.take(Authorities(both, held))
+    early = rig.issue()
+    rig.authorities.take(Authorities(switched(both), held))
+    late = rig.issue()
+    for token in (first, early, late):
+        assert rig.identity(token).name == "tenant:risk:workload:web"
+    assert shown == [old.fingerprint, old.fingerprint, new.fingerprint]
+    after = finished(serving(switched(both)))
+    rig.authorities.take(Authorities(after, {new.fingerprint: new}))
+    assert rig.identity(late).name == "tenant:risk:workload:web"
+    assert rig.refuses(first)
+    assert rig.refuses(early)
 
 
 def test_it_counts_for_its_life_and_servers_clocks_may_differ_a_little(rig: Rig) -> None:

@@ -1,0 +1,444 @@
+"""The steps of a rotation: what each does, who stands against it, and what a crash leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.host import ca_rotation
+from holdfast.host.api.presentation import Forms
+from holdfast.host.authorities import KEY, KEYS, Authorities, key_file
+from holdfast.host.ca_readiness import (
+    LIVE_S,
+    PEOPLE_S,
+    Facts,
+    Report,
+    against_finish,
+    against_switch,
+    unknown,
+)
+from holdfast.host.ca_rotation import CaRotation, Standing, Step, Wish
+from holdfast.host.certificates import Authority
+from holdfast.host.discovering import Known
+from holdfast.host.files import write_private
+from holdfast.host.settings import Settings
+from holdfast.host.trust import Trust, establish
+from holdfast.host.trust_bundle import SHORT, Bundle, Phase, begun, first, switched, unproven
+from holdfast.host.trust_seen import OBSERVE_S, Seen, SeenParts, Sort
+from holdfast.host.trust_upkeep import TrustUpkeep, stored
+from holdfast.model.errors import Conflict, Invalid, Unavailable
+from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
+from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec, TokenStatus
+from holdfast.model.meta import ObjectMeta
+from holdfast.observe.hub import Hub
+from holdfast.store.memory import MemoryStore
+from tests.patience import PATIENCE_S
+
+NOW = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+class Plane:
+    """Servers over one store, each with a directory of its own, who can ask each other."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.folder, self.store = folder, MemoryStore()
+        self.servers: dict[str, Server] = {}
+        self.away: set[str] = set()
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> Server:
+        pki = self.folder / name / "pki"
+        if self.servers and not pki.exists():
+            pki.mkdir(parents=True, mode=0o700)
+            pki.parent.chmod(0o700)
+            self.copy("ca.crt", pki)
+            self.copy(KEY, pki)
+        self.servers[name] = Server(self, name)
+        return self.servers[name]
+
+    def copy(self, file: str, to: Path) -> None:
+        one = next(iter(self.servers.values()))
+        write_private(to / file, (one.pki / file).read_bytes())
+
+    async def read(self, to: str, path: str, timeout_s: float) -> bytes:
+        """What `Neighbours` asks another server."""
+        if to in self.away:
+            raise Unavailable(f"server {to}: no answer in time")
+        return msgspec.json.encode(self.servers[to].rotation.report())
+
+
+class Server:
+    """The trust of one server, without anything that listens. Its clock runs by hand."""
+
+    def __init__(self, plane: Plane, name: str) -> None:
+        self.settings = Settings(data=plane.folder / name, name=name)
+        self.pki = self.settings.pki_directory
+        self.now_s = 1_000.0
+        trust = establish(self.settings)
+        self.authorities = trust.authorities
+        self.upkeep = TrustUpkeep(self.settings, trust, plane.store, self._apply)
+        self.seen = SeenParts(self.authorities, lambda: self.now_s)
+        peers: Any = plane
+        self.rotation = CaRotation(
+            name,
+            self.pki,
+            plane.store,
+            Hub(Forms()),
+            self.upkeep,
+            self.seen,
+            peers,
+            lambda: [Known(it, f"https://{it}") for it in plane.servers],
+        )
+
+    async def _apply(self, fresh: Trust) -> None:
+        self.authorities.take(fresh.authorities)
+
+    async def make(self, step: Step, *, force: bool = False) -> Standing:
+        return await self.rotation.make(Wish(step, force))
+
+    def observe(self) -> None:
+        """All parts have asked since the last step."""
+        assert self.seen.observed_s >= 0
+        self.now_s += OBSERVE_S
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, PATIENCE_S))
+
+
+def test_a_server_alone_rotates_its_authority_and_forgets_the_old_key(tmp_path: Path) -> None:
+    """[K1, B5]"""
+
+    async def story() -> None:
+        one = Plane(tmp_path, "one").servers["one"]
+        old = one.authorities.signer.pem
+        found = await one.make(Step.BEGIN)
+        assert (found.generation, found.phase) == (1, Phase.BEGUN)
+        assert one.authorities.signer.pem == old
+        # It has not observed for long enough to know who is there.
+        with pytest.raises(Conflict, match="observes the parts for 15 s more"):
+            await one.make(Step.SWITCH)
+        one.observe()
+        assert (await one.make(Step.SWITCH)).phase is Phase.SWITCHED
+        assert one.authorities.signer.pem != old == one.authorities.server_signer.pem
+        found = await one.make(Step.FINISH)
+        assert (found.phase, len(found.authorities)) == (Phase.STABLE, 1)
+        assert old not in one.authorities.pem
+        assert [it.name for it in one.pki.glob(KEYS)] == [KEY]
+        assert Authority.open(one.pki).pem == one.authorities.pem
+
+    play(story())
+
+
+def test_before_the_switch_everything_can_be_undone_and_after_it_nothing(tmp_path: Path) -> None:
+    """[K1]"""
+
+    async def story() -> None:
+        one = Plane(tmp_path, "one").servers["one"]
+        old = one.authorities.pem
+        await one.make(Step.BEGIN)
+        found = await one.make(Step.ABORT)
+        assert (found.phase, one.authorities.pem) == (Phase.STABLE, old)
+        with pytest.raises(Conflict, match="'no rotation' and cannot be aborted"):
+            await one.make(Step.ABORT)
+        await one.make(Step.BEGIN)
+        one.observe()
+        await one.make(Step.SWITCH)
+        with pytest.raises(Conflict, match="certificates of the new authority are in use"):
+            await one.make(Step.ABORT)
+
+    play(story())
+
+
+@pytest.mark.parametrize("step", [Step.SWITCH, Step.FINISH])
+def test_a_step_out_of_its_turn_is_refused_also_by_force(tmp_path: Path, step: Step) -> None:
+    """[K1]"""
+
+    async def story() -> None:
+        one = Plane(tmp_path, "one").servers["one"]
+        with pytest.raises(Conflict, match="is in the phase 'no rotation'"):
+            await one.make(step)
+        await one.make(Step.BEGIN)
+        if step is Step.FINISH:
+            with pytest.raises(Conflict, match="is in the phase 'begun'"):
+                await one.make(step, force=True)
+        else:
+            with pytest.raises(Invalid, match="force: is for finish alone"):
+                await one.make(step, force=True)
+        with pytest.raises(Conflict, match="a rotation is under way already"):
+            await one.make(Step.BEGIN)
+        assert one.authorities.bundle.phase is Phase.BEGUN
+
+    play(story())
+
+
+def test_every_server_needs_the_key_of_the_new_authority_before_it_signs(tmp_path: Path) -> None:
+    """And says which file is missing where; it is taken up without a restart. [K1]"""
+
+    async def story() -> None:
+        plane = Plane(tmp_path, "one", "two")
+        one, two = plane.servers.values()
+        plane.away.add("two")
+        with pytest.raises(Conflict, match="server two cannot be asked"):
+            await one.make(Step.BEGIN)
+        plane.away.clear()
+        await one.make(Step.BEGIN)
+        file = key_file(one.authorities.bundle.fingerprints[-1])
+        one.observe()
+        with pytest.raises(Conflict, match="server two uses generation 0 of the trust bundle"):
+            await one.make(Step.SWITCH)
+        await two.upkeep.look()
+        two.observe()
+        with pytest.raises(Conflict, match=f"server two has no key .* copy {file}"):
+            await one.make(Step.SWITCH)
+        with pytest.raises(Conflict, match=f"server two has no key .* copy {file}"):
+            await two.make(Step.SWITCH)
+        plane.copy(file, two.pki)
+        await two.upkeep.look()
+        assert (await two.make(Step.SWITCH)).phase is Phase.SWITCHED
+        await one.upkeep.look()
+        assert one.authorities.signer.pem == two.authorities.signer.pem
+
+    play(story())
+
+
+def test_two_who_begin_at_once_make_one_authority(tmp_path: Path) -> None:
+    """The later one is refused, and leaves no key. [K1]"""
+
+    async def story() -> None:
+        plane = Plane(tmp_path, "one", "two")
+        servers = plane.servers.values()
+        told = await asyncio.gather(
+            *(it.make(Step.BEGIN) for it in servers), return_exceptions=True
+        )
+        assert {type(it) for it in told} == {Standing, Conflict}, told
+        for it in servers:
+            await it.upkeep.look()
+        bundles = {it.authorities.bundle for it in servers}
+        (bundle,) = bundles
+        assert bundle.generation == 1
+        new = key_file(bundle.fingerprints[-1])
+        kept = sorted(path.name for it in servers for path in it.pki.glob(KEYS))
+        assert kept == sorted([KEY, KEY, new])
+
+    play(story())
+
+
+def test_a_finish_that_waits_for_a_server_goes_on_when_it_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who trusts only the new authority must meet no server that shows the old one. [K1]"""
+    monkeypatch.setattr(ca_rotation, "FOLLOW_S", 0.0)
+
+    async def story() -> None:
+        plane = Plane(tmp_path, "one", "two")
+        one, two = plane.servers.values()
+        await one.make(Step.BEGIN)
+        plane.copy(key_file(one.authorities.bundle.fingerprints[-1]), two.pki)
+        await two.upkeep.look()
+        for it in (one, two):
+            it.observe()
+        await one.make(Step.SWITCH)
+        await two.upkeep.look()
+        with pytest.raises(Unavailable, match=r"do not follow: two\. Nobody is cut off yet"):
+            await one.make(Step.FINISH)
+        assert one.authorities.bundle.phase is Phase.FINISHING
+        assert len(one.authorities.bundle.authorities) == 2
+        # The process that did it may be gone; any server goes on.
+        await two.upkeep.look()
+        one = plane.servers["one"] = Server(plane, "one")
+        await one.upkeep.look()
+        one.observe()
+        one.observe()
+        assert (await two.make(Step.FINISH, force=True)).phase is Phase.STABLE
+        await one.upkeep.look()
+        assert one.authorities.pem == two.authorities.pem
+        assert len(one.authorities.bundle.authorities) == 1
+
+    play(story())
+
+
+def test_a_server_that_was_away_for_a_whole_rotation_is_told_what_to_copy(tmp_path: Path) -> None:
+    """It trusts nobody who could tell it the new authority. [K1, B5]"""
+
+    async def story() -> None:
+        plane = Plane(tmp_path, "one", "two")
+        one, two = plane.servers["one"], plane.servers.pop("two")
+        await one.make(Step.BEGIN)
+        one.observe()
+        await one.make(Step.SWITCH)
+        await one.make(Step.FINISH)
+        with pytest.raises(Invalid, match="not signed by a certificate authority trusted here"):
+            await two.upkeep.look()
+        for file in ("ca.crt", KEY, "ca.bundle"):
+            plane.copy(file, two.pki)
+        two = plane.add("two")
+        await two.upkeep.look()
+        assert two.authorities.bundle == one.authorities.bundle
+        assert unproven((await stored(plane.store))[0]) == one.authorities.bundle
+
+    play(story())
+
+
+# Who stands against a step ---------------------------------------------------------------------
+
+
+class Parts:
+    """A plane of two authorities as its servers have seen it."""
+
+    def __init__(self, folder: Path, phase: Phase) -> None:
+        self.old, self.new = (Authority.open(folder / it).fingerprint for it in ("old", "new"))
+        bundle = first(Authority.open(folder / "old").pem)
+        self.bundle = begun(bundle, Authority.open(folder / "new").pem, NOW - HOUR)
+        if phase is Phase.SWITCHED:
+            self.bundle = switched(self.bundle, NOW - HOUR / 2)
+        self.both = (self.old[:SHORT], self.new[:SHORT])
+
+    def report(self, *seen: Seen, **changes: Any) -> Report:
+        usual: dict[str, Any] = {
+            "server": "one",
+            "generation": self.bundle.generation,
+            "held": (self.old, self.new),
+            "observed_s": OBSERVE_S,
+            "seen": seen,
+        }
+        return Report(**(usual | changes))
+
+    def seen(
+        self,
+        name: str,
+        sort: Sort,
+        authority: str = "",
+        trusts: tuple[str, ...] | None = None,
+        ago_s: float = 1.0,
+    ) -> Seen:
+        return Seen(name, sort, authority, trusts, NOW.timestamp() - ago_s)
+
+    def facts(self, *reports: Report, **more: Any) -> Facts:
+        return Facts(self.bundle, reports, now=NOW, **more)
+
+
+def node(name: str, phase: NodePhase = NodePhase.READY) -> Node:
+    return Node(ObjectMeta(name=name), status=NodeStatus(phase=phase))
+
+
+def test_a_switch_waits_until_all_that_run_trust_the_new_authority(tmp_path: Path) -> None:
+    """Servers, components and nodes, each by name; what does not run is not waited for. [K1]"""
+    it = Parts(tmp_path, Phase.BEGUN)
+    old_only = (it.old[:SHORT],)
+    seen = (
+        it.seen("system:scheduler:main", Sort.COMPONENT, it.old, it.both),
+        it.seen("system:scheduler:late", Sort.COMPONENT, it.old, old_only),
+        it.seen("system:scheduler:gone", Sort.COMPONENT, it.old, old_only, LIVE_S + 1),
+        it.seen("system:controller:old", Sort.COMPONENT, it.old),
+        it.seen("system:node:n1", Sort.NODE, it.old, it.both),
+        it.seen("system:node:n2", Sort.NODE, it.old, old_only),
+    )
+    nodes = (node("n1"), node("n2"), node("n3"), node("n4", NodePhase.UNKNOWN))
+    late = it.report(server="two", generation=0)
+    blind = it.report(server="three", observed_s=1.0)
+    against = against_switch(it.facts(it.report(*seen), late, blind, nodes=nodes))
+    assert [text.partition(" ")[2].split()[0] for text in against] == [
+        "two",
+        "three",
+        "system:scheduler:late",
+        "system:controller:old",
+        "n2",
+        "n3",
+    ]
+    # What another server has seen later counts.
+    newer = it.seen("system:node:n2", Sort.NODE, it.old, it.both, 0.0)
+    both = it.facts(it.report(*seen), it.report(newer, server="two"), nodes=nodes[:2])
+    assert [text for text in against_switch(both) if "node n2" in text] == []
+
+
+def test_nothing_stands_against_a_step_that_cuts_nobody_off(tmp_path: Path) -> None:
+    """[K1]"""
+    it = Parts(tmp_path, Phase.BEGUN)
+    seen = it.seen("system:node:n1", Sort.NODE, it.old, it.both)
+    assert against_switch(it.facts(it.report(seen), nodes=(node("n1"),))) == []
+    it = Parts(tmp_path, Phase.SWITCHED)
+    seen = it.seen("system:node:n1", Sort.NODE, it.new, it.both)
+    assert against_finish(it.facts(it.report(seen), nodes=(node("n1"),))) == []
+
+
+def token(purpose: TokenPurpose, created: datetime, **status: Any) -> Token:
+    meta = ObjectMeta(name="t", namespace="holdfast-system", creation_timestamp=created)
+    spec = TokenSpec(purpose=purpose, user="ann", expires=NOW + HOUR)
+    return Token(meta, spec=spec, status=TokenStatus(**status))
+
+
+def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_path: Path) -> None:
+    """Nodes that are away as well, people, work and join tokens. [K1, B5]"""
+    it = Parts(tmp_path, Phase.SWITCHED)
+    old_only = (it.old[:SHORT],)
+    seen = (
+        it.seen("system:scheduler:main", Sort.COMPONENT, it.old, it.both),
+        it.seen("system:node:n1", Sort.NODE, it.old, it.both),
+        it.seen("admin", Sort.PERSON, it.old),
+        it.seen("admin", Sort.PERSON, it.new),
+        it.seen("long-ago", Sort.PERSON, it.old, ago_s=PEOPLE_S + 1),
+        it.seen("ann", Sort.PERSON, "", old_only),
+        it.seen("bob", Sort.PERSON, "", it.both),
+        it.seen("tenant:risk:workload:web (web-0)", Sort.WORK, it.old),
+        it.seen("tenant:risk:workload:web (web-1)", Sort.WORK, it.new),
+    )
+    nodes = (node("n1"), node("n2", NodePhase.UNKNOWN))
+    tokens = (
+        token(TokenPurpose.JOIN, NOW - 2 * HOUR),
+        token(TokenPurpose.JOIN, NOW - 2 * HOUR, used_at=NOW - HOUR, used_by="n1"),
+        token(TokenPurpose.JOIN, NOW),
+        token(TokenPurpose.BEARER, NOW - 2 * HOUR),
+    )
+    facts = it.facts(it.report(*seen), nodes=nodes, tokens=tokens)
+    against = against_finish(facts)
+    begins = (
+        "component system:scheduler:main shows a certificate of the old",
+        "node n1 shows a certificate of the old",
+        "node n2 (Unknown) has no certificate of the new authority",
+        "user admin showed a certificate of the old authority at 11:59:59Z",
+        "user ann trusted only the old authority",
+        "work tenant:risk:workload:web (web-0) showed a service token of the old",
+        "join token t for any node names the old authority",
+    )
+    assert len(against) == len(begins), against
+    for text, begin in zip(against, begins, strict=True):
+        assert text.startswith(begin)
+    # Nobody can tell what trusts a file that was handed out before; it is said, and is no bar.
+    (told,) = unknown(facts)
+    assert told.startswith("token holdfast-system/t of ann predates the rotation")
+
+
+def test_people_are_held_to_what_they_show_after_the_switch_alone(tmp_path: Path) -> None:
+    """Before it there was no other certificate to be had. [K1]"""
+    it = Parts(tmp_path, Phase.SWITCHED)
+    bundle: Bundle = msgspec.structs.replace(it.bundle, switched=NOW - timedelta(seconds=10))
+    early = it.seen("admin", Sort.PERSON, it.old, ago_s=11.0)
+    assert against_finish(Facts(bundle, (it.report(early),), now=NOW)) == []
+    late = it.seen("admin", Sort.PERSON, it.old, ago_s=9.0)
+    assert len(against_finish(Facts(bundle, (it.report(late),), now=NOW))) == 1
+
+
+def test_what_a_server_has_seen_ends_with_the_rotation(tmp_path: Path) -> None:
+    """[K1]"""
+    authorities = Authorities.open(tmp_path)
+    seen = SeenParts(authorities, lambda: 5.0)
+    seen.token_shown("tenant:risk:workload:web", "web-0", authorities.bundle.signs)
+    assert seen.all() == ()
+    new, _ = Authority.new()
+    both = begun(authorities.bundle, new.pem)
+    authorities.take(Authorities(both, authorities.held))
+    seen.token_shown("tenant:risk:workload:web", "web-0", authorities.bundle.signs)
+    assert [(it.name, it.sort) for it in seen.all()] == [
+        ("tenant:risk:workload:web (web-0)", Sort.WORK)
+    ]
+    authorities.take(Authorities(first(new.pem), {new.fingerprint: new}))
+    assert seen.all() == ()

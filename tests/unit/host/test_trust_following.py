@@ -1,0 +1,167 @@
+"""A component takes the authorities of its plane while it runs, and from nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from holdfast.host.authorities import BUNDLE, CERTIFICATES, Authorities
+from holdfast.host.certificates import Authority
+from holdfast.host.client.access import Access
+from holdfast.host.files import write_private
+from holdfast.host.headers import TRUST_HEADER
+from holdfast.host.remote import Remote
+from holdfast.host.rotation import HURRY_S, Rotation
+from holdfast.host.trust_bundle import SHORT, Bundle, begun, issuer_of, names, signed, switched
+from holdfast.host.trust_following import TrustFollowing, kept
+from holdfast.model.identity import Identity
+from tests.puppet import play
+from tests.unit.host.client.scripted import Scripted
+
+ME = Identity(name="admin")
+
+
+class Plane:
+    """A server that tells a bundle, and a component of it with a directory of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.text, self.heard, self.changes = b"", list[str](), 0
+        self.server = Scripted(folder / "server", self._told)
+        self.pki = folder / "component"
+        self.pki.mkdir()
+        authorities = Authorities.open(folder / "server" / "pki")
+        self.old, (self.new, _) = authorities.signer, Authority.new()
+        self.first, self.both = authorities.bundle, begun(authorities.bundle, self.new.pem)
+        write_private(self.pki / CERTIFICATES, self.old.pem)
+        self.renewed_by = self.new
+
+    def _told(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.heard.append(request.headers.get(TRUST_HEADER, ""))
+        return web.Response(body=self.text)
+
+    async def renew(self, name: str, before: Access) -> Access:
+        made = self.renewed_by.issue(name)
+        return msgspec.structs.replace(before, certificate=made.certificate, key=made.key)
+
+    def start(self) -> None:
+        """Begin another life of the component."""
+        access = self.server.client_access()
+        self.remote = Remote({ME.name: access})
+        self.rotation = Rotation({ME.name: access}, self.renew, self.remote.take, Random(7))
+        self.trust = TrustFollowing(self.remote, ME, self.rotation, self.pki, self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    async def follow(self, bundle: Bundle, *signers: Authority) -> bool:
+        self.text = signed(bundle, signers)
+        return await self.trust.follow(bundle.generation)
+
+
+def story(folder: Path, told: Callable[[Plane], object]) -> None:
+    async def played() -> None:
+        plane = Plane(folder)
+        async with plane.server:
+            plane.start()
+            try:
+                await told(plane)  # type: ignore[misc]
+            finally:
+                await plane.remote.close()
+
+    play(played())
+
+
+def test_a_newer_bundle_is_kept_trusted_and_told_to_the_servers(tmp_path: Path) -> None:
+    """Without a restart; the next life begins with it. [K1]"""
+
+    async def told(plane: Plane) -> None:
+        assert await plane.follow(plane.both, plane.old, plane.new)
+        assert plane.remote.access(ME.name).ca == plane.both.pem
+        assert (plane.pki / CERTIFICATES).read_bytes() == plane.both.pem
+        assert (kept(plane.pki), plane.changes) == (plane.both, 1)
+        assert not await plane.trust.follow(plane.both.generation)
+        # What it asked with before, and what it asks with since.
+        assert not await plane.follow(
+            msgspec.structs.replace(plane.both, generation=9), Authority.new()[0]
+        )
+        old, new = plane.old.fingerprint[:SHORT], plane.new.fingerprint[:SHORT]
+        assert plane.heard == [old, f"{old},{new}"]
+
+    story(tmp_path, told)
+
+
+def test_a_bundle_that_no_trusted_authority_has_signed_is_refused_and_said(tmp_path: Path) -> None:
+    """Whoever is the server: its certificate adds no authority. [B5]"""
+
+    async def told(plane: Plane) -> None:
+        assert not await plane.follow(plane.both, plane.new)
+        assert "not signed by a certificate authority trusted here" in plane.rotation.trouble
+        assert plane.remote.access(ME.name).ca == plane.old.pem
+        assert not (plane.pki / BUNDLE).exists()
+        assert plane.changes == 0
+
+    story(tmp_path, told)
+
+
+def test_what_cannot_be_kept_is_not_told_as_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart would undo it, when the servers already count on it. [K1]"""
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("holdfast.host.trust_following.write_private", full)
+
+    async def told(plane: Plane) -> None:
+        assert not await plane.follow(plane.both, plane.old, plane.new)
+        assert "No space left" in plane.rotation.trouble
+        assert plane.remote.access(ME.name).ca == plane.old.pem
+
+    story(tmp_path, told)
+
+
+def test_when_another_authority_signs_certificates_are_renewed_within_seconds(
+    tmp_path: Path,
+) -> None:
+    """Again and again while a server that is late renews with the old one; a restart does not
+    forget it. [K1]"""
+
+    async def told(plane: Plane) -> None:
+        usual = plane.rotation.due_s[ME.name]
+        await plane.follow(plane.both, plane.old, plane.new)
+        assert plane.rotation.due_s[ME.name] == usual
+        await plane.follow(switched(plane.both), plane.old, plane.new)
+        assert plane.rotation.due_s[ME.name] < usual - HURRY_S
+        plane.renewed_by = plane.old
+        await plane.rotation.turn(ME.name)
+        assert plane.rotation.due_s[ME.name] < usual - HURRY_S
+        await plane.remote.close()
+        plane.start()
+        assert plane.rotation.due_s[ME.name] < usual - HURRY_S
+        plane.renewed_by = plane.new
+        await plane.rotation.turn(ME.name)
+        found = plane.remote.access(ME.name).certificate
+        assert names(plane.both)[issuer_of(found)] == plane.new.fingerprint
+        assert plane.rotation.due_s[ME.name] > usual - HURRY_S
+
+    story(tmp_path, told)
+
+
+def test_certificates_that_somebody_brought_count_more_than_an_older_bundle(
+    tmp_path: Path,
+) -> None:
+    """A component that was away for a whole rotation is brought new files. [K1]"""
+
+    async def told(plane: Plane) -> None:
+        await plane.follow(plane.both, plane.old, plane.new)
+        other, _ = Authority.new()
+        write_private(plane.pki / CERTIFICATES, other.pem)
+        assert kept(plane.pki).pem == other.pem
+
+    story(tmp_path, told)
