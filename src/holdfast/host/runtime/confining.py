@@ -111,7 +111,7 @@ def _check(program: ShimProgram, numbers: Range) -> None:
     elif not shim_binary.can_confine(program, numbers.first):
         why = "the kernel refuses mounts, namespaces or users that this needs"
     elif not listeners.can_look():
-        why = "the kernel does not tell whose a socket is (INET_DIAG and INET_UDP_DIAG)"
+        why = "the kernel cannot list sockets with their users (INET_DIAG and INET_UDP_DIAG)"
     else:
         return
     raise Unavailable(

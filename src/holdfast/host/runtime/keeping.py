@@ -113,13 +113,15 @@ class Keeping:
             await asyncio.sleep(PORTS_LOOK_S)
 
     async def _are_own_ports(self, *watched: Held) -> bool:
-        """Whether all of their ports are their own, or nobody's yet. Those of others are ended."""
+        """Whether no address of theirs leads to another user's listener. Work of which one does is
+        ended.
+        """
         try:
             ports = frozenset(port for held in watched for port in held.choices.listens)
             known = await self._in_thread(listeners.look, self._place.address, ports)
         except OSError as error:
-            # The kernel told when the agent started; the next look is soon.
-            _log.warning("whose the listeners of this node are cannot be seen: %s", error)
+            # It worked when the agent started, and is tried again soon.
+            _log.warning("cannot list the listeners of this node and their users: %s", error)
             return True
         is_own = True
         for held in watched:

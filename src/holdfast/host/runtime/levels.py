@@ -19,7 +19,7 @@ from holdfast.model.kinds.placement import Isolation
 NOTE_MAX = 300
 SHARED_SOCKETS = (
     "processes can connect to abstract UNIX sockets of other tenants' processes: the kernel has no "
-    "Landlock with scopes (Linux 6.12)"
+    "Landlock with scopes. Use Linux 6.12 or newer with Landlock"
 )
 
 

@@ -2,9 +2,9 @@
 
 Called by `keeping` and `probing`. All processes of a node share its ports, and nothing keeps one
 tenant from listening where another one's work was about to. What the kernel does know is the user
-that each socket is of, and each tenant has its own: so work at whose published address someone else
-is reached is never asked how it is, and is ended. A listener that others reach at another address
-of the same port is no matter: otherwise a tenant could end another one's work with it at will.
+that each socket is of, and each tenant has its own: so work whose published address leads to
+another user's listener is never asked how it is, and is ended. A listener at another address of the
+same port does not count: otherwise a tenant could end another one's work with it at will.
 
 The kernel is asked by sock_diag(7). /proc/net does not say which sockets take IPv6 alone, and its
 tables of all connections take a hundred times as long to go through.
@@ -13,6 +13,7 @@ tables of all connections take a hundred times as long to go through.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
 from collections import defaultdict
@@ -74,7 +75,7 @@ class Listeners(msgspec.Struct, frozen=True):
     published: tuple[Published, ...]
 
     def foreign(self, ports: Iterable[str], user: int) -> str:
-        """The first of these ports at which somebody else is reached; empty if there is none."""
+        """The first of these ports that leads to another user's listener; empty if none does."""
         return next((port for port in ports if self._reached(port) - {user}), "")
 
     def _reached(self, port: str) -> set[int]:
@@ -91,7 +92,7 @@ class Listeners(msgspec.Struct, frozen=True):
 def look(host: str, ports: Collection[str]) -> Listeners:
     """The listeners at these ports of this machine, whose work is reached at `host`.
 
-    Raises OSError where the kernel does not tell.
+    Raises OSError where the kernel cannot list them.
     """
     found: defaultdict[str, set[Listener]] = defaultdict(set)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
@@ -112,7 +113,7 @@ def look(host: str, ports: Collection[str]) -> Listeners:
 
 
 def can_look() -> bool:
-    """Whether the kernel tells whose its listeners are."""
+    """Whether the kernel can list listeners with their users."""
     try:
         look("127.0.0.1", ("TCP/1", "UDP/1"))
     except OSError:
@@ -146,7 +147,7 @@ def _answers(kernel: socket.socket) -> Iterator[bytes]:
                 return
             if kind == _ERROR:
                 (code,) = struct.unpack_from("=i", body)
-                raise OSError(-code, "the kernel does not tell whose its sockets are")
+                raise OSError(-code, f"sock_diag: {os.strerror(-code).lower()}")
             yield body
 
 

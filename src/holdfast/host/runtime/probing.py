@@ -70,7 +70,7 @@ class Probing:
 
 
 def _taken(held: Held, address: str) -> str:
-    """A port of its own at which somebody else is reached; empty if there is none."""
+    """A port of its own that leads to another user's listener; empty if none does."""
     user = held.choices.uid
     if user is None or not held.choices.listens:
         return ""

@@ -264,7 +264,7 @@ static bool pump(struct flow *of, int from, int to, long long *moved_ms)
 
 /* Wait for what one end of a connection is needed for. While that is nothing, an end that was told of
  * the other's is not watched at all: once its own peer has said that it sends no more, the kernel
- * would report that for ever, whatever is asked. */
+ * would report that for ever. */
 static void attend(int fd, enum kind side, int index, const struct flow *reads,
                    const struct flow *writes)
 {
@@ -394,7 +394,7 @@ static void run(void)
     struct epoll_event events[EVENTS_MAX];
     for (;;) {
         int count = epoll_wait(poller, events, EVENTS_MAX, end_idle());
-        /* Listeners last: a place that they fill anew may be one that an event of before is about. */
+        /* Listeners last: an event may be about the connection whose place the next one takes. */
         for (int round = 0; round < 2; round++)
             for (int i = 0; i < count; i++) {
                 enum kind kind = events[i].data.u64 >> 32;
