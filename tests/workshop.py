@@ -18,6 +18,7 @@ from holdfast.host.runtime.attempts import Attempts
 from holdfast.host.runtime.runtime import Runtime
 from holdfast.host.runtime.service_tokens import FetchToken
 from holdfast.host.runtime.starting import Options
+from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import Template
 
@@ -86,12 +87,16 @@ class Workshop:
         devices: tuple[DeviceShare, ...] = (),
         namespace: str = "team",
         secrets: Sealed | None = None,
+        tenant_uid: str = "",
+        isolation: Isolation = Isolation.NONE,
     ) -> Attempt:
         """Launch it with a deadline so far from now; None is without."""
         attempt = Attempt(uid or new_uid(), number)
         deadline_ms = monotonic_ms() + within_ms if within_ms is not None else None
         name, until = f"web-{attempt.uid}", (deadline_ms, grace_ms)
-        self.do(Launch(attempt, namespace, name, template, 7, *until, devices, secrets or Sealed()))
+        whose = {"tenant_uid": tenant_uid, "isolation": isolation, "devices": devices}
+        given = secrets or Sealed()
+        self.do(Launch(attempt, namespace, name, template, 7, *until, secrets=given, **whose))
         return attempt
 
     async def launched(self, template: Template, **wishes: Any) -> Attempt:

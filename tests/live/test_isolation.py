@@ -165,3 +165,18 @@ def test_work_has_a_user_of_its_tenant_and_no_rights(tmp_path: Path) -> None:
         assert acme["Uid"] != rival["Uid"]
 
     play(story())
+
+
+def test_a_tenant_that_is_deleted_and_made_again_has_another_user(tmp_path: Path) -> None:
+    """What the first one left on the node is not the second one's. [H1]"""
+
+    async def story() -> None:
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
+            users = []
+            for uid in ("uid-1", "uid-2", "uid-1"):
+                template = Template(command=("sleep", "600"))
+                attempt = await one.launched(template, namespace=ACME, tenant_uid=uid)
+                users.append((one.path(attempt) / "work").stat().st_uid)
+            assert users[0] == users[2] != users[1]
+
+    play(story())

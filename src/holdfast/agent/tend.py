@@ -258,6 +258,9 @@ def _launch(work: Work, replica: Replica, view: View) -> Step:
         binding.devices,
         unsealed(template, work.secrets),
         replica.spec.ordinal,
+        # A server of before does not say what the tenant demands.
+        max(binding.isolation, template.isolation, key=lambda it: it.strength),
+        binding.tenant_uid,
     )
 
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.model.kinds import replica
+from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.replica import DeviceShare, Process
 from holdfast.model.kinds.template import ExecAction, HttpAction, TcpAction, Template
 
@@ -67,6 +68,7 @@ class Launch(msgspec.Struct, frozen=True):
     `deadline_ms` None means that nothing but a `Halt` ends it (`keep` work). `grace_ms` is what it
     gets to stop when the deadline strikes. `token` is the fencing token of its binding, `devices`
     are those that it owns by it. `index` is its place among the replicas of its workload.
+    `isolation` is how far it must be kept apart, `tenant_uid` the uid of its tenant, if known.
     """
 
     attempt: Attempt
@@ -79,6 +81,13 @@ class Launch(msgspec.Struct, frozen=True):
     devices: tuple[DeviceShare, ...] = ()
     secrets: Sealed = Sealed()
     index: int = 0
+    isolation: Isolation = Isolation.NONE
+    tenant_uid: str = ""
+
+    @property
+    def tenant(self) -> str:
+        """Its tenant, told from a later one of the same name where the servers tell which it is."""
+        return f"{self.namespace}/{self.tenant_uid}" if self.tenant_uid else self.namespace
 
 
 class Extend(msgspec.Struct, frozen=True, gc=False):

@@ -324,6 +324,7 @@ def _binding(
     taken: _Taken,
 ) -> Binding:
     held = taken.held
+    tenant = draft.object(Tenant, "", replica.namespace)
     return Binding(
         node=request.node,
         node_uid=ledger.gate.uid,
@@ -349,6 +350,8 @@ def _binding(
         deadline=request.deadline,
         installation=ledger.gate.installation,
         address=ledger.gate.address,
+        tenant_uid=tenant.metadata.uid if tenant is not None else "",
+        isolation=placing.isolation_wanted(replica.spec.template, tenant),
     )
 
 

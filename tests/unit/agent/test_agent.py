@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.agent.crew import LAUNCHES_MAX
 from holdfast.agent.words import Halt, Launch
 from holdfast.model import identity as who
+from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.lifecycle import Stage
 from holdfast.model.machine import Ask, Pushed, Started
@@ -103,6 +105,20 @@ def test_work_that_serves_goes_on_a_moment_before_it_is_told_to_stop() -> None:
     (halt,) = made(rig, Halt)
     # The moment is a part of its grace of ten seconds.
     assert 8_500 <= halt.grace_ms <= 9_100
+
+
+def test_a_launch_names_the_tenant_by_its_uid_and_how_far_to_keep_it_apart() -> None:
+    """As the binding says, of which the tenant is a part. [INV5]"""
+    rig = Rig()
+    rig.facts = msgspec.structs.replace(rig.facts, isolation=Isolation.CONTAINER)
+    rig.up()
+    tenant = rig.plane.read("objects/tenants/acme")
+    tenant = rig.it.updated(tenant, isolation=Isolation.USER)
+    rig.bound()
+    rig.settle()
+    (launch,) = made(rig, Launch)
+    assert launch.tenant == f"acme/{tenant.metadata.uid}"
+    assert launch.isolation is Isolation.USER
 
 
 def test_no_more_than_so_many_starts_at_once_and_all_get_their_turn() -> None:

@@ -73,6 +73,17 @@ def test_work_is_bound_only_where_tenants_are_kept_as_far_apart_as_it_asks(
     it.yes(SCHEDULER, it.bind(replica, strong))
 
 
+def test_a_binding_says_what_the_tenant_demands_and_which_tenant_that_is() -> None:
+    """Its agent reads no Tenants, and has to tell a later one of the same name. [INV5]"""
+    it = Furnished()
+    node = register(it, Isolation.SANDBOXED)
+    replica = contained(it, isolation=Isolation.USER)
+    tenant = it.updated(it.plane.read("objects/tenants/acme"), isolation=Isolation.SANDBOXED)
+    binding = it.yes(SCHEDULER, it.bind(replica, node)).status.binding
+    assert binding is not None
+    assert (binding.isolation, binding.tenant_uid) == (Isolation.SANDBOXED, tenant.metadata.uid)
+
+
 @pytest.mark.parametrize("level", [Isolation.CONTAINER, Isolation.SANDBOXED])
 def test_a_process_never_has_the_isolation_of_a_container(level: Isolation) -> None:
     """Whatever its node does for containers: it is not one. [INV5]"""

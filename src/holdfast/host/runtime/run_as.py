@@ -7,8 +7,10 @@ removed. Behind the numbers of users the range has blocks of 65,536, one for eac
 inside a tenant's containers are numbers of its block outside.
 
 Each agent keeps a copy of its own rows beside its data. What is in the copy and not in the table is
-put back; where the table says that a number is someone else's, the agent does not start. When the
-table is lost, numbers that are seen in use are not given again.
+put back; where the table says that a number is someone else's, or where the range does not have a
+number that was given, the agent does not start. When the table is lost, numbers that are seen in
+use are not given again. A tenant is its name and its uid, so that a later one of the same name has
+a user of its own.
 """
 
 from __future__ import annotations
@@ -220,6 +222,13 @@ class RunAs:
             self._write(self._copy, known)
         lacking = {n: _row(known.owner, t) for t, n in known.given.items() if n not in table.given}
         for tenant, number in known.given.items():
+            if not self.numbers.first <= number <= self.numbers.users_last:
+                raise Unavailable(
+                    f"{OPTION} {self.numbers} does not contain the user {number}, which belongs to "
+                    f"tenant {tenant} by {self._copy}. Give the agent the range that it had, or "
+                    f"stop the work of this node, remove {self._copy}, and start the agent again: "
+                    "its tenants then get new users"
+                )
             if table.given.get(number, _row(known.owner, tenant)) != _row(known.owner, tenant):
                 raise Unavailable(
                     f"the user {number} belongs to tenant {tenant} by {self._copy} and to another "

@@ -130,7 +130,7 @@ def start(
     # A container has its own ways to be apart from others; see `containers`.
     confined = place.confinement if image is None else None
     runs_as = _runs_as(of, confined, image)
-    first = place.block_of(of.namespace) if image is not None else 0
+    first = place.block_of(of.tenant) if image is not None else 0
     attempts = place.attempts
     # What is confined never passes through the directories above its own.
     _make_room(of, attempts, PRIVATE if runs_as is None or confined else PASSABLE)
@@ -184,7 +184,7 @@ def _runs_as(of: Launch, confined: Confinement | None, image: Image | None) -> U
         return containers.user_of(of.template)
     if confined is None:
         return user(of.template.user)
-    return confined.user_of(of.namespace, of.template.user)
+    return confined.user_of(of.tenant, of.template.user)
 
 
 def _found(

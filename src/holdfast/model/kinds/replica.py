@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Template
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import (
@@ -79,6 +80,8 @@ class Binding(Part, frozen=True):
     installation: the installation of the node's agent that runs it. Of work that runs on when it
         is cut off, only this one can prove that it has stopped.
     address: where that agent could be reached when it was bound, to find the machine by.
+    tenant_uid: the uid of its tenant, which tells it from a later tenant of the same name.
+    isolation: how far its node must keep it apart, by its template or its tenant.
     """
 
     node: str
@@ -102,6 +105,8 @@ class Binding(Part, frozen=True):
     deadline: Timestamp | None = None
     installation: str = ""
     address: str = ""
+    tenant_uid: str = ""
+    isolation: Isolation = Isolation.NONE
 
 
 class Process(Part, frozen=True):

@@ -184,6 +184,19 @@ def test_a_block_in_use_keeps_its_user_from_another_tenant_when_the_table_is_los
     assert wide(tmp_path, used=(in_use,)).of("acme") == WIDE.first + 2
 
 
+@pytest.mark.parametrize("moved", [10 * BLOCK, -10 * BLOCK, 1, -BLOCK])
+def test_a_range_that_does_not_have_a_user_that_was_given_is_refused_at_the_start(
+    tmp_path: Path, moved: int
+) -> None:
+    """The block of that user would lie outside the range, or below 0. [H1]"""
+    assert wide(tmp_path).of("acme") == WIDE.first
+    other = Range(WIDE.first + moved, WIDE.last + moved)
+    with pytest.raises(Unavailable, match=r"--run-as-range .* does not contain the user 1000000"):
+        wide(tmp_path, numbers=other).prepare()
+    # One that has it is taken, however wide it is.
+    wide(tmp_path, numbers=Range(WIDE.first, WIDE.last + BLOCK)).prepare()
+
+
 def test_ranges_that_overlap_give_no_number_to_two_tenants(tmp_path: Path) -> None:
     """Agents of one machine may be given different ones. [H1]"""
     block = wide(tmp_path).block_of("acme")
