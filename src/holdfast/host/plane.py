@@ -63,7 +63,7 @@ from holdfast.host.service_tokens import ServiceTokens
 from holdfast.host.settings import LOG, Settings
 from holdfast.host.shell import Shell
 from holdfast.host.showing import handlers
-from holdfast.host.store_space import StoreSpace, space_of
+from holdfast.host.store_space import StoreSpace, watched
 from holdfast.host.tidying import tidy_for_ever
 from holdfast.host.trust import establish
 from holdfast.host.upkeep import Horizon, compact_for_ever
@@ -171,7 +171,7 @@ class Plane:
             export=target_of(kept.export, name, kept.token_file) if kept.export else None,
         )
         accesses = Accesses(store, audit.refusal)
-        space = self._watch_space(bare)
+        space = self._watch_space(bare, audit)
         machine.closed = lambda: audit.refusal() or space.closed()
         machine.full = space.full
         peers = Neighbours(lambda name: _address(hub, name), trust.peer_context(), self.metrics)
@@ -231,9 +231,9 @@ class Plane:
             reencrypting.count(self.metrics)
             self._keep(reencrypting.run())
 
-    def _watch_space(self, store: Store) -> StoreSpace:
-        """Look how full the store is, where it has a bound of its own."""
-        space = StoreSpace(space_of(store), self._say)
+    def _watch_space(self, store: Store, audit: Keeping) -> StoreSpace:
+        """Look how full the store is, where it has a bound of its own, and make room."""
+        space = watched(store, self._say, lambda upto: audit.horizon(store, upto))
         space.count(self.metrics)
         self._keep(space.look_for_ever())
         return space

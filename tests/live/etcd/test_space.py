@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.store_space import StoreSpace
+from holdfast.host import store_space
+from holdfast.host.store_space import StoreSpace, watched
 from holdfast.model.errors import HoldfastError
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.etcd import EtcdConfig, EtcdStore
@@ -86,18 +87,72 @@ def test_a_tenant_fills_etcd_no_further_than_deletions_need(etcd: EtcdCluster) -
     asyncio.run(asyncio.wait_for(story(), 4 * PATIENCE_S))
 
 
-def test_an_etcd_that_is_full_all_the_same_says_so(etcd: EtcdCluster) -> None:
-    """With its alarm raised nothing can be written: that is said at once, and reads go on. [E6]"""
+def test_an_etcd_that_is_full_all_the_same_is_opened_again_by_a_server(
+    etcd: EtcdCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its alarm raised nothing can be written, not even a deletion: that is said at once, and
+    reads go on. Then history is forgotten, free pages are given back, the alarm is taken back, and
+    deletions work. [E6]
+    """
+    monkeypatch.setattr(store_space, "RELIEF_AFTER_S", 0.1)
 
     async def story() -> None:
+        said: list[str] = []
         store = await EtcdStore.open(config(etcd))
-        space = StoreSpace(store.space, lambda text: None)
-        await store.txn(Transaction((), (Put("a", b"there"),)))
+
+        async def all_of_it(upto: int) -> int:
+            return upto
+
+        opened = asyncio.Event()
+
+        def say(text: str) -> None:
+            said.append(text)
+            if "takes writes again" in text:
+                opened.set()
+
+        space = watched(store, say, all_of_it)
+        async with ApiRig(store) as rig:
+            machine: Any = rig.authority._machine
+            machine.full, machine.closed = space.full, space.closed
+            await rig.tenant()
+            small = {"kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "eHh4"}}
+            assert (await rig.send("POST", SECRETS, small, **ADA)).code == 201
+            with pytest.raises(HoldfastError, match="space exceeded"):
+                await _fill(store)
+            await space.look()
+            assert "NOSPACE" in space.closed()
+            assert (await rig.send("DELETE", f"{SECRETS}/s", **ADA)).code == 503
+            assert (await rig.send("GET", f"{SECRETS}/s", **ADA)).code == 200
+            relief = asyncio.create_task(space.look_for_ever(0.1))
+            async with asyncio.timeout(PATIENCE_S):
+                await opened.wait()
+            assert (await rig.send("DELETE", f"{SECRETS}/s", **ADA)).code == 200
+            relief.cancel()
+            seen = await store.space()
+            assert seen.size < QUOTA_BYTES / 2
+
+    asyncio.run(asyncio.wait_for(story(), 4 * PATIENCE_S))
+
+
+def test_an_etcd_that_is_full_of_what_is_needed_is_left_to_its_operator(
+    etcd: EtcdCluster,
+) -> None:
+    """Nothing is gained by stopping members: it is said what to do, and no alarm taken back."""
+
+    async def story() -> None:
+        said: list[str] = []
+        store = await EtcdStore.open(config(etcd))
+
+        async def nothing(upto: int) -> int:
+            return 1
+
+        space = watched(store, said.append, nothing)
         with pytest.raises(HoldfastError, match="space exceeded"):
             await _fill(store)
         await space.look()
+        await space.relieve()
+        assert "give its members more room" in said[-1]
         assert "NOSPACE" in space.closed()
-        assert (await store.range("a", "b")).records[0].value == b"there"
         await store.close()
 
     asyncio.run(asyncio.wait_for(story(), 4 * PATIENCE_S))

@@ -26,6 +26,8 @@ _HAS_LEADER = ("hasleader", "true")
 
 # A login, and the first look at a member, must not eat up the whole time of a call.
 LOGIN_TIMEOUT_S = 3.0
+# Actions and the alarm in etcd's words.
+_GET, _DISARM, _NOSPACE = 0, 2, 1
 # How long other members get to be connected to when the one that is connected has failed.
 LOOK_ELSEWHERE_S = 1.0
 
@@ -95,6 +97,30 @@ class Cluster:
 
     async def compact(self, request: pb.CompactionRequest, timeout_s: float) -> None:
         await self._call(_compact, request, timeout_s, writes=True)
+
+    async def defragment(self, timeout_s: float) -> None:
+        """Have each member give back what it does not use, one after the other: it stops meanwhile.
+
+        Raises Unavailable, or Forbidden where the login is not allowed to.
+        """
+        for member in self.members:
+            try:
+                await member.defragment(pb.DefragmentRequest(), timeout_s, self._metadata)
+            except CallFailed as failed:
+                raise self._error(member, failed, writes=False) from None
+
+    async def disarm(self, timeout_s: float) -> None:
+        """Take back the alarm that closes etcd for writes. Raises what `defragment` does."""
+        member = await self.ready(timeout_s)
+        try:
+            # Answers about alarms do not say of which cluster they are.
+            found = await member.alarm(pb.AlarmRequest(action=_GET), timeout_s, self._metadata)
+            for it in found.alarms:
+                if it.alarm == _NOSPACE:
+                    end = pb.AlarmRequest(action=_DISARM, memberID=it.memberID, alarm=_NOSPACE)
+                    await member.alarm(end, timeout_s, self._metadata)
+        except CallFailed as failed:
+            raise self._error(member, failed, writes=False) from None
 
     async def snapshot(self, timeout_s: float) -> AsyncIterator[pb.SnapshotResponse]:
         """All that one member holds. Raises Unavailable, or Forbidden where the login is not

@@ -148,6 +148,10 @@ class Member:
         self.txn = self._unary("KV/Txn", pb.TxnRequest, pb.TxnResponse)
         self.compact = self._unary("KV/Compact", pb.CompactionRequest, pb.CompactionResponse)
         self.status = self._unary("Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
+        self.alarm = self._unary("Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse)
+        self.defragment = self._unary(
+            "Maintenance/Defragment", pb.DefragmentRequest, pb.DefragmentResponse
+        )
         self.login = self._unary(
             "Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse
         )

@@ -250,6 +250,41 @@ class WatchResponse(_Message):
         events: Iterable[Event] = ...,
     ) -> None: ...
 
+class AlarmRequest(_Message):
+    action: int
+    memberID: int  # noqa: N815
+    alarm: int
+    def __init__(
+        self,
+        *,
+        action: int = ...,
+        memberID: int = ...,  # noqa: N803
+        alarm: int = ...,
+    ) -> None: ...
+
+class AlarmMember(_Message):
+    memberID: int  # noqa: N815
+    alarm: int
+    def __init__(
+        self,
+        *,
+        memberID: int = ...,  # noqa: N803
+        alarm: int = ...,
+    ) -> None: ...
+
+class AlarmResponse(_Message):
+    header: ResponseHeader
+    alarms: MutableSequence[AlarmMember]
+    def __init__(
+        self, *, header: ResponseHeader = ..., alarms: Iterable[AlarmMember] = ...
+    ) -> None: ...
+
+class DefragmentRequest(_Message): ...
+
+class DefragmentResponse(_Message):
+    header: ResponseHeader
+    def __init__(self, *, header: ResponseHeader = ...) -> None: ...
+
 class StatusRequest(_Message): ...
 
 class StatusResponse(_Message):

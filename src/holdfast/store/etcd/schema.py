@@ -131,6 +131,24 @@ StatusResponse
     10 bool isLearner
     12 int64 dbSizeQuota
 
+AlarmRequest
+    1 int32 action
+    2 uint64 memberID
+    3 int32 alarm
+
+AlarmMember
+    1 uint64 memberID
+    2 int32 alarm
+
+AlarmResponse
+    1 ResponseHeader header
+    2 AlarmMember* alarms
+
+DefragmentRequest
+
+DefragmentResponse
+    1 ResponseHeader header
+
 SnapshotRequest
 
 SnapshotResponse

@@ -31,6 +31,9 @@ from holdfast.store.etcd.reading import Reader
 from holdfast.store.etcd.versions import reads_are_fresh, warnings_for
 from holdfast.store.etcd.watching import Run, Watch
 
+# A member with a few GiB takes some seconds for each step of making room.
+MAKE_ROOM_S = 60.0
+
 
 class EtcdStore:
     """Holdfast's part of one etcd cluster. Made by `open`, inside the event loop that uses it."""
@@ -124,6 +127,19 @@ class EtcdStore:
             is_closed=any("NOSPACE" in alarm for fact in facts for alarm in fact.alarms),
         )
 
+    async def make_room(self, revision: int) -> None:
+        """Forget what is older than this, and give back all that is not in use.
+
+        Raises Unavailable, or Forbidden where the login is not allowed to.
+        """
+        await self._compact(revision, MAKE_ROOM_S, physical=True)
+        await self._cluster.defragment(MAKE_ROOM_S)
+
+    async def disarm(self) -> None:
+        """Take back the alarm of an etcd that was full. Raises what `make_room` does."""
+        self._check_open()
+        await self._cluster.disarm(self._timeout_s)
+
     def new_token(self) -> str:
         return self._once.new_token()
 
@@ -145,9 +161,13 @@ class EtcdStore:
         return Watch(lambda: self._start_watch(prefix, after))
 
     async def compact(self, revision: int) -> None:
+        await self._compact(revision, self._timeout_s)
+
+    async def _compact(self, revision: int, timeout_s: float, *, physical: bool = False) -> None:
         self._check_open()
+        request = pb.CompactionRequest(revision=revision, physical=physical)
         try:
-            await self._cluster.compact(pb.CompactionRequest(revision=revision), self._timeout_s)
+            await self._cluster.compact(request, timeout_s)
         except OutcomeUnknown as error:
             # Compacting once more does no harm, so nobody needs to know which it was.
             raise Unavailable(error.message) from error
