@@ -1,4 +1,4 @@
-"""What the guard costs: asking whether somebody may, and how long one request holds a server.
+"""What the guard costs: rights, isolation, encryption, and how long one request holds a server.
 
 Other parts of the guard add their figures here: a function in `FIGURES` each, which calls `figure`.
 """
@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from bench import guard_encrypt, isolation
 from bench.harness import figure, side_by_side
 from holdfast.commit.authorise import holds
 from holdfast.commit.draft import Draft, Group, View
@@ -90,7 +91,12 @@ def hold() -> None:
             )
 
 
-FIGURES: tuple[Callable[[], None], ...] = (authorise, hold)
+FIGURES: tuple[Callable[[], None], ...] = (
+    authorise,
+    isolation.figures,
+    guard_encrypt.figures,
+    hold,
+)
 
 
 def main() -> None:
