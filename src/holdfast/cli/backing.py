@@ -145,7 +145,7 @@ def _described(manifest: Manifest) -> str:
 
 def _keys(manifest: Manifest) -> str:
     named = ", ".join(repr(it) for it in manifest.encryption_keys)
-    needed = ["the authority (pki/ca.crt, pki/ca.key)"]
+    needed = ["the authority (pki/ca.crt, pki/ca*.key, pki/ca.bundle)"]
     if named:
         needed.append(f"the encryption key {named}")
     if manifest.plain:
