@@ -39,7 +39,7 @@ from tests.patience import PATIENCE_S, STORY_S
 
 IS_LONG = bool(os.environ.get("HOLDFAST_RUN_LONG"))
 # Each client asks so often; the load only has to meet every moment of every step.
-PAUSE_S = 0.02 if IS_LONG else 0.1
+PAUSE_S = 0.02 if IS_LONG else 0.25
 # Between two steps everybody works for this long.
 WORK_S = 30.0 if IS_LONG else 1.0
 NODES = ("n1", "n2")
@@ -245,6 +245,10 @@ async def _play(of: Story, capsys: pytest.CaptureFixture[str]) -> None:
     await asyncio.sleep(WORK_S)
     assert of.shown() == {signer}
     await load.end()
+    capsys.readouterr()
+    assert await of.command("audit", "list", "--verb", "RotateAuthority") == 0
+    told = capsys.readouterr().out
+    assert all(step in told for step in ("begin", "switch", "finish")), told
     assert not load.failures, load.failures[:5]
     assert min(load.counts.values()) > 0, load.counts
     await _nothing_happened(plane, before)

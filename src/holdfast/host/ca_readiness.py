@@ -22,8 +22,10 @@ from holdfast.model.token_life import JOIN_LIFE_MAX_MS, TOKEN_LIFE_MAX_MS, ends_
 
 # A component that did not ask for so long does not run.
 LIVE_S = 45.0
-# What people have shown in this time they are likely to show again.
-PEOPLE_S = 600.0
+# What people and work have shown in this time they are likely to show again.
+RECENT_S = 600.0
+# Nobody has a new kubeconfig the moment that a switch is made, its own administrator included.
+SETTLE_S = 10.0
 # A list of ten thousand nodes helps nobody.
 TOLD_MAX = 50
 
@@ -195,9 +197,9 @@ def _renewal(sort: Sort) -> str:
 
 def _people(facts: Facts, parts: dict[tuple[str, str], Seen]) -> list[str]:
     found = []
-    since_s = facts.now.timestamp() - PEOPLE_S
+    since_s = facts.now.timestamp() - RECENT_S
     if facts.bundle.switched is not None:
-        since_s = max(since_s, facts.bundle.switched.timestamp())
+        since_s = max(since_s, facts.bundle.switched.timestamp() + SETTLE_S)
     for seen in parts.values():
         if seen.sort is not Sort.PERSON or seen.at_s < since_s:
             continue
@@ -220,7 +222,9 @@ def _work(facts: Facts, parts: dict[tuple[str, str], Seen]) -> list[str]:
         f"work {seen.name} showed a service token of the old authority: its agent has replaced the "
         "file, which the work must read again; wait, or restart it"
         for seen in parts.values()
-        if seen.sort is Sort.WORK and seen.authority == facts.old
+        if seen.sort is Sort.WORK
+        and seen.authority == facts.old
+        and facts.now.timestamp() - seen.at_s < RECENT_S
     ]
 
 

@@ -358,8 +358,8 @@ def handlers(
 
 def _demand(step: str, against: list[str]) -> None:
     if against:
-        listed = "; ".join(readiness.shortened(against))
-        raise Conflict(f"{step} is refused, nothing was changed: {listed}")
+        listed = "\n  ".join(readiness.shortened(against))
+        raise Conflict(f"{step} is refused, nothing was changed:\n  {listed}")
 
 
 def _finish(facts: Facts) -> tuple[str, ...]:

@@ -147,6 +147,7 @@ class ServiceTokens:
         if is_revoked(claims.sub, issued_ms) or is_revoked(NODE_PREFIX + claims.node, issued_ms):
             raise refused_token()
         self._demand_alive(claims, find)
+        self._seen(claims.sub, claims.replica, self._issuers()[claims.iss].fingerprint)
         return identity_of(claims.sub, (workloads_group(claims.namespace),))
 
     def _verified(self, text: str) -> Claims:
@@ -171,7 +172,6 @@ class ServiceTokens:
         is_for_us = issuer is not None and claims.iss == claims.aud
         if issuer is None or not is_for_us or not claims.iat - SKEW_S <= now_s < claims.exp:
             raise Refused("Expired")
-        self._seen(claims.sub, claims.replica, issuer.fingerprint)
         return claims
 
     def _demand_alive(self, claims: Claims, find: FindReplica) -> None:

@@ -16,7 +16,8 @@ from holdfast.host.api.presentation import Forms
 from holdfast.host.authorities import KEY, KEYS, Authorities, key_file
 from holdfast.host.ca_readiness import (
     LIVE_S,
-    PEOPLE_S,
+    RECENT_S,
+    SETTLE_S,
     Facts,
     Report,
     against_finish,
@@ -385,11 +386,12 @@ def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_pat
         it.seen("system:node:n1", Sort.NODE, it.old, it.both),
         it.seen("admin", Sort.PERSON, it.old),
         it.seen("admin", Sort.PERSON, it.new),
-        it.seen("long-ago", Sort.PERSON, it.old, ago_s=PEOPLE_S + 1),
+        it.seen("long-ago", Sort.PERSON, it.old, ago_s=RECENT_S + 1),
         it.seen("ann", Sort.PERSON, "", old_only),
         it.seen("bob", Sort.PERSON, "", it.both),
         it.seen("tenant:risk:workload:web (web-0)", Sort.WORK, it.old),
         it.seen("tenant:risk:workload:web (web-1)", Sort.WORK, it.new),
+        it.seen("tenant:risk:workload:web (web-2)", Sort.WORK, it.old, ago_s=RECENT_S + 1),
     )
     nodes = (node("n1"), node("n2", NodePhase.UNKNOWN))
     tokens = (
@@ -418,12 +420,14 @@ def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_pat
 
 
 def test_people_are_held_to_what_they_show_after_the_switch_alone(tmp_path: Path) -> None:
-    """Before it there was no other certificate to be had. [K1]"""
+    """Before it there was no other certificate to be had, nor in the moment of the switch. [K1]"""
     it = Parts(tmp_path, Phase.SWITCHED)
-    bundle: Bundle = msgspec.structs.replace(it.bundle, switched=NOW - timedelta(seconds=10))
-    early = it.seen("admin", Sort.PERSON, it.old, ago_s=11.0)
-    assert against_finish(Facts(bundle, (it.report(early),), now=NOW)) == []
-    late = it.seen("admin", Sort.PERSON, it.old, ago_s=9.0)
+    made = NOW - timedelta(seconds=60)
+    bundle: Bundle = msgspec.structs.replace(it.bundle, switched=made)
+    for ago_s in (61.0, 60.0, 61.0 - SETTLE_S):
+        early = it.seen("admin", Sort.PERSON, it.old, ago_s=ago_s)
+        assert against_finish(Facts(bundle, (it.report(early),), now=NOW)) == []
+    late = it.seen("admin", Sort.PERSON, it.old, ago_s=59.0 - SETTLE_S)
     assert len(against_finish(Facts(bundle, (it.report(late),), now=NOW))) == 1
 
 
