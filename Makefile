@@ -81,7 +81,7 @@ slice-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on th
 		tests/live/test_serving.py -s $(ARGS)
 
 run-long: $(VENV)/.installed $(VENV)/.system ## Cut nodes off, take servers away, kill parts under load, run 5,000 short pieces of work (some minutes)
-	HOLDFAST_RUN_LONG=1 $(BIN)/pytest tests/live/test_node_cut.py tests/live/test_node_loss.py tests/live/test_revocation.py tests/live/test_rotation.py tests/live/test_run_kills.py \
+	HOLDFAST_RUN_LONG=1 $(BIN)/pytest tests/live/test_node_cut.py tests/live/test_node_loss.py tests/live/test_revocation.py tests/live/test_rotation.py tests/live/test_ca_rotation.py tests/live/test_run_kills.py \
 		tests/live/test_many_short.py -s $(ARGS)
 
 fuzz: $(VENV)/.installed ## Feed every reader of what others write what nobody sends by accident, for MINUTES=10; says what was covered
