@@ -282,6 +282,11 @@ def controllers(**given: Any) -> int:
 @click.option("--single-tenant", is_flag=True, help="One tenant's work, as the agent's own user.")
 @click.option("--container-egress", is_flag=True, help="Forward what containers send elsewhere.")
 @click.option(
+    "--sandbox-runtime",
+    type=click.Path(path_type=Path),
+    help="Runs containers that are to be sandboxed. [runsc, where it is installed]",
+)
+@click.option(
     "--hide", multiple=True, type=click.Path(path_type=Path), help="A directory to hide from work."
 )
 def agent(**given: Any) -> int:

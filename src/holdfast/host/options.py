@@ -27,6 +27,7 @@ from holdfast.host.running import say, until_signal
 from holdfast.host.runtime import devices
 from holdfast.host.runtime.cgroups_found import default_parent
 from holdfast.host.runtime.confining import SINGLE_TENANT, Rules
+from holdfast.host.runtime.containers_runc import SANDBOX_OPTION
 from holdfast.host.runtime.image_stores import BYTES_MAX, MIB
 from holdfast.host.runtime.image_stores import OPTION as TENANT_IMAGES
 from holdfast.host.runtime.limits import PIDS_MAX
@@ -116,6 +117,9 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         CONTAINER_EGRESS, action="store_true", help="forward what containers send beyond this node"
+    )
+    parser.add_argument(
+        SANDBOX_OPTION, type=Path, help="a program like runc that runs work that is to be sandboxed"
     )
     parser.add_argument(
         "--hide", type=Path, action="append", default=[], help="a directory to hide from work"
@@ -230,9 +234,16 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
             images=images,
             rules=rules,
             container_egress=arguments.container_egress,
+            sandbox_runtime=_sandbox_runtime(arguments.sandbox_runtime),
             tenant_images_bytes=arguments.tenant_images_mib * MIB,
         ),
     )
+
+
+def _sandbox_runtime(path: Path | None) -> Path | None:
+    if path is not None and not path.is_absolute():
+        raise _wrong(SANDBOX_OPTION, str(path), "must be an absolute path")
+    return path
 
 
 def _rules(arguments: argparse.Namespace) -> Rules:

@@ -57,6 +57,7 @@ class Choices(msgspec.Struct, frozen=True):
     disk_aside_bytes: what is set aside for it there.
     listens: all of its ports, such as TCP/20001.
     token_file: the file with its service token, if it has one.
+    oci_runtime: the program that runs its container, if that is not runc.
     """
 
     namespace: str = ""
@@ -73,6 +74,7 @@ class Choices(msgspec.Struct, frozen=True):
     disk_aside_bytes: int = 0
     listens: tuple[str, ...] = ()
     token_file: str = ""
+    oci_runtime: str = ""
 
     @property
     def uid(self) -> int | None:

@@ -143,7 +143,9 @@ def prepare(
     folder = place.attempts.root.absolute() / held.attempt.uid / str(held.attempt.number)
     if choices.is_boxed:
         name = cgroups.name(held.attempt)
-        command = containers.inside(name, command, has_terminal=has_terminal, more=more)
+        command = containers.inside(
+            name, command, runtime=choices.oci_runtime, has_terminal=has_terminal, more=more
+        )
         variables = [b"PATH=" + PATH_DEFAULT.encode()]
     else:
         word = choices.runs_as or _word(choices.user)

@@ -17,12 +17,20 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import uuid
 from pathlib import Path
 
 import msgspec
 
-from holdfast.agent.words import Launch
-from holdfast.host.runtime import cgroups, containers_network, containers_runc, devices
+from holdfast.agent.words import Attempt, Launch
+from holdfast.host.runtime import (
+    cgroups,
+    containers_network,
+    containers_runc,
+    devices,
+    limits,
+    shim_build,
+)
 from holdfast.host.runtime.containers_images import UNSAFE, Image
 from holdfast.host.runtime.containers_network import Network
 from holdfast.host.runtime.containers_spec import DIRECTORY, LOOKUPS, Container, config
@@ -42,10 +50,16 @@ UPPER, SCRATCH = "layer/upper", "layer/scratch"
 # A single variable may have 128 KiB for the kernel.
 CHUNK_BYTES = 96 * 1024
 CHUNKS_MAX = 256
-PROBE_TIMEOUT_S = 20
+PROBE_TIMEOUT_S, TRIAL_TIMEOUT_S = 20, 60
 _CHUNK, _LAYER = "HOLDFAST_BOX_", "HOLDFAST_LAYER_"
 # runc itself needs no more than the bundle to be private.
 _TMPFS = f'mount -t tmpfs -o mode=0711,size=16m holdfast "{BOX}"'
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What a runtime tells of a container; a part of it is enough."""
+
+    status: str
 
 
 class Boxing(msgspec.Struct, frozen=True):
@@ -57,6 +71,7 @@ class Boxing(msgspec.Struct, frozen=True):
     first: what the user 0 inside is outside; 0 if users inside are those of the node.
     secrets: the directory with its files from Secrets, which it has at the same path.
     joins: what a process writes to so that it is charged to the container.
+    runtime: the program that runs it instead of runc, if any.
     """
 
     folder: Path
@@ -70,6 +85,7 @@ class Boxing(msgspec.Struct, frozen=True):
     first: int = 0
     secrets: Path | None = None
     joins: tuple[Path, ...] = ()
+    runtime: str = ""
 
 
 def check(root: Path, groups: cgroups.Cgroups, program: ShimProgram, first: int = 0) -> None:
@@ -127,6 +143,42 @@ def _try(program: ShimProgram, first: int, places: dict[str, str]) -> None:
         raise Unavailable(
             f"containers cannot be made: {why[-1][:200] if why else 'no reason given'}"
         )
+
+
+def try_runtime(
+    root: Path, groups: cgroups.Cgroups, program: ShimProgram, first: int, runtime: str
+) -> None:
+    """Run a container by this runtime, whose only program is the shim. Raises Unavailable."""
+    template = Template(command=("/trial", "version"))
+    launch = Launch(Attempt(str(uuid.uuid4()), 0), "", "trial", template, 0, None, 0)
+    network = containers_network.network(template, {}, "127.0.0.1", is_routed=False)
+    try:
+        with tempfile.TemporaryDirectory(dir=root, prefix=".probe-") as made:
+            image, work = Path(made, "image"), Path(made, "work")
+            for path in (image, work):
+                path.mkdir()
+            shutil.copy(program.path, image / "trial")
+            os.chown(work, first, first)
+            groups.make(launch.attempt, limits.Limits())
+            who = (Path(made), work, groups.path(launch.attempt), Image((image,)), None, ())
+            place = Boxing(*who, program.path, network, first, runtime=runtime)
+            found = boxed(launch, place, Surroundings(template.command, (f"PATH={PATH_DEFAULT}",)))
+            tried = subprocess.run(
+                found.arguments,
+                env=dict(pair.split("=", 1) for pair in found.variables),
+                capture_output=True,
+                text=True,
+                timeout=TRIAL_TIMEOUT_S,
+                check=False,
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{runtime} cannot be tried: {error}") from error
+    finally:
+        groups.kill(launch.attempt)
+        groups.remove(launch.attempt)
+    if tried.returncode != 0 or tried.stdout.strip() != shim_build.version():
+        why = tried.stderr.strip().splitlines()
+        raise Unavailable(f"{runtime} runs no container: {why[-1][:200] if why else 'no output'}")
 
 
 def _unshared() -> list[str]:
@@ -229,16 +281,26 @@ def _script(chunks: int, name: str, place: Boxing) -> str:
             f"printf %s {values} > {BOX}/config.json",
             f"unset {' '.join(names)}",
             *place.network.publish(BOX, place.first, place.joins),
-            f"exec {RUNC} --root {BOX}/state run --keep --bundle {BOX} {shlex.quote(name)}",
+            f"exec {_run(place.runtime)} --bundle {BOX} {shlex.quote(name)}",
         )
     )
 
 
-def has_begun(pid: int, name: str) -> bool:
+def _run(runtime: str) -> str:
+    """How a container is run. runc leaves its groups, which tell whether memory was lacking."""
+    keep = "" if runtime else " --keep"
+    return f"{shlex.quote(runtime or RUNC)} --root {BOX}/state run{keep}"
+
+
+def has_begun(pid: int, name: str, runtime: str = "") -> bool:
     """Whether runc, which is the process `pid`, has started what the container is for.
 
     Before that no command can enter it. What is in the box is seen by whoever is in it alone.
+    Another runtime is asked, in the namespaces of that process: its files are its own affair.
     """
+    if runtime:
+        words = ("--root", str(BOX / "state"), "state", name)
+        return _says_running(["nsenter", f"--target={pid}", "--mount", "--pid", runtime, *words])
     seen = Path(f"/proc/{pid}/root{BOX}/state/{name}")
     try:
         # A container that is made and not started has a pipe on which its start waits.
@@ -247,10 +309,22 @@ def has_begun(pid: int, name: str) -> bool:
         return False
 
 
+def _says_running(command: list[str]) -> bool:
+    env = {"PATH": PATH_DEFAULT}
+    try:
+        said = subprocess.run(
+            command, env=env, capture_output=True, timeout=PROBE_TIMEOUT_S, check=True
+        )
+        return bool(msgspec.json.decode(said.stdout, type=_State).status == "running")
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
+        return False
+
+
 def inside(
     name: str,
     command: tuple[str, ...],
     *,
+    runtime: str = "",
     has_terminal: bool = False,
     more: tuple[bytes, ...] = (),
 ) -> tuple[str, ...]:
@@ -258,7 +332,8 @@ def inside(
 
     User, directory and variables are those of the container, with `more` variables beside them.
     """
-    terminal = ("--tty",) if has_terminal else ()
+    # Other runtimes see by themselves that they were given a terminal.
+    terminal = ("--tty",) if has_terminal and not runtime else ()
     variables = (word for pair in more for word in ("--env", os.fsdecode(pair)))
     state = ("--root", str(BOX / "state"))
-    return (RUNC, *state, "exec", *terminal, *variables, name, *command)
+    return (runtime or RUNC, *state, "exec", *terminal, *variables, name, *command)

@@ -24,6 +24,8 @@ from holdfast.host.runtime.surroundings import PATH_DEFAULT
 from holdfast.model.errors import Unavailable
 
 RUNC = "runc"
+# A runtime whose containers have a kernel of their own, with the command line of runc.
+SANDBOX, SANDBOX_OPTION = "runsc", "--sandbox-runtime"
 ASK_TIMEOUT_S = 20
 DOCUMENTS = Path("/usr/share/doc")
 CHANGELOG_MAX = 4 * 1024 * 1024
@@ -171,6 +173,24 @@ def warnings(of: Installed) -> tuple[str, ...]:
     return tuple(
         f"{flaw.name} ({flaw.about})" for flaw in FLAWS if not flaw.is_open and has(flaw, of)
     )
+
+
+def sandbox(named: Path | None) -> str:
+    """The program of a sandbox runtime: the one that is named, or gVisor's. Raises Unavailable."""
+    program = str(named) if named is not None else shutil.which(SANDBOX, path=PATH_DEFAULT)
+    if program is None:
+        raise Unavailable(f"no {SANDBOX} is installed: install it, or use {SANDBOX_OPTION} PATH")
+    if not os.path.isfile(program) or not os.access(program, os.X_OK):
+        raise Unavailable(f"{SANDBOX_OPTION} {program} is not a program that can be run")
+    about = os.stat(program)
+    _version(program, about.st_ino, about.st_mtime_ns)
+    return program
+
+
+@lru_cache(maxsize=4)
+def _version(program: str, inode: int, changed_ns: int) -> str:
+    """What a sandbox runtime says of itself. Asked once of each program, before the first start."""
+    return _asked(program, "--version")
 
 
 def check() -> Installed:

@@ -193,9 +193,10 @@ class Keeping:
         line, state = held.line, held.state
         if not held.choices.is_boxed or state is None or line is None:
             return
-        name, until_s = cgroups.name(held.attempt), asyncio.get_running_loop().time() + MADE_S
+        until_s = asyncio.get_running_loop().time() + MADE_S
+        asked = (state.work.pid, cgroups.name(held.attempt), held.choices.oci_runtime)
         while not line.ended.done() and asyncio.get_running_loop().time() < until_s:
-            if await self._in_thread(containers.has_begun, state.work.pid, name):
+            if await self._in_thread(containers.has_begun, *asked):
                 return
             await asyncio.sleep(MADE_LOOK_S)
 

@@ -7,12 +7,15 @@ the node, since nobody reads the log of each agent.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from holdfast.host.runtime import cgroups_found, containers, containers_runc, shim_binary
+from holdfast.host.runtime.cgroups import Cgroups
 from holdfast.host.runtime.confining import NARROW, SINGLE_TENANT
 from holdfast.host.runtime.shim_binary import ShimProgram
 from holdfast.host.runtime.starting import Options
+from holdfast.host.runtime.surroundings import PATH_DEFAULT
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.placement import Isolation
 
@@ -39,13 +42,29 @@ def offered(folder: Path, node: str, options: Options) -> tuple[Isolation, tuple
         groups = cgroups_found.find(node, folder, options.cgroup)
         try:
             containers.check(folder, groups, program, first)
+            level, lacking = _sandboxed(folder, groups, program, first, options)
         finally:
             groups.retire()
         flaws = containers_runc.warnings(containers_runc.installed())
     except Unavailable as error:
         return Isolation.USER, (f"containers are not run: {error}"[:NOTE_MAX], *limits)
     notes = tuple(f"runc has {flaw}: install one that is mended"[:NOTE_MAX] for flaw in flaws)
-    return Isolation.CONTAINER, (*notes, *limits)
+    return level, (*lacking, *notes, *limits)
+
+
+def _sandboxed(
+    folder: Path, groups: Cgroups, program: ShimProgram, first: int, options: Options
+) -> tuple[Isolation, tuple[str, ...]]:
+    """The level of containers. Of a runtime that was never installed there is nothing to say."""
+    named = options.sandbox_runtime
+    if named is None and shutil.which(containers_runc.SANDBOX, path=PATH_DEFAULT) is None:
+        return Isolation.CONTAINER, ()
+    try:
+        runtime = containers_runc.sandbox(named)
+        containers.try_runtime(folder, groups, program, first, runtime)
+    except Unavailable as error:
+        return Isolation.CONTAINER, (f"sandboxes are not run: {error}"[:NOTE_MAX],)
+    return Isolation.SANDBOXED, ()
 
 
 def limits_of(program: ShimProgram) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ class LogReader:
         starts = [tape.starts() for tape in self._tapes]
         # Of two lines of one time, `_batch` prints that of standard output first.
         latest = heapq.merge(*starts, key=lambda it: (it.time, it.stream), reverse=True)
-        for start in itertools.islice(latest, tail):
-            first[start.stream] = start
+        for found in itertools.islice(latest, tail):
+            first[found.stream] = found
         for tape, start in zip(self._tapes, first, strict=True):
             tape.begin(start)

@@ -22,6 +22,7 @@ from holdfast.host.runtime import (
     cgroups_found,
     containers,
     containers_network,
+    containers_runc,
     containers_spec,
     devices,
     disk,
@@ -47,6 +48,7 @@ from holdfast.host.runtime.surroundings import (
     user,
 )
 from holdfast.model.errors import InvariantBroken, Unavailable
+from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Template
 from holdfast.model.quantity import Resource, render
 
@@ -71,6 +73,7 @@ class Options(msgspec.Struct, frozen=True):
     rules: how tenants are kept apart.
     container_egress: whether the node forwards what containers send beyond it.
     tenant_images_bytes: what the images that are pulled for one tenant may take.
+    sandbox_runtime: the program that runs containers of work that is to be sandboxed.
     """
 
     cgroup: str = msgspec.field(default_factory=cgroups_found.default_parent)
@@ -80,14 +83,19 @@ class Options(msgspec.Struct, frozen=True):
     rules: Rules = Rules()
     container_egress: bool = False
     tenant_images_bytes: int = BYTES_MAX
+    sandbox_runtime: Path | None = None
 
 
 class _Box(msgspec.Struct, frozen=True):
-    """What a container has beside what a process has. `first` is who is root in it."""
+    """What a container has beside what a process has. `first` is who is root in it.
+
+    runtime: the program that runs it instead of runc, if any.
+    """
 
     image: Image
     network: Network
     first: int
+    runtime: str = ""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -127,6 +135,7 @@ def start(
     """
     of = of if image is None else containers.dressed(of, image)
     check_supported(of.template)
+    runtime = _runtime(of, place, image)
     # A container has its own ways to be apart from others; see `containers`.
     confined = place.confinement if image is None else None
     runs_as = _runs_as(of, confined, image)
@@ -140,7 +149,9 @@ def start(
     except OSError as error:
         # What an earlier attempt made of its directory must not keep this one from starting.
         _log.warning("old attempts of %s cannot be removed: %s", of.name, error)
-    box = _Box(image, _network(of, place, ports), first) if image is not None else None
+    box = None
+    if image is not None:
+        box = _Box(image, _network(of, place, ports), first, runtime)
     found = _found(of, place, ports, runs_as, box)
     with attempts.of(of.attempt) as fd, _limited(of, place, box) as (told, entrances):
         held = lock(fd)
@@ -153,7 +164,8 @@ def start(
             if most:
                 told["disk"] = f"looked at each {disk.LOOK_S:g} s {render(Resource.DISK, most)}"
             bounds = {"limits": told, "disk_bytes": most, "disk_aside_bytes": aside}
-            chosen = msgspec.structs.replace(choices, runs_as=word, **bounds)
+            how = {"runs_as": word, "oci_runtime": runtime}
+            chosen = msgspec.structs.replace(choices, **how, **bounds)
             beneath.write_new(LAUNCH, fd, msgspec.json.encode(chosen), 0o600)
             owner = _owner(runs_as, first)
             _furnish(of, fd, owner, place.secret_files)
@@ -177,6 +189,15 @@ def start(
                     os.close(text)
         finally:
             os.close(held)
+
+
+def _runtime(of: Launch, place: Place, image: Image | None) -> str:
+    """What runs its container, if that is not runc. Raises Unavailable for what cannot be given."""
+    if of.isolation is not Isolation.SANDBOXED:
+        return ""
+    if image is None:
+        raise Unavailable("isolation sandboxed is asked for, and the work is a process")
+    return containers_runc.sandbox(place.options.sandbox_runtime)
 
 
 def _runs_as(of: Launch, confined: Confinement | None, image: Image | None) -> User | None:
@@ -213,6 +234,7 @@ def _found(
         first=box.first,
         secrets=_secrets(of, place),
         joins=place.groups.joins(of.attempt, (limits.CPU, limits.MEMORY)),
+        runtime=box.runtime,
     )
     return containers.boxed(of, boxing, found)
 
@@ -249,10 +271,11 @@ def _owner(runs_as: User | None, first: int) -> tuple[int, int] | None:
 def _told(box: _Box) -> dict[str, str]:
     """What else bounds a container."""
     users = f"{box.first}-{box.first + BLOCK - 1}" if box.first else "none: those of the node"
+    runtime = os.path.basename(box.runtime) or containers.RUNC
     return {
-        "devices": "runc, none but its own",
+        "devices": f"{runtime}, none but its own",
         "network": box.network.word,
-        "syscalls": "seccomp",
+        "syscalls": f"the kernel of {runtime}" if box.runtime else "seccomp",
         "users": users,
     }
 

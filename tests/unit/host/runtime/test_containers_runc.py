@@ -148,3 +148,26 @@ def test_what_runc_says_is_understood_and_an_open_flaw_refuses_all(
     said["text"] = "something else"
     with pytest.raises(Unavailable, match="nothing that can be understood"):
         check()
+
+
+def test_the_runtime_of_sandboxes_is_the_one_that_is_named_or_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must run, and none is found where none was installed. [H1]"""
+    program, broken = tmp_path / "kernel", tmp_path / "broken"
+    program.write_text("#!/bin/sh\necho version 1\n")
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    for path in (program, broken):
+        path.chmod(0o755)
+    assert containers_runc.sandbox(program) == str(program)
+    monkeypatch.setattr(containers_runc.shutil, "which", lambda name, path: None)
+    with pytest.raises(Unavailable, match="no runsc is installed"):
+        containers_runc.sandbox(None)
+    monkeypatch.setattr(containers_runc.shutil, "which", lambda name, path: str(program))
+    assert containers_runc.sandbox(None) == str(program)
+    with pytest.raises(Unavailable, match="cannot be asked for its version"):
+        containers_runc.sandbox(broken)
+    program.chmod(0o644)
+    for path in (program, tmp_path / "none", tmp_path):
+        with pytest.raises(Unavailable, match="is not a program that can be run"):
+            containers_runc.sandbox(path)
