@@ -34,6 +34,7 @@ from holdfast.host.summons import (
     Refused,
     Run,
     Summons,
+    announced,
     encoded,
     summons,
     summons_path,
@@ -65,10 +66,13 @@ class Attending:
         access: Callable[[], Access],
         runtime: Runtime,
         servers: Callable[[], Sequence[str]],
+        told_of_revoked: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`servers` are the addresses of all servers at the time, each server once."""
+        """`servers` are the addresses of all servers at the time, each server once.
+        `told_of_revoked` gets what a server says of others that were revoked.
+        """
         self._node, self._access, self._runtime = node, access, runtime
-        self._servers = servers
+        self._servers, self._told_of_revoked = servers, told_of_revoked
         self._tasks: set[asyncio.Task[None]] = set()
         # By kind, and by kind and tenant where the server says whose it is.
         self._under_way: Counter[tuple[type[ReadLog | Run], str]] = Counter()
@@ -80,6 +84,11 @@ class Attending:
     def start(self) -> None:
         """Begin to wait."""
         self._begin(self._look_around())
+
+    def connect_again(self) -> None:
+        """End the connections to all servers; those that are still good are made again."""
+        for server in list(self._kept):
+            self._kept.pop(server).cancel()
 
     async def stop(self) -> None:
         """End every log and every command, and the connections."""
@@ -164,6 +173,7 @@ class Attending:
         try:
             asked = summons(line)
         except Unavailable:
+            self._told_of_revoked(announced(line))
             # A newer server may ask for what we do not know. Whoever waits hears of the silence.
             return
         counted = _counted(asked)

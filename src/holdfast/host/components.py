@@ -128,7 +128,7 @@ async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
         rotation=rotation,
         outbox=Courier(remote.each_server, send),
         pulsing=_pulsing(remote, identity, pulse_of(title, machine.cache, beats)),
-        discovering=Discovering(remote, identity, trust),
+        discovering=Discovering(remote, identity, trust, in_turn=True),
         say=say,
     )
 
@@ -164,7 +164,7 @@ async def controllers(
         terms=terms,
         rotation=rotation,
         pulsing=_pulsing(remote, reader, pulse),
-        discovering=Discovering(remote, reader, trust),
+        discovering=Discovering(remote, reader, trust, in_turn=True),
         say=say,
     )
 
@@ -204,7 +204,7 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         options=settings.options,
         fetch_token=token_fetcher(remote, identity),
     )
-    rotation = Rotation({identity.name: access}, renew, remote.take)
+    rotation = Rotation({identity.name: remote.access(identity.name)}, renew, remote.take)
     pki = settings.pki if settings.pki is not None else _own_pki(settings)
     trust = TrustFollowing(remote, identity, rotation, pki, runtime.refresh_tokens)
     level, notes = await asyncio.to_thread(offered, settings.data, node, settings.options)
@@ -215,6 +215,18 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         isolation_notes=notes,
     )
     machine = Agent(node, facts, random.SystemRandom())
+
+    def told_of_revoked(text: str) -> None:
+        remote.revoked.learn(text, remote.access(identity.name).ca)
+
+    attending = Attending(
+        node,
+        lambda: remote.access(identity.name),
+        runtime,
+        remote.each_server,
+        told_of_revoked,
+    )
+    remote.on_revoked = attending.connect_again
     return Component(
         f"agent of {node}",
         machine,
@@ -224,9 +236,7 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         runtime=runtime,
         holding=holding,
         rotation=rotation,
-        attending=Attending(
-            node, lambda: remote.access(identity.name), runtime, remote.each_server
-        ),
+        attending=attending,
         discovering=Discovering(remote, identity, trust),
         trouble=lambda: machine.trouble,
         say=say,

@@ -39,10 +39,14 @@ Read = Callable[[Instant], Roster | None]
 
 
 def handlers(
-    renewals: Shell, read: Read, shown: Shown, generation: Callable[[], int] = lambda: 0
+    renewals: Shell,
+    read: Read,
+    shown: Shown,
+    generation: Callable[[], int] = lambda: 0,
+    revoked: Callable[[], str] = lambda: "",
 ) -> dict[str, Handler]:
     """The paths, and what answers there. `read` gives the servers by their leases, `generation` is
-    that of the trust bundle here.
+    that of the trust bundle here, `revoked` says which servers were.
     """
 
     async def tell(request: web.BaseRequest) -> web.StreamResponse:
@@ -67,7 +71,7 @@ def handlers(
                 )
         except HoldfastError as error:
             return reply(*status.of(error))
-        live = discovering.live(read(clock.now()), generation())
+        live = discovering.live(read(clock.now()), generation(), revoked())
         return reply(200, _ENCODER.encode(live))
 
     return {PATH: tell, discovering.PATH: tell_servers}

@@ -32,26 +32,31 @@ class Known(msgspec.Struct, frozen=True):
     """A server that renews its lease.
 
     generation: of the trust bundle, at the server that tells of it; see `trust_following`.
+    revoked: which servers were, signed; see `revoked_servers`. It is in the first one alone.
     """
 
     server: str
     address: str
     generation: int = 0
+    revoked: str = ""
 
 
 _KNOWN = msgspec.json.Decoder(tuple[Known, ...])
 
 
-def live(roster: Roster | None, generation: int = 0) -> tuple[Known, ...]:
+def live(roster: Roster | None, generation: int = 0, revoked: str = "") -> tuple[Known, ...]:
     """The servers that can be asked, by their leases."""
     if roster is None:
         return ()
     expired = roster.expired()
-    return tuple(
+    found = [
         Known(it.server, it.address.rstrip("/"), generation)
         for it in roster.servers
         if it.life and it.address and it.server not in expired
-    )
+    ]
+    if found and revoked:
+        found[0] = msgspec.structs.replace(found[0], revoked=revoked)
+    return tuple(found)
 
 
 def known(answer: Answer) -> Sequence[Known]:
@@ -73,13 +78,21 @@ def addresses(answer: Answer) -> Sequence[str]:
 class Discovering:
     """See the module's docstring. `start` and `stop` on the event loop.
 
-    `trust` is told which trust bundle the servers have, and takes it if it is newer.
+    `trust` is told which trust bundle the servers have, and takes it if it is newer. With
+    `in_turn` each server is asked, one after the other: one that was revoked would not say so. It
+    is for those who have connections to all servers anyway.
     """
 
     def __init__(
-        self, remote: Remote, sender: Identity, trust: TrustFollowing | None = None
+        self,
+        remote: Remote,
+        sender: Identity,
+        trust: TrustFollowing | None = None,
+        *,
+        in_turn: bool = False,
     ) -> None:
         self._remote, self._sender, self._trust = remote, sender, trust
+        self._in_turn, self._turn = in_turn, 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -95,8 +108,11 @@ class Discovering:
         while True:
             try:
                 wanted = Errand("GET", PATH, known)
-                found = await self._remote.run(self._sender, SERVERS, wanted, TIMEOUT_S)
+                found = await self._remote.run(self._sender, self._next(), wanted, TIMEOUT_S)
                 self._remote.learn([it.address for it in found])
+                ca = self._remote.access(self._sender.name).ca
+                for it in found:
+                    self._remote.revoked.learn(it.revoked, ca)
                 generation = max((it.generation for it in found), default=0)
                 is_new = self._trust is not None and await self._trust.follow(generation)
                 # The next question tells the servers that the bundle was taken.
@@ -105,3 +121,11 @@ class Discovering:
                 # Nobody answers, or a server of another version: what was given is used meanwhile.
                 pause_s = min(EVERY_S, pause_s * 2)
             await asyncio.sleep(pause_s)
+
+    def _next(self) -> str:
+        """Whom to ask: any server, or every other time the next one of all."""
+        self._turn += 1
+        servers = self._remote.servers()
+        if not self._in_turn or self._turn % 2 or len(servers) < 2:
+            return SERVERS
+        return servers[self._turn // 2 % len(servers)]

@@ -58,7 +58,7 @@ from holdfast.host.opening import demand_format, limits_for, open_store
 from holdfast.host.plane_trust import PlaneTrust
 from holdfast.host.pulses import PulseBook
 from holdfast.host.quarantine import QuarantineWatch
-from holdfast.host.revoked import StoredRevocations
+from holdfast.host.revoked import Announcing, StoredRevocations
 from holdfast.host.service_tokens import ServiceTokens
 from holdfast.host.settings import LOG, Settings
 from holdfast.host.shell import Shell
@@ -333,7 +333,13 @@ class Plane:
                     may,
                 ),
                 **forward_handlers(authority, self.metrics, door.shown, demand_unrevoked),
-                **digests.handlers(renewals, self._roster, door.shown, trusted.generation),
+                **digests.handlers(
+                    renewals,
+                    self._roster,
+                    door.shown,
+                    trusted.generation,
+                    lambda: revoked.text,
+                ),
                 **trusted.handlers(door, may_path),
                 **self._admitting(authority, store, trusted, door, accesses).handlers(),
             },
@@ -347,6 +353,8 @@ class Plane:
             credential=door.credential,
             demand_current=StoredRevocations(door, store).demand_current,
         )
+        revoked = Announcing(hub, trusted.authorities, api.services.switchboard.announce)
+        self._keep(revoked.run())
         listen = self.settings.listen
         try:
             port = await api.start(listen.host, listen.port, trusted.tls.context)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from holdfast.host.client.reachable import Reachable
 from holdfast.host.client.transport import Transport
 from holdfast.host.client.wishes import REQUESTS_PATH
 from holdfast.host.errands import LIFELINES, RECORDS_PATH, Errand, errand, travels_together
+from holdfast.host.revoked_servers import RevokedServers
 from holdfast.host.tidings import told
 from holdfast.model.errors import (
     HoldfastError,
@@ -55,7 +56,11 @@ class Remote:
             raise Invalid("a component needs an identity to ask servers as")
         for access in accesses.values():
             access.check()
-        self._accesses = dict(accesses)
+        # Servers that were revoked; connections to them end, and none is made.
+        self.revoked = RevokedServers(self._turn_away)
+        self.on_revoked: Callable[[], None] = lambda: None
+        self._turning: set[asyncio.Task[None]] = set()
+        self._accesses = {name: self._guarded(it) for name, it in accesses.items()}
         self._rng: Rng = rng if rng is not None else random.SystemRandom()
         self._ways: dict[tuple[str, str], _Way] = {}
         # What one identity finds out about a server the others need not find out again.
@@ -123,7 +128,7 @@ class Remote:
 
     async def take(self, name: str, access: Access) -> None:
         """Ask as this identity with another certificate from now on."""
-        self._accesses[name] = access
+        access = self._accesses[name] = self._guarded(access)
         for (holder, _), way in list(self._ways.items()):
             if holder == name:
                 await way.transport.take(access)
@@ -138,6 +143,22 @@ class Remote:
             raise Rejected(f"{to} refuses it: {answer.code} {answer.reason}")
         if not answer.is_good:
             raise Unavailable(f"{to} keeps nothing: {answer.code} {answer.reason}")
+
+    def _guarded(self, access: Access) -> Access:
+        return msgspec.structs.replace(access, refuses=self.revoked.refusal)
+
+    def _turn_away(self) -> None:
+        """Another server was revoked: what is open may lead to it."""
+        self.on_revoked()
+        task = asyncio.get_running_loop().create_task(self._connect_again())
+        self._turning.add(task)
+        task.add_done_callback(self._turning.discard)
+
+    async def _connect_again(self) -> None:
+        for (name, _), way in list(self._ways.items()):
+            # Watches end with the second.
+            for _ in range(2):
+                await way.transport.take(self._accesses[name])
 
     async def close(self) -> None:
         """Let go of all connections."""

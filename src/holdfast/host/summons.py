@@ -65,6 +65,15 @@ class Summons(msgspec.Struct, frozen=True):
     tenant: str = ""
 
 
+class Announced(msgspec.Struct, frozen=True):
+    """What a server tells every agent: which servers were revoked; see `revoked_servers`.
+
+    Agents of earlier versions take it for something that they do not know, and go on.
+    """
+
+    revoked: str
+
+
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
     """It begins."""
 
@@ -87,6 +96,7 @@ Word = Opened | Refused | Closed
 
 _WORD = msgspec.json.Decoder(Word)
 _SUMMONS = msgspec.json.Decoder(Summons)
+_ANNOUNCED = msgspec.json.Decoder(Announced)
 
 
 def encoded(of: Word | Summons) -> bytes:
@@ -109,6 +119,14 @@ def summons(text: bytes) -> Summons:
         return _SUMMONS.decode(text)
     except msgspec.DecodeError as error:
         raise Unavailable(f"a server asks for what this agent does not know: {error}") from error
+
+
+def announced(text: bytes) -> str:
+    """Which servers were revoked, if a line tells that; empty for every other."""
+    try:
+        return _ANNOUNCED.decode(text).revoked
+    except msgspec.DecodeError:
+        return ""
 
 
 async def until_broken(ping: Callable[[], Awaitable[None]]) -> None:

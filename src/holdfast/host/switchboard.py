@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 from aiohttp import WSMsgType, web
 
 from holdfast.host.summons import (
@@ -22,6 +23,7 @@ from holdfast.host.summons import (
     BUSY,
     GONE,
     NOT_BEGUN,
+    Announced,
     Closed,
     Opened,
     ReadLog,
@@ -65,6 +67,11 @@ class Line:
             raise Unavailable(
                 f"node {self.node} does not take in what it is asked", code=NODE_UNREACHABLE
             ) from None
+
+    def announce(self, revoked: str) -> None:
+        """Tell which servers were revoked. An agent that takes nothing in hears it elsewhere."""
+        with contextlib.suppress(asyncio.QueueFull):
+            self.unsent.put_nowait(msgspec.json.encode(Announced(revoked)) + b"\n")
 
     def end(self) -> None:
         """Let it end; what is not sent yet is dropped."""
@@ -115,6 +122,8 @@ class Switchboard:
         self._visits: dict[str, Visit] = {}
         self._lost_at: dict[str, float] = {}
         self._awaited: dict[str, asyncio.Event] = {}
+        # What every agent is told when it connects: see `revoked_servers`.
+        self._announced = ""
         self._began_at = time.monotonic()
 
     # For agents ----------------------------------------------------------------------------------
@@ -125,10 +134,18 @@ class Switchboard:
         if earlier is not None:
             earlier.end()
         line = self._lines[node] = Line(node)
+        if self._announced:
+            line.announce(self._announced)
         self._lost_at.pop(node, None)
         if node in self._awaited:
             self._awaited.pop(node).set()
         return line
+
+    def announce(self, revoked: str) -> None:
+        """Tell all agents, those who come later too, which servers were revoked."""
+        self._announced = revoked
+        for line in self._lines.values():
+            line.announce(revoked)
 
     def disconnect(self, line: Line) -> None:
         """Its connection has ended."""

@@ -138,12 +138,28 @@ def _next(bundle: Bundle, **changes: Any) -> Bundle:
 
 def signed(bundle: Bundle, authorities: Iterable[Authority]) -> bytes:
     """The bundle with the signatures of its authorities."""
-    text = msgspec.json.encode(bundle)
+    return sealed(_CONTEXT, msgspec.json.encode(bundle), authorities)
+
+
+def sealed(context: bytes, text: bytes, authorities: Iterable[Authority]) -> bytes:
+    """A text with the signatures of these authorities, which are good in this context alone."""
     made = {
-        it.fingerprint: base64.b64encode(it.signature(_CONTEXT + text)).decode()
+        it.fingerprint: base64.b64encode(it.signature(context + text)).decode()
         for it in authorities
     }
     return msgspec.json.encode(_Signed(text.decode(), made))
+
+
+def proven(context: bytes, text: bytes, trusted: Sequence[x509.Certificate]) -> bytes:
+    """The text that one of the trusted authorities has sealed. Raises Invalid."""
+    try:
+        document = msgspec.json.decode(text, type=_Signed)
+    except msgspec.DecodeError as error:
+        raise Invalid(f"this is no signed text: {error}") from error
+    data = document.bundle.encode()
+    if not any(_has_signed(it, document, context + data) for it in trusted):
+        raise Invalid("this is not signed by a certificate authority trusted here")
+    return data
 
 
 def opened(text: bytes, trusted: Sequence[x509.Certificate]) -> Bundle:

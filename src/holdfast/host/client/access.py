@@ -12,6 +12,7 @@ import os
 import re
 import ssl
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     ca: the authority to trust, as PEM; without it the system's own.
     certificate, key: who we are, as PEM; or `token`, a bearer token.
     namespace: where to look when nobody says where.
+    refuses: says of a server's certificate why not to speak with it, or nothing.
     """
 
     servers: tuple[str, ...]
@@ -40,6 +42,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes = b""
     token: str = ""
     namespace: str = "default"
+    refuses: Callable[[Mapping[str, Any] | None], str] | None = None
 
     def __repr__(self) -> str:
         return f"Access(servers={self.servers!r})"
@@ -72,7 +75,22 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
                 _load_chain(context, self.certificate + b"\n" + self.key)
         except (ssl.SSLError, ValueError) as error:
             raise Invalid(f"the certificates cannot be used: {error}") from error
+        if self.refuses is not None:
+            context.sslobject_class = _refusing(self.refuses)
         return context
+
+
+def _refusing(refuses: Callable[[Mapping[str, Any] | None], str]) -> type[ssl.SSLObject]:
+    """A handshake that also ends where this says why, before anything is sent."""
+
+    class Refusing(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            why = refuses(self.getpeercert())
+            if why:
+                raise ssl.SSLCertVerificationError(why)
+
+    return Refusing
 
 
 def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:

@@ -21,8 +21,13 @@ Reply = Callable[[web.BaseRequest], web.StreamResponse]
 class Scripted:
     """Answers requests in turn; the last reply serves all further ones."""
 
-    def __init__(self, folder: Path, *replies: Reply) -> None:
-        self._trust = establish(Settings(data=folder, name="scripted"))
+    def __init__(self, folder: Path, *replies: Reply, name: str = "") -> None:
+        """Servers with names share the authority of the folder."""
+        if name:
+            settings = Settings(data=folder / name, name=name, pki=folder / "pki")
+        else:
+            settings = Settings(data=folder, name="scripted")
+        self._trust = establish(settings)
         self._replies = list(replies)
         self.seen: list[tuple[str, str, str]] = []
         self.bodies: list[bytes] = []

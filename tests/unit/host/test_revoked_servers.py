@@ -1,0 +1,173 @@
+"""A component speaks with no server that was revoked, over real TLS, whatever that one says."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.host.authorities import Authorities
+from holdfast.host.certificates import Authority
+from holdfast.host.client.access import Access
+from holdfast.host.discovering import Discovering
+from holdfast.host.errands import Errand
+from holdfast.host.remote import Remote
+from holdfast.host.revoked_servers import RevokedServers, statement
+from holdfast.host.summons import Announced, announced, summons
+from holdfast.host.switchboard import Switchboard
+from holdfast.model.errors import Unavailable
+from holdfast.model.identity import Identity
+from tests.patience import PATIENCE_S
+from tests.unit.host.client.scripted import Scripted, says
+
+ME = Identity(name="system:scheduler:main")
+BAD, GOOD = "system:server:bad", "system:server:good"
+HOUR_MS = 3_600_000
+
+
+def told(folder: Path, name: str, before_ms: int) -> str:
+    return statement({name: before_ms}, Authorities.open(folder))
+
+
+def now_ms() -> int:
+    return int(time.time() * 1_000)
+
+
+async def asked(remote: Remote, server: Scripted) -> int:
+    wanted = Errand("GET", "/any", lambda answer: answer.code)
+    return int(await remote.run(ME, server.url, wanted, 5.0))
+
+
+def test_a_revoked_server_is_not_spoken_with_although_its_certificate_is_good(
+    tmp_path: Path,
+) -> None:
+    """Neither on the connection that is open nor on a new one, and nothing is sent there. [K1]"""
+
+    async def story() -> None:
+        async with (
+            Scripted(tmp_path, says([]), name="bad") as bad,
+            Scripted(tmp_path, says([]), name="good") as good,
+        ):
+            remote = Remote({ME.name: good.client_access((bad.url,))})
+            assert await asked(remote, bad) == await asked(remote, good) == 200
+            ca = remote.access(ME.name).ca
+            remote.revoked.learn(told(tmp_path / "pki", BAD, now_ms()), ca)
+            await asyncio.gather(*remote._turning)
+            seen = len(bad.seen)
+            with pytest.raises(Unavailable, match=f"the certificate of {BAD} was revoked"):
+                await asked(remote, bad)
+            assert len(bad.seen) == seen
+            assert await asked(remote, good) == 200
+            # Neither a later word nor silence brings it back.
+            remote.revoked.learn(told(tmp_path / "pki", BAD, 1), ca)
+            with pytest.raises(Unavailable, match="was revoked"):
+                await asked(remote, bad)
+            await remote.close()
+
+    asyncio.run(story())
+
+
+def test_a_server_with_a_certificate_of_after_the_revocation_is_spoken_with(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with Scripted(tmp_path, says([]), name="bad") as renewed:
+            remote = Remote({ME.name: renewed.client_access()})
+            ca = remote.access(ME.name).ca
+            remote.revoked.learn(told(tmp_path / "pki", BAD, now_ms() - HOUR_MS), ca)
+            await asyncio.gather(*remote._turning)
+            assert await asked(remote, renewed) == 200
+            await remote.close()
+
+    asyncio.run(story())
+
+
+def test_only_the_authority_of_the_plane_says_who_is_revoked(tmp_path: Path) -> None:
+    """A thief of a server's key makes nobody refuse the good servers."""
+    ours, theirs = tmp_path / "pki", tmp_path / "theirs"
+    ca = Authority.open(ours).pem
+    Authority.open(theirs)
+    changes: list[None] = []
+    known = RevokedServers(lambda: changes.append(None))
+    genuine = told(ours, GOOD, now_ms())
+    altered = genuine.replace(GOOD, "system:server:some")
+    for forged in (told(theirs, GOOD, now_ms()), altered, "{}", "nonsense", ""):
+        known.learn(forged, ca)
+    assert not changes
+    known.learn(genuine, ca)
+    known.learn(genuine, ca)
+    assert len(changes) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_whoever_can_reach_another_server_learns_it_although_the_revoked_one_keeps_quiet(
+    tmp_path: Path, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The revoked one hides it and is asked first, or second. [K1]"""
+    monkeypatch.setattr("holdfast.host.discovering.FIRST_S", 0.01)
+    monkeypatch.setattr("holdfast.host.discovering.EVERY_S", 0.01)
+
+    async def story() -> None:
+        word: list[dict[str, str]] = []
+        async with (
+            Scripted(tmp_path, says([]), name="bad") as bad,
+            Scripted(tmp_path, says(word), name="good") as good,
+        ):
+            word.append(
+                {
+                    "server": "good",
+                    "address": good.url,
+                    "revoked": told(tmp_path / "pki", BAD, now_ms()),
+                }
+            )
+            access = good.client_access((bad.url,))
+            if first:
+                access = reversed_servers(access)
+            remote = Remote({ME.name: access}, rng=First())
+            learnt = asyncio.Event()
+            remote.on_revoked = learnt.set
+            discovering = Discovering(remote, ME, in_turn=True)
+            discovering.start()
+            async with asyncio.timeout(PATIENCE_S):
+                await learnt.wait()
+            await discovering.stop()
+            await asyncio.gather(*remote._turning)
+            with pytest.raises(Unavailable, match="was revoked"):
+                await asked(remote, bad)
+            await remote.close()
+
+    asyncio.run(story())
+
+
+class First:
+    """Begins with the first server."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+def reversed_servers(access: Access) -> Access:
+    return msgspec.structs.replace(access, servers=access.servers[::-1])
+
+
+def test_agents_are_told_on_the_line_on_which_they_wait() -> None:
+    """Those that are there, and those that come later; an earlier version passes over it."""
+    board = Switchboard()
+
+    def unsent(line_of: Callable[[], bytes | None]) -> str:
+        line = line_of()
+        assert line is not None
+        with pytest.raises(Unavailable):
+            summons(line)
+        return announced(line)
+
+    early = board.connect("n1")
+    board.announce("word")
+    late = board.connect("n2")
+    assert [unsent(it.unsent.get_nowait) for it in (early, late)] == ["word", "word"]
+    assert announced(b"") == announced(b'{"id":"x"}') == ""
+    assert announced(msgspec.json.encode(Announced("x"))) == "x"
