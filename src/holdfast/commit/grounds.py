@@ -16,9 +16,11 @@ from typing import Any
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.leases import term_refusal
+from holdfast.commit.preconditions import states_a_version
 from holdfast.model import requests as ask
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 
 # These need no term: people have no lease, an agent acts for its own node, and a server decides
@@ -50,13 +52,7 @@ def grounds_refusal(draft: Draft, context: Context, request: Any) -> Refusal | N
         # Servers make only what is built in, and nobody else deletes that.
         missing = ""
     if missing:
-        field, what_to_do = _PRECONDITIONS[missing]
-        return Refusal(
-            Reason.INVALID,
-            f"{field}: required in a request of {context.identity.name}, as of every component: "
-            f"{what_to_do}",
-            {"field": field},
-        )
+        return _missing_refusal(context, missing)
     if not isinstance(request, _TERMED) or not _TERMLESS.isdisjoint(context.actors()):
         return None
     if _is_status(request) and request.term is None:
@@ -66,6 +62,26 @@ def grounds_refusal(draft: Draft, context: Context, request: Any) -> Refusal | N
     return term_refusal(draft, context, request.term)
 
 
+def unversioned_refusal(context: Context, given: ObjectMeta) -> Refusal | None:
+    """Whether what a component's patch has come to states no version after all.
+
+    A JSON patch may name the version in order to remove it, or replace all of the metadata.
+    """
+    if not _PEOPLE.isdisjoint(context.actors()) or states_a_version(given):
+        return None
+    return _missing_refusal(context, _VERSION)
+
+
+def _missing_refusal(context: Context, missing: str) -> Refusal:
+    field, what_to_do = _PRECONDITIONS[missing]
+    return Refusal(
+        Reason.INVALID,
+        f"{field}: required in a request of {context.identity.name}, as of every component: "
+        f"{what_to_do}",
+        {"field": field},
+    )
+
+
 def _is_status(request: Any) -> bool:
     return isinstance(request, ask.Update | ask.Patch) and request.subresource == "status"
 
@@ -73,9 +89,9 @@ def _is_status(request: Any) -> bool:
 def _missing(request: Any) -> str:
     """What a component leaves out that its request has to name."""
     match request:
-        case ask.Update(object=obj) if not obj.metadata.resource_version:
+        case ask.Update(object=obj) if not states_a_version(obj.metadata):
             return _VERSION
-        case ask.Patch(body=body) if not _states_version(body):
+        case ask.Patch(body=body) if not states_version(body):
             return _VERSION
         case ask.Remove(uid=""):
             return _UID
@@ -88,8 +104,18 @@ def _missing(request: Any) -> str:
     return ""
 
 
-def _states_version(body: Any) -> bool:
+def states_version(body: Any) -> bool:
+    """Whether a patch names the version of its object. "0" means any, as in Kubernetes."""
     if isinstance(body, list):
-        return any(isinstance(it, dict) and it.get("path") == _VERSION_PATH for it in body)
+        return any(
+            isinstance(it, dict)
+            and it.get("path") == _VERSION_PATH
+            and _is_version(it.get("value"))
+            for it in body
+        )
     metadata = body.get("metadata") if isinstance(body, dict) else None
-    return isinstance(metadata, dict) and bool(metadata.get("resourceVersion"))
+    return isinstance(metadata, dict) and _is_version(metadata.get("resourceVersion"))
+
+
+def _is_version(value: Any) -> bool:
+    return isinstance(value, str) and states_a_version(ObjectMeta(resource_version=value))

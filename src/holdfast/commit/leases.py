@@ -99,14 +99,15 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
         )
     seen = (request.seen_epoch, request.seen_renewals)
     now = (lease.spec.epoch, lease.spec.renewals) if lease is not None else (0, 0)
-    if lease is not None and now != seen:
+    if now != seen:
         # Also where it is free: a request that comes late must not take it for a holder that has
         # given it back since then.
-        holds = f"{lease.spec.holder} holds it" if lease.spec.holder else "it is free"
+        holder = lease.spec.holder if lease is not None else ""
+        holds = f"{holder} holds it" if holder else "it is free" if lease else "it is forgotten"
         return Refusal(
             Reason.LEASE_HELD,
             f"lease {request.scope!r} has moved since it was seen, and {holds}: read it again",
-            {"holder": lease.spec.holder, "epoch": str(lease.spec.epoch)},
+            {"holder": holder, "epoch": str(now[0])},
         )
     spec = LeaseSpec(
         scope=request.scope,

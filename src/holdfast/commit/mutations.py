@@ -25,7 +25,7 @@ from holdfast.model.identity import SYSTEM_PREFIX, Identity
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.replica import Replica, ReplicaStatus
 from holdfast.model.meta import Object
-from holdfast.model.requests import Bind, RenewLease
+from holdfast.model.requests import Bind, ForgetOperations, RenewLease
 
 # Of one object so many changed fields are named, and so many others that were changed with it.
 FIELDS_MAX = 24
@@ -86,7 +86,7 @@ def mutation(draft: Draft, identity: Identity, request: Any, decided: Decided) -
     for each controller. The record of the takeover says how many there were.
     """
     writes = draft.writes
-    if not writes or type(request) is RenewLease:
+    if not writes or type(request) is RenewLease or _only_remembers(request, writes):
         return None
     if type(request) is Bind and len(writes) <= _BIND_WRITES:
         return _bound(identity, request)
@@ -118,6 +118,13 @@ def mutation(draft: Draft, identity: Identity, request: Any, decided: Decided) -
         renewals=old.spec.renewals if type(old) is Lease else 0,
         operation=request.operation if form.has_operation else "",
     )
+
+
+def _only_remembers(request: Any, writes: dict[str, Any]) -> bool:
+    """Whether all that was written is that this operation was accepted."""
+    if len(writes) > 1 or type(request) is ForgetOperations:
+        return False
+    return next(iter(writes)).startswith(keys.OPERATIONS)
 
 
 def _bound(identity: Identity, request: Bind) -> Mutation:

@@ -22,7 +22,12 @@ from holdfast.commit.operations import (
     remember_past,
     remembered,
 )
-from holdfast.commit.preconditions import absence_refusal, version_refusal, visible_version
+from holdfast.commit.preconditions import (
+    absence_refusal,
+    states_a_version,
+    version_refusal,
+    visible_version,
+)
 from holdfast.commit.timings import timed
 from holdfast.model import keys
 from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeStatus
@@ -71,10 +76,11 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
     mark = digest(request)
     old = draft.object(Node, "", name)
     if old is None:
+        operation = _first_operation(request, mark)
         return (
-            recall_past(draft, context, request.operation, mark)
+            recall_past(draft, context, operation, mark)
             or absence_refusal(kind_of(request.node), name, request.node.metadata)
-            or _first(draft, context, request, mark)
+            or _first(draft, context, request, operation, mark)
         )
     past = recall(old.metadata, request.operation, mark)
     if past is not None:
@@ -110,7 +116,7 @@ def _unseen_refusal(draft: Draft, old: Node, given: ObjectMeta) -> Refusal | Non
     A registration that comes late would take newer facts back; and one that was sent before a fence
     would begin a new life while work of the old one may still run.
     """
-    if given.uid and given.resource_version:
+    if given.uid and states_a_version(given):
         return version_refusal(draft, old, given)
     return Refusal(
         Reason.STALE_OBJECT,
@@ -128,7 +134,18 @@ def _is_anothers(now: NodeStatus, given: NodeStatus) -> bool:
     return is_other and now.phase not in _GONE
 
 
-def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> Node | Refusal:
+def _first_operation(request: RegisterNode, mark: str) -> str:
+    """The id of a first registration, which has no version to rest on.
+
+    Of an agent that names none, what it says is the id: a copy that comes after the node was
+    deleted must not bring it back.
+    """
+    return request.operation or f"register/{mark}"
+
+
+def _first(
+    draft: Draft, context: Context, request: RegisterNode, operation: str, mark: str
+) -> Node | Refusal:
     given = request.node
     fields = (*AGENT_SPEC, *FIRST_SPEC)
     spec = msgspec.structs.replace(
@@ -147,7 +164,7 @@ def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> 
     node = Node(metadata, spec=spec, status=timed(context, request, None, status))
     node = remembered(draft, context, node, request.operation, mark)
     # Also apart from it: if it is deleted soon, a copy of this request must not bring it back.
-    remember_past(draft, context, node, request.operation, mark)
+    remember_past(draft, context, node, operation, mark)
     return _mirrored(draft, node)
 
 

@@ -26,10 +26,12 @@ from holdfast.commit.operations import (
     past_key,
     recall,
     recall_past,
+    recall_unversioned,
     remember_past,
+    remember_unversioned,
     remembered,
 )
-from holdfast.commit.preconditions import version_refusal, versioned_refusal
+from holdfast.commit.preconditions import states_a_version, version_refusal, versioned_refusal
 from holdfast.commit.removal import (
     FINALIZERS,
     finalizers_refusal,
@@ -258,14 +260,28 @@ def update(draft: Draft, context: Context, request: Update) -> Outcome:
     old: Object | None = known(context, draft.read(keys.key_of(given)))
     if old is None:
         return missing(kind_of(given), given.namespace, given.name)
-    past = recall(old.metadata, request.operation, mark)
+    is_versioned = states_a_version(given.metadata)
+    past = recall_change(draft, context, old, request.operation, mark, is_versioned=is_versioned)
     if past is not None:
         return past
     refusal = version_refusal(draft, old, given.metadata)
     if refusal is not None:
         return refusal
     wanted = still_held(context, old, merged(old, given, part))
-    return rewrite(draft, context, old, wanted, request.manager, part, request.operation, mark)
+    written = rewrite(draft, context, old, wanted, request.manager, part, request.operation, mark)
+    if isinstance(written, Written) and not is_versioned:
+        remember_unversioned(draft, context, old, request.operation, mark)
+    return written
+
+
+def recall_change(
+    draft: Draft, context: Context, old: Object, operation: str, mark: str, *, is_versioned: bool
+) -> Replayed | Refusal | None:
+    """Whether this change was accepted before: of this object, or of one that had its name."""
+    past = recall(old.metadata, operation, mark)
+    if past is not None or is_versioned:
+        return past
+    return recall_unversioned(draft, context, keys.key_of(old), operation, mark)
 
 
 def missing(kind: Kind, namespace: str, name: str) -> Refusal:

@@ -1,8 +1,9 @@
 """Remembering what was accepted, so that asking again is not doing again.
 
 An operation id is the caller's own: identity, uid, transition number and intent, the same for
-every try. It is kept on the object it changed; only deletes and generated names, which leave no
-object to keep it on, get a record of their own. A refusal is never remembered: it is decided anew,
+every try. It is kept on the object it changed. Deletes and generated names, which leave no
+object to keep it on, get a record of their own, and changes that state no version, which would be
+made to the next object of that name as well. A refusal is never remembered: it is decided anew,
 since the world may have changed.
 """
 
@@ -196,6 +197,37 @@ def remember_past(
             until=context.at + kept_for,
         ),
     )
+
+
+def _unversioned(operation: str, key: str) -> str:
+    """The id under which a change that states no version is kept apart from its object.
+
+    With the object's key, since a caller may use one id for changes of several objects.
+    """
+    return f"{operation}/{key}" if operation else ""
+
+
+def recall_unversioned(
+    draft: Draft, context: Context, key: str, operation: str, mark: str
+) -> Replayed | Refusal | None:
+    """Whether this change of whatever has this key was accepted before."""
+    if not operation:
+        return None
+    draft.suppose_absent(past_key(context, _unversioned(operation, key)))
+    return recall_past(draft, context, _unversioned(operation, key), mark)
+
+
+def remember_unversioned(
+    draft: Draft, context: Context, obj: Object, operation: str, mark: str
+) -> None:
+    """Keep the operation of a change that states no version or uid of its object.
+
+    Nothing else keeps a copy of it from changing the object again: after more operations than the
+    object remembers, after it changed nothing the first time, or after the object was deleted and
+    another one made under its name.
+    """
+    name = _unversioned(operation, keys.key_of(obj))
+    remember_past(draft, context, obj, name, mark)
 
 
 def forget(draft: Draft, context: Context, request: ForgetOperations) -> Refusal | None:

@@ -10,7 +10,7 @@ from holdfast.commit.apply import Applied, apply
 from holdfast.commit.conflicts import Conflicts
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.grounds import grounds_refusal
+from holdfast.commit.grounds import grounds_refusal, states_version, unversioned_refusal
 from holdfast.commit.objects import (
     Outcome,
     Written,
@@ -18,9 +18,16 @@ from holdfast.commit.objects import (
     door,
     merged,
     missing,
+    recall_change,
     rewrite,
 )
-from holdfast.commit.operations import CREATED, digest, recall, recall_past
+from holdfast.commit.operations import (
+    CREATED,
+    digest,
+    recall_past,
+    recall_unversioned,
+    remember_unversioned,
+)
 from holdfast.commit.patch import json_patch, merge_patch
 from holdfast.commit.preconditions import (
     absence_refusal,
@@ -57,14 +64,28 @@ def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
     refusal = grounds_refusal(draft, context, request)
     if refusal is not None:
         return refusal
+    is_versioned = states_version(request.body)
     if old is not None:
-        past = recall(old.metadata, request.operation, mark)
-        if past is not None:
-            return past
-    elif request.type is PatchType.APPLY:
-        past = recall_past(draft, context, request.operation, mark)
-        if past is not None:
-            return past
+        past = recall_change(
+            draft, context, old, request.operation, mark, is_versioned=is_versioned
+        )
+    else:
+        # It made an object of this name before, or changed one that is gone.
+        past = recall_past(draft, context, request.operation, mark) or recall_unversioned(
+            draft, context, key, request.operation, mark
+        )
+    if past is not None:
+        return past
+    outcome = _patch(draft, context, request, kind, old, mark)
+    if isinstance(outcome, Written) and not is_versioned:
+        remember_unversioned(draft, context, outcome.object, request.operation, mark)
+    return outcome
+
+
+def _patch(
+    draft: Draft, context: Context, request: Patch, kind: Kind, old: Object | None, mark: str
+) -> Outcome:
+    key = keys.object_key(kind, request.namespace, request.name)
     try:
         if old is None or request.type is PatchType.APPLY:
             return _apply(draft, context, request, kind, old, mark)
@@ -76,7 +97,11 @@ def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
     except Invalid as error:
         return Refusal(Reason.INVALID, error.message, {"name": request.name}, error.errors)
     given = decoded.object
-    refusal = _identity_refusal(old, given) or version_refusal(draft, old, given.metadata)
+    refusal = (
+        _identity_refusal(old, given)
+        or unversioned_refusal(context, given.metadata)
+        or version_refusal(draft, old, given.metadata)
+    )
     if refusal is not None:
         return refusal
     wanted = merged(old, given, request.subresource)

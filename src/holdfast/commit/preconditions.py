@@ -32,7 +32,7 @@ def visible_version(draft: Draft, key: str) -> str | None:
 def version_refusal(draft: Draft, old: Object, given: ObjectMeta) -> Refusal | None:
     """Whether the caller saw what is current. Nothing stated, or "0", means: whatever it is."""
     now = visible_version(draft, keys.key_of(old))
-    stale = _states_a_version(given) and given.resource_version != now
+    stale = states_a_version(given) and given.resource_version != now
     other = given.uid and given.uid != old.metadata.uid
     if not stale and not other:
         return None
@@ -46,7 +46,7 @@ def version_refusal(draft: Draft, old: Object, given: ObjectMeta) -> Refusal | N
 
 def absence_refusal(kind: Kind, name: str, given: ObjectMeta) -> Refusal | None:
     """Whether the caller means an object that it saw, where there is none any more."""
-    if not given.uid and not _states_a_version(given):
+    if not given.uid and not states_a_version(given):
         return None
     return Refusal(
         Reason.STALE_OBJECT,
@@ -59,7 +59,7 @@ def versioned_refusal(obj: Object) -> Refusal | None:
 
     Whoever sends one that it read means to change that one, and not to make another.
     """
-    if not _states_a_version(obj.metadata):
+    if not states_a_version(obj.metadata):
         return None
     return Refusal(
         Reason.INVALID,
@@ -81,7 +81,7 @@ def stated(body: Any) -> ObjectMeta:
     return ObjectMeta(uid=texts["uid"] or "", resource_version=texts["resourceVersion"] or "")
 
 
-def _states_a_version(given: ObjectMeta) -> bool:
+def states_a_version(given: ObjectMeta) -> bool:
     """Whether a version is stated at all. Raises Invalid for what could never be one."""
     version = given.resource_version
     return bool(version) and not parse_version(version, "metadata.resourceVersion").is_any

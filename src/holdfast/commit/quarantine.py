@@ -139,8 +139,7 @@ def repair(draft: Draft, context: Context, request: RepairRecord) -> Refusal | N
     if is_quarantined:
         draft.delete(where)
     if request.action is RepairAction.RELEASE:
-        _release(draft, request.key)
-        return None
+        return _release(draft, request.key)
     if request.action is RepairAction.RESTORE and request.key.startswith(keys.EPOCHS):
         return Refusal(
             Reason.NOT_ALLOWED,
@@ -202,20 +201,26 @@ def _close(draft: Draft, key: str) -> None:
         draft.write(key, msgspec.structs.replace(ledger, quarantined=True))
 
 
-def _release(draft: Draft, key: str) -> None:
+def _release(draft: Draft, key: str) -> Refusal | None:
     """Write a record as it is, open if it was closed.
 
     Its new revision refuses a copy of the request that put it into quarantine, however late that
-    comes. What cannot be read is put there again by the next decision that meets it anyway.
+    comes. What cannot be read is not right as it is, and could not be written as it is.
     """
     try:
         value = draft.read(key)
     except RecordUnreadable:
-        return
+        return Refusal(
+            Reason.NOT_ALLOWED,
+            f"{key} cannot be read by this version, so it is not right as it is: restore it, or "
+            "recount it if it is a ledger",
+            {"record": key},
+        )
     if isinstance(value, _RATIONED):
         value = msgspec.structs.replace(value, quarantined=False)
     if value is not None:
         draft.write(key, value)
+    return None
 
 
 def _value(request: RepairRecord) -> Any:

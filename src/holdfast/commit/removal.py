@@ -32,7 +32,9 @@ from holdfast.commit.operations import (
     digest,
     recall,
     recall_past,
+    recall_unversioned,
     remember_past,
+    remember_unversioned,
     remembered,
 )
 from holdfast.commit.preconditions import removal_precondition_refusal
@@ -195,6 +197,8 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
         what = f"{kind.plural} {request.name!r} not found"
         return Refusal(Reason.MISSING, what, {"name": request.name})
     done = recall(obj.metadata, request.operation, mark)
+    if done is None and not request.uid:
+        done = recall_unversioned(draft, context, key, request.operation, mark)
     if done is not None:
         return done
     refusal = (
@@ -244,6 +248,9 @@ def _removed(
     asked = _asked(draft, context, request, obj)
     if isinstance(obj, Replica):
         moved_on = _stopped(draft, context, request, obj, asked)
+        if isinstance(moved_on, Object) and not request.uid:
+            # The object goes with the proof that it stopped, and what it remembers goes with it.
+            remember_unversioned(draft, context, obj, request.operation, mark)
         if moved_on is not None:
             return moved_on
     if isinstance(obj, Reservation):
@@ -254,6 +261,8 @@ def _removed(
         # It may have to wait for a finalizer, but it must never again say that it holds something.
         obj = left or obj
     if asked == obj.metadata and asked.finalizers:
+        if not request.uid:
+            remember_unversioned(draft, context, obj, request.operation, mark)
         return obj
     after = msgspec.structs.replace(obj, metadata=asked)
     after = remembered(draft, context, after, request.operation, mark)

@@ -12,8 +12,8 @@ LATE = (
         "a registration that comes late takes newer facts of the node back",
         rewrite(
             COMMIT + "nodes:_unseen_refusal",
-            "if given.uid and given.resource_version:",
-            "if given.uid and given.resource_version:\n        return None\n    if False:",
+            "if given.uid and states_a_version(given):",
+            "if given.uid and states_a_version(given):\n        return None\n    if False:",
         ),
     ),
     bug(

@@ -16,6 +16,7 @@ from tests.furnished import Furnished
 from tests.plane import ADMIN, refused
 
 REVIEW = who.controller("review")
+VERSION_PATH = "/metadata/resourceVersion"
 
 
 def commitment(it: Furnished) -> Commitment:
@@ -64,6 +65,44 @@ def test_a_status_without_a_version_or_under_a_lost_lease_is_refused(way: Any) -
     refusal = refused(it.plane.ask(REVIEW, blind), Reason.INVALID)
     assert refusal.details["field"] == "metadata.resourceVersion"
     refused(it.plane.ask(REVIEW, way(seen, term=Term("controller:review", 7))), Reason.STALE_EPOCH)
+
+
+def replaced(obj: Commitment, *operations: dict[str, Any]) -> Patch:
+    where = ("commitments", obj.namespace, obj.name, PatchType.JSON)
+    news = {"op": "add", "path": "/status/evidence", "value": "seen"}
+    return Patch(*where, [*operations, news], subresource="status")
+
+
+def test_any_version_is_none() -> None:
+    """ "0" means whatever it is now, which no success would change. [C7.5]"""
+    it = Furnished()
+    seen = commitment(it)
+    anyhow = msgspec.structs.replace(seen.metadata, resource_version="0")
+    for way in (by_update, by_patch):
+        request = way(msgspec.structs.replace(seen, metadata=anyhow))
+        refusal = refused(it.plane.ask(REVIEW, request), Reason.INVALID)
+        assert refusal.details["field"] == "metadata.resourceVersion"
+
+
+def test_a_json_patch_of_a_component_comes_to_an_object_with_its_version() -> None:
+    """Naming the version is not enough: a patch may name it to take it away. [C7.5]"""
+    it = Furnished()
+    seen = commitment(it)
+    version = seen.metadata.resource_version
+    tested = {"op": "test", "path": VERSION_PATH, "value": version}
+    named = {"name": seen.name, "namespace": seen.namespace}
+    blind = (
+        ({"op": "remove", "path": VERSION_PATH},),
+        ({"op": "replace", "path": VERSION_PATH, "value": "0"},),
+        (tested, {"op": "remove", "path": VERSION_PATH}),
+        (tested, {"op": "replace", "path": "/metadata", "value": named}),
+        (),
+    )
+    for operations in blind:
+        refusal = refused(it.plane.ask(REVIEW, replaced(seen, *operations)), Reason.INVALID)
+        assert refusal.details["field"] == "metadata.resourceVersion"
+    assert isinstance(it.plane.ask(REVIEW, replaced(seen, tested)), Accepted)
+    assert not isinstance(it.plane.ask(REVIEW, replaced(seen, tested)), Accepted)
 
 
 def test_nothing_but_a_status_is_written_without_a_lease() -> None:

@@ -384,6 +384,18 @@ def test_a_lease_that_nobody_renewed_for_a_day_is_forgotten_with_its_epoch() -> 
     refused(it.ask(SERVER, retire(term)), Reason.MISSING)
 
 
+def test_a_lease_that_was_forgotten_is_not_taken_by_who_saw_it() -> None:
+    """The request rests on what is gone; who still wants the lease looks again. [C7.5, INV7]"""
+    it = Furnished()
+    term = it.term(SCHEDULER)
+    it.plane.elapsed_ms += 2 * 86_400_000
+    it.yes(who.server("s1"), RetireLease(term.scope, term.epoch, 0))
+    late = AcquireLease(term.scope, 10_000, term.epoch, 0)
+    refused(it.ask(who.scheduler("two"), late), Reason.LEASE_HELD)
+    taken = it.yes(who.scheduler("two"), AcquireLease(term.scope, 10_000))
+    assert taken.spec.epoch > term.epoch
+
+
 def test_no_epoch_that_was_ever_forgotten_comes_again() -> None:
     """Neither for its own scope nor for any other: what is on its way stays refused. [K3, INV7]"""
     it = Furnished()

@@ -136,6 +136,11 @@ def test_refusals_dry_runs_repetitions_and_what_changes_nothing_say_nothing() ->
     same = Patch("workloads", "acme", "web", PatchType.MERGE, {"spec": {"replicas": 1}})
     accepted(plane.ask(ADMIN, same))
     assert plane.store.revision == before
+    # That it was accepted is remembered for its copies. It changed nothing all the same.
+    accepted(plane.ask(ADMIN, msgspec.structs.replace(same, operation="same")))
+    stamp = plane.store.get(keys.audit_stamp())
+    assert stamp is not None
+    assert stamp.modified <= before
     once = Patch(
         "workloads", "acme", "web", PatchType.MERGE, {"spec": {"replicas": 2}}, operation="op"
     )

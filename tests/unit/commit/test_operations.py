@@ -13,20 +13,23 @@ import pytest
 from holdfast.commit.ages import Ages
 from holdfast.commit.context import Settings
 from holdfast.commit.operations import Replayed, _dated, digest, operation_id, recall
+from holdfast.model import keys
 from holdfast.model.kinds.secret import Secret
-from holdfast.model.meta import ObjectMeta
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import API_VERSION, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import (
     Accepted,
     Create,
     ForgetOperations,
+    Move,
     Patch,
     PatchType,
     Remove,
     Update,
 )
 from tests.furnished import ANN, GARBAGE, Furnished, every
-from tests.plane import ADMIN, REPAIR, WORKLOADS, accepted, refused
+from tests.plane import ADMIN, REPAIR, SCHEDULER, WORKLOADS, accepted, refused, target
 
 SETTINGS = Settings()
 CALENDARS = (-40 * 86_400_000, -300_000, 300_000, 86_400_000)
@@ -243,13 +246,101 @@ def test_a_refusal_is_decided_anew() -> None:
     accepted(it.ask(ADMIN, request))
 
 
-def test_an_update_that_changes_nothing_is_not_remembered_and_needs_not_be() -> None:
+def test_an_update_that_changes_nothing_leaves_its_object_and_is_not_made_later() -> None:
+    """It was accepted, so a copy must not undo what somebody else has changed since. [C2, INV3]"""
     it = Furnished()
     made = it.yes(ANN, Create(secret()))
-    before = it.plane.store.revision
+    version = it.plane.store.get(keys.key_of(made)).modified
     it.yes(ANN, Update(secret(), operation="nothing"))
-    assert it.plane.store.revision == before
-    assert it.get(made).metadata.operations == ()
+    assert it.plane.store.get(keys.key_of(made)).modified == version
+    it.yes(ANN, Update(holding(1)))
+    there = it.get(made)
+    assert it.ask(ANN, Update(secret(), operation="nothing")).replayed
+    assert it.get(made) == there
+
+
+def test_an_update_that_states_its_version_needs_no_record_of_its_own() -> None:
+    """Its version keeps a copy from taking effect. [C2, INV3]"""
+    it = Furnished()
+    made = it.yes(ANN, Create(secret()))
+    labelled = msgspec.structs.replace(made.metadata, labels={"l": "a"})
+    request = Update(msgspec.structs.replace(made, metadata=labelled), operation="mine")
+    assert made.metadata.resource_version
+    it.yes(ANN, request)
+    assert operations(it) == []
+    assert it.ask(ANN, request).replayed
+
+
+MERGED = {"data": {"k": "dg=="}}
+UNVERSIONED = [
+    Update(holding(1), operation="mine"),
+    Patch("secrets", "acme", "s", PatchType.MERGE, MERGED, operation="mine"),
+    Patch(
+        *("secrets", "acme", "s", PatchType.JSON),
+        [{"op": "add", "path": "/data", "value": {"k": "dg=="}}],
+        operation="mine",
+    ),
+    Patch(
+        *("secrets", "acme", "s", PatchType.APPLY),
+        {"apiVersion": API_VERSION, "kind": "Secret", "metadata": {"name": "s"}, **MERGED},
+        manager="m",
+        force=True,
+        operation="mine",
+    ),
+    Remove("secrets", "acme", "s", operation="mine"),
+]
+
+
+@pytest.mark.parametrize("request_", UNVERSIONED, ids=lambda it: type(it).__name__)
+def test_what_was_done_to_an_object_is_not_done_to_the_next_one_of_its_name(request_: Any) -> None:
+    """[C2, INV3]"""
+    it = Furnished()
+    it.yes(ANN, Create(secret()))
+    it.yes(ANN, request_)
+    it.ask(ANN, Remove("secrets", "acme", "s"))
+    again = it.yes(ANN, Create(secret()))
+    there = it.get(again)
+    assert it.ask(ANN, request_).replayed
+    assert it.get(again) == there
+
+
+def test_a_patch_is_made_once_however_many_others_come_after_it() -> None:
+    """An object remembers no more than so many operations. [C2, INV3]"""
+    it = Furnished()
+    made = it.yes(ANN, Create(secret()))
+    first = Update(holding(0), operation="op-0")
+    it.yes(ANN, first)
+    for number in range(1, SETTINGS.operations_max + 2):
+        it.yes(ANN, Update(holding(number), operation=f"op-{number}"))
+    there = it.get(made)
+    assert "op-0" not in [past.id for past in there.metadata.operations]
+    assert it.ask(ANN, first).replayed
+    assert it.get(made) == there
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_deletion_of_work_is_not_done_to_the_next_of_its_name(is_running: bool) -> None:
+    """Also when it stopped the work first, and its object went with the proof of that. [INV3]"""
+    it = Furnished()
+    first = it.plane.replica(it.web)
+    gone = Remove("replicas", "acme", first.name, operation="gone")
+    if is_running:
+        bound = it.yes(SCHEDULER, it.bind(first))
+        it.yes(ANN, gone)
+        it.moved(it.get(bound), State.RELEASED)
+    else:
+        it.yes(ANN, gone)
+        term = it.term(WORKLOADS)
+        it.yes(WORKLOADS, Move(target(it.get(first)), State.RELEASED, term=term))
+    assert it.get(first) is None
+    it.yes(ADMIN, Remove("workloads", "acme", "web"))
+    web = it.get(it.web)
+    metadata = msgspec.structs.replace(web.metadata, finalizers=())
+    it.yes(WORKLOADS, Update(msgspec.structs.replace(web, metadata=metadata)))
+    again = it.plane.replica(it.plane.workload(replicas=8))
+    assert again.name == first.name
+    assert it.ask(ANN, gone).replayed
+    assert it.get(again).metadata.deletion_timestamp is None
 
 
 def test_a_replica_that_is_gone_at_once_is_remembered_as_deleted() -> None:
@@ -263,8 +354,10 @@ def test_a_replica_that_is_gone_at_once_is_remembered_as_deleted() -> None:
 
 
 def operations(it: Furnished) -> list[str]:
+    """Those of people."""
     found = it.plane.store.range("operations/", "operations0").records
-    return [record.key.removeprefix("operations/") for record in found]
+    names = [record.key.removeprefix("operations/") for record in found]
+    return [name for name in names if not name.startswith("system:")]
 
 
 def test_operations_are_forgotten_after_their_time_and_not_before() -> None:

@@ -323,6 +323,17 @@ def test_a_late_request_does_not_put_back_what_was_released() -> None:
     assert it.plane.read(keys.quarantine(key)) == again
 
 
+def test_what_cannot_be_read_is_not_released() -> None:
+    """It is not right as it is. Released again and again, it would be put there again. [C7.5]"""
+    it = Furnished()
+    key = keys.key_of(it.web)
+    it.plane.damage(key, b"{")
+    it.plane.ask(ANN, Patch("workloads", "acme", "web", PatchType.MERGE, {}))
+    release = RepairRecord(key, RepairAction.RELEASE, _revision(it.plane, key), "it is right")
+    refused(it.plane.ask(OPERATOR, release), Reason.NOT_ALLOWED)
+    assert it.plane.read(keys.quarantine(key)) is not None
+
+
 def test_an_epoch_is_taken_from_its_lease_and_never_from_the_past() -> None:
     """A former holder could act under it again. [INV7]"""
     it = Furnished()
