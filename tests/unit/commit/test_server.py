@@ -187,6 +187,16 @@ def test_a_forwarded_request_is_decided_under_the_lease_alone() -> None:
     assert servers.store.get("objects/tenants/acme") is None
 
 
+def test_a_forward_that_reaches_another_server_than_the_holder_is_not_decided_there() -> None:
+    """The epoch is the current one, so that the commit alone would let it pass. [K2, K3, INV7]"""
+    servers = Servers("a", "b")
+    assert servers.holders() == ["a"]
+    meant_for_a = Forward(ADMIN, Create(Tenant(ObjectMeta(name="acme"))), 1)
+    assert isinstance(servers.ask("b", meant_for_a, who.server("c")), Unavailable)
+    assert servers.store.get("objects/tenants/acme") is None
+    accepted(servers.ask("a", meant_for_a, who.server("c")))
+
+
 def test_what_was_withdrawn_is_not_decided_here_when_it_comes_back_from_the_holder() -> None:
     """[N1.1]"""
     servers = Servers("a", "b")
