@@ -62,6 +62,7 @@ class Load:
 
     def begin(self, name: str, access: Access) -> None:
         """Read and write on a kept connection, and connect anew, through one server."""
+        tls = access.context()
 
         async def kept() -> None:
             async with Client(access, policy=ONCE) as client:
@@ -71,11 +72,11 @@ class Load:
 
         async def new() -> None:
             while True:
-                await self._counted(f"{name} connects", lambda: connect(access))
+                await self._counted(f"{name} connects", lambda: connect(access, tls))
 
         async def watch() -> None:
             while True:
-                await self._counted(f"{name} watches", lambda: _watch(access))
+                await self._counted(f"{name} watches", lambda: _watch(access, tls))
 
         for work in (kept, new, watch):
             self._tasks[f"{name} {work.__name__}"] = asyncio.create_task(work())
@@ -102,19 +103,19 @@ async def _write(client: Client) -> Any:
     return await client.patch(Tenant, "default", "", label)
 
 
-async def connect(access: Access) -> None:
+async def connect(access: Access, tls: ssl.SSLContext | None = None) -> None:
     """One request on a connection of its own. Raises what is wrong."""
-    one_each = aiohttp.TCPConnector(ssl=access.context(), force_close=True)
+    one_each = aiohttp.TCPConnector(ssl=tls or access.context(), force_close=True)
     headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
     async with (
         aiohttp.ClientSession(connector=one_each, headers=headers) as session,
-        session.get(f"{access.servers[0]}/apis/holdfast.dev/v1/nodes") as answer,
+        session.get(f"{access.servers[0]}/apis/holdfast.dev/v1/nodes/n1") as answer,
     ):
         if answer.status != 200:
             raise Unavailable(f"{answer.status} {await answer.text()}")
 
 
-async def _watch(access: Access) -> None:
+async def _watch(access: Access, tls: ssl.SSLContext) -> None:
     """Hear of writes until the stream ends, which a watch may at any time; silence is a failure."""
     query = {"watch": "true"}
     path = f"{access.servers[0]}/apis/holdfast.dev/v1/tenants"
@@ -122,7 +123,7 @@ async def _watch(access: Access) -> None:
     silence = aiohttp.ClientTimeout(total=None, sock_read=PATIENCE_S)
     async with (
         aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=access.context()), headers=headers, timeout=silence
+            connector=aiohttp.TCPConnector(ssl=tls), headers=headers, timeout=silence
         ) as session,
         session.get(path, params=query) as answer,
     ):

@@ -219,10 +219,16 @@ class CaRotation:
             await self._followed(wait=True)
         except Unavailable as error:
             if not force:
-                raise
+                raise Unavailable(
+                    f"{error.message}. Nobody is cut off yet; ask for finish again once they run"
+                ) from error
             cut_off.append(error.message)
         await self._publish(trust_bundle.finished(self._upkeep.authorities.bundle))
-        await self._followed(wait=False)
+        # Until then a server would still let in who shows a certificate of the old authority.
+        try:
+            await self._followed(wait=True)
+        except Unavailable as error:
+            cut_off.append(error.message)
         return cut_off
 
     async def _abort(self) -> None:
@@ -261,8 +267,8 @@ class CaRotation:
                 return
             if asyncio.get_running_loop().time() > deadline_s:
                 raise Unavailable(
-                    f"these servers do not follow: {', '.join(late)}. Nobody is cut off yet; ask "
-                    "for the step again once they run"
+                    f"these servers do not follow generation {wanted}: {', '.join(late)}. They "
+                    "trust and show what is older until they do"
                 )
             await asyncio.sleep(LOOK_S)
 
