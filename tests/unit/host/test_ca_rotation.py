@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host import ca_rotation
+from holdfast.host import ca_rotation, trust_upkeep
 from holdfast.host.api.presentation import Forms
 from holdfast.host.authorities import KEY, KEYS, Authorities, key_file
 from holdfast.host.ca_readiness import (
@@ -266,6 +266,53 @@ def test_a_finish_that_waits_for_a_server_goes_on_when_it_is_asked_for_again(
         await one.upkeep.look()
         assert one.authorities.pem == two.authorities.pem
         assert len(one.authorities.bundle.authorities) == 1
+
+    play(story())
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("at", ["publish", "_kept"])
+def test_a_crash_in_any_step_leaves_it_done_or_not_done_and_it_can_be_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Before the store has it, and before the server follows what the store has. [K1]"""
+    where = ca_rotation if at == "publish" else trust_upkeep
+
+    def crash(*given: object) -> None:
+        raise Crash
+
+    async def stepped(plane: Plane, step: Step, phase: Phase) -> None:
+        server = plane.servers["one"]
+        with monkeypatch.context() as broken:
+            broken.setattr(where, at, crash)
+            with pytest.raises(Crash):
+                await server.make(step)
+        # The next life finds keys that fit what is trusted, whatever else lies there.
+        server = plane.servers["one"] = Server(plane, "one")
+        await server.upkeep.look()
+        assert server.authorities.signer.pem in server.authorities.pem
+        server.observe()
+        if server.authorities.bundle.phase is not phase:
+            await server.make(step)
+        assert server.authorities.bundle.phase is phase
+        assert server.authorities.server_signer.pem in server.authorities.pem
+
+    async def story() -> None:
+        plane = Plane(tmp_path, "one")
+        old = plane.servers["one"].authorities.pem
+        for step, phase in (
+            (Step.BEGIN, Phase.BEGUN),
+            (Step.ABORT, Phase.STABLE),
+            (Step.BEGIN, Phase.BEGUN),
+            (Step.SWITCH, Phase.SWITCHED),
+            (Step.FINISH, Phase.STABLE),
+        ):
+            plane.servers["one"].observe()
+            await stepped(plane, step, phase)
+        assert old not in plane.servers["one"].authorities.pem
 
     play(story())
 
