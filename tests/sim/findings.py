@@ -23,7 +23,7 @@ SEEDS_MAX = 50
 # Of each world's planted bugs, one in so many is looked for in every run, and all in the long one.
 BUGS_EVERY = 3
 # Over the seeds of a default run, so many per cent of what may happen need not have.
-UNSEEN_PERCENT_MAX = scaled(15, 0)
+UNSEEN_PERCENT_MAX = scaled(10, 0)
 
 
 def looked_for(bugs: Sequence[Mutant]) -> list[Any]:

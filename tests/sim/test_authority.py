@@ -26,7 +26,7 @@ from tests.sim.findings import (
 # The tests that use the campaign run in one process, so that it is run once.
 together = pytest.mark.xdist_group("authority-world")
 
-SEEDS = scaled(62, 70)
+SEEDS = scaled(20, 70)
 LONE_SEEDS = scaled(8, 60)
 BENIGN_SEEDS = scaled(1, 3)
 

@@ -18,7 +18,7 @@ from tests.sim.placing.mutants import MUTANTS, RECORDED
 together = pytest.mark.xdist_group("placing-world")
 
 WORLD = "holdfast.sim.worlds.placing.scenario:"
-SEEDS = scaled(16, 28)
+SEEDS = scaled(8, 28)
 # Enough for a scheduler of each shard to end and another one to take over.
 SHARD_SEEDS = (0, 1, 9)
 # What has to happen over the seeds of the default run.

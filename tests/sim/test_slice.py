@@ -45,24 +45,24 @@ together = pytest.mark.xdist_group("slice-world")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
-SEEDS = scaled(20, 70)
+SEEDS = scaled(8, 70)
 # One seed in so many stays well for the whole ten minutes.
 WHOLE_EVERY = 10
 CALM_SEEDS = 2
 # Where it is tight: in time, in room, or in news.
 EDGES = {
-    TIGHT: scaled(5, 14),
-    ZONE: scaled(2, 5),
-    SKEWED: scaled(2, 3),
-    TAKEOVER: scaled(2, 4),
-    CROWDED: scaled(2, 5),
-    LOSSY: scaled(2, 6),
+    TIGHT: scaled(3, 14),
+    ZONE: scaled(1, 5),
+    SKEWED: scaled(1, 3),
+    TAKEOVER: scaled(1, 4),
+    CROWDED: scaled(1, 5),
+    LOSSY: scaled(1, 6),
     HUNG: scaled(2, 5),
-    ONE: scaled(2, 5),
+    ONE: scaled(1, 5),
     # Where a node's name passes to another machine, and where the plane's timing changes.
-    REUSED: scaled(3, 8),
+    REUSED: scaled(2, 8),
     TWO_MACHINES: scaled(1, 3),
-    RETIMED: scaled(3, 8),
+    RETIMED: scaled(2, 8),
 }
 BENIGN_SEEDS = scaled(1, 2)
 

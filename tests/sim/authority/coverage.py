@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.commit.decide import HANDLERS
 from holdfast.model.lifecycle import TRANSITIONS
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import RetireLease
+from holdfast.model.requests import QuarantineRecord, RaiseFormat, RepairRecord, RetireLease
 
 # Nobody gives these as an answer yet, or nothing in this world leads to them: it has no grants, no
 # spread, affinity or isolation, one priority class and one region that a workload may be bound to.
@@ -30,19 +30,29 @@ ELSEWHERE = frozenset(
         Reason.GRANT_EXCEEDED,
         Reason.OBJECT_CAP,
         Reason.CONTENTION,
+        # Nodes here offer every port, and templates name no image, user or network.
+        Reason.PORT_NOT_OFFERED,
+        Reason.USER_NOT_ALLOWED,
+        Reason.HOST_NETWORK_NOT_ALLOWED,
+        Reason.IMAGE_NOT_ALLOWED,
+        # No record goes bad here; the world `rot` is about that.
+        Reason.RECORDS_DISAGREE,
+        Reason.RECORD_UNREADABLE,
+        Reason.NODE_QUARANTINED,
+        Reason.QUOTA_QUARANTINED,
     }
 )
 
-
-# A lease is forgotten when nobody had a use for it for a day, and this world lasts minutes; see
-# tests/unit/commit/test_leases.py.
-TOO_LATE_HERE = (RetireLease,)
+# Requests that this world never makes. A lease is retired after a day without use, and this world
+# lasts minutes (tests/unit/commit/test_leases.py). Records go bad in the world `rot`, and the
+# format is raised in the world `raised`.
+NOT_MADE_HERE = (RetireLease, QuarantineRecord, RepairRecord, RaiseFormat)
 
 
 def demanded() -> list[str]:
     """Every request accepted, every refusal given, every row of the law used, and the rest."""
     return [
-        *(f"accepted {request.__name__}" for request in HANDLERS if request not in TOO_LATE_HERE),
+        *(f"accepted {request.__name__}" for request in HANDLERS if request not in NOT_MADE_HERE),
         *(f"refused {reason.value}" for reason in Reason if reason not in ELSEWHERE),
         *(f"move {row.source} -> {row.target}" for row in TRANSITIONS),
         *(f"fate {fate}" for fate in ("Applied", "NotApplied", "Forgotten")),
