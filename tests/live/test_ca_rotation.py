@@ -1,4 +1,4 @@
-"""The certificate authority of a plane of two servers is replaced while everybody works.
+"""The certificate authority of a plane of two servers is replaced while all clients work.
 
 HOLDFAST_RUN_LONG=1, as `make run-long` sets it, plays it with more clients and for longer.
 """
@@ -40,7 +40,7 @@ from tests.patience import PATIENCE_S, STORY_S
 IS_LONG = bool(os.environ.get("HOLDFAST_RUN_LONG"))
 # Each client asks so often; the load only has to meet every moment of every step.
 PAUSE_S = 0.02 if IS_LONG else 0.25
-# Between two steps everybody works for this long.
+# Between two steps all clients work for this long.
 WORK_S = 30.0 if IS_LONG else 1.0
 NODES = ("n1", "n2")
 ONCE = RetryPolicy(tries_max=1)
@@ -61,7 +61,7 @@ class Load:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, name: str, access: Access) -> None:
-        """Read and write on a kept connection, and connect anew, through one server."""
+        """Read and write on a kept connection, and make new connections, through one server."""
         tls = access.context()
 
         async def kept() -> None:
@@ -230,7 +230,7 @@ async def _play(of: Story, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert await of.command("ca", "rotate", "finish") == 1
     assert "user admin showed a certificate of the old authority" in capsys.readouterr().err
-    # Nobody has failed, with whatever authority.
+    # No request has failed, with either authority.
     await load.end("old")
     assert not load.failures, load.failures[:5]
     assert await of.command("ca", "status") == 0

@@ -70,7 +70,7 @@ def switch(kubeconfig: Path | None) -> int:
 @click.option("--force", is_flag=True, help="Cut off those who still need the old authority.")
 @kubeconfig_option
 def finish(force: bool, kubeconfig: Path | None) -> int:
-    """Trust the old authority no more. Refused while somebody is known to need it."""
+    """Trust the old authority no more. Refused while a client is known to need it."""
     return run(_step(Wish(Step.FINISH, force), kubeconfig))
 
 

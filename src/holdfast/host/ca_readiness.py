@@ -24,9 +24,9 @@ from holdfast.model.token_life import JOIN_LIFE_MAX_MS, TOKEN_LIFE_MAX_MS, ends_
 LIVE_S = 45.0
 # What people and work have shown in this time they are likely to show again.
 RECENT_S = 600.0
-# Nobody has a new kubeconfig the moment that a switch is made, its own administrator included.
+# No one has a new kubeconfig at the moment of a switch, the administrator who makes it included.
 SETTLE_S = 10.0
-# A list of ten thousand nodes helps nobody.
+# A person does not read a list of ten thousand nodes.
 TOLD_MAX = 50
 
 
@@ -96,7 +96,7 @@ def against_switch(facts: Facts) -> list[str]:
 
 
 def against_finish(facts: Facts) -> list[str]:
-    """Whom the end of the old authority would cut off; nothing if nobody is known."""
+    """Whom the end of the old authority would cut off; nothing if none is known."""
     if facts.bundle.phase not in (Phase.SWITCHED, Phase.FINISHING):
         return [_out_of_turn(facts.bundle, "finish", Phase.SWITCHED)]
     parts = latest(facts.reports)
@@ -112,7 +112,7 @@ def against_finish(facts: Facts) -> list[str]:
 
 
 def unknown(facts: Facts) -> list[str]:
-    """Of whom nobody can say what they trust: tokens that were handed out before the rotation."""
+    """Clients that do not say what they trust: tokens that were handed out before the rotation."""
     begun = facts.bundle.begun
     if begun is None:
         return []

@@ -8,7 +8,7 @@
 Each step is a trust bundle of the next generation, written to the store by a compare-and-swap; all
 servers follow it (`trust_upkeep`), and all parts after them (`trust_following`). A crash leaves the
 step done or not done, and each can be asked for again. Any server that holds the keys can do any
-step. A step that would cut somebody off is refused with a list (`ca_readiness`).
+step. A step that would cut a client off is refused with a list (`ca_readiness`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Step(Enum):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What an administrator asks for. `force` finishes whoever is cut off by it."""
+    """What an administrator asks for. `force` finishes although clients are cut off."""
 
     step: Step
     force: bool = False
@@ -91,7 +91,7 @@ class Standing(msgspec.Struct, frozen=True, rename="camel"):
     """How a rotation stands.
 
     against_switch, against_finish: why that step is refused now.
-    unknown: who may be cut off by the end of the old authority although nobody can tell.
+    unknown: who may be cut off by the end of the old authority, as far as servers can tell.
     cut_off: of a finish that was forced, who was known to be.
     """
 
@@ -166,7 +166,7 @@ class CaRotation:
     async def make(self, wish: Wish) -> Standing:
         """Make a step. Raises Conflict with all that stands against it."""
         if wish.force and wish.step is not Step.FINISH:
-            raise Invalid("force: is for finish alone; the other steps cut nobody off")
+            raise Invalid("force: is for finish alone; the other steps cut no client off")
         async with self._turn:
             cut_off: list[str] = []
             match wish.step:
@@ -187,7 +187,7 @@ class CaRotation:
         _demand("begin", readiness.against_begin(facts))
         made, pem = Authority.new()
         file = self._directory / key_file(made.fingerprint)
-        # The key before the bundle that names it: nobody could sign with it otherwise.
+        # The key before the bundle that names it: after a crash it could be lost otherwise.
         await asyncio.to_thread(write_private, file, pem.key)
         try:
             bundle = trust_bundle.begun(facts.bundle, made.pem)
@@ -214,13 +214,13 @@ class CaRotation:
             _demand("finish", cut_off)
         if facts.bundle.phase is Phase.SWITCHED:
             await self._publish(trust_bundle.serving(facts.bundle))
-        # Whoever trusts the new authority alone must meet no server that shows the old one.
+        # A part that trusts the new authority alone must meet no server that shows the old one.
         try:
             await self._followed(wait=True)
         except Unavailable as error:
             if not force:
                 raise Unavailable(
-                    f"{error.message}. Nobody is cut off yet; ask for finish again once they run"
+                    f"{error.message}. No client is cut off yet; run finish again once they do"
                 ) from error
             cut_off.append(error.message)
         await self._publish(trust_bundle.finished(self._upkeep.authorities.bundle))

@@ -5,9 +5,9 @@ each step as a bundle of the next generation (`ca_rotation`). Servers keep it in
 beside their keys (`authorities`), components beside their certificates (`trust_following`), and
 joining nodes get it before they show their token (`joining`).
 
-A bundle is signed by every authority in it. Whoever trusts one of them takes the whole bundle, and
-nothing else: neither a server's certificate nor the right to write to the store adds an authority.
-An older generation is never taken, so that a removed authority does not come back.
+A bundle is signed by every authority in it. A part that trusts one of them takes the whole bundle,
+and nothing else: neither a server's certificate nor the right to write to the store adds an
+authority. An older generation is never taken, so that a removed authority does not come back.
 docs/adr/0107 has the reasons.
 """
 

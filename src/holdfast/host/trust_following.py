@@ -67,7 +67,7 @@ def kept(directory: Path) -> Bundle:
     """The bundle in a directory of certificates. Raises Invalid or OSError."""
     pem, path = (directory / CERTIFICATES).read_bytes(), directory / BUNDLE
     found = trust_bundle.unproven(path.read_bytes()) if path.exists() else None
-    # Somebody may have brought other certificates, or a crash have come between two writes.
+    # An operator may have brought other certificates, or a crash have come between two writes.
     return found if found is not None and found.pem == pem else trust_bundle.first(pem)
 
 

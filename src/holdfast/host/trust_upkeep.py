@@ -128,7 +128,7 @@ def _kept(settings: Settings, text: bytes) -> Trust:
 
 
 def _renewed(settings: Settings, trust: Trust) -> Trust:
-    # Only looked at: who is not there is not made anew under a plane that runs.
+    # Only looked at: an authority that is gone is not made again under a plane that runs.
     there, ours = Authorities.load(settings.pki_directory), trust.authorities
     if there.bundle.generation > ours.bundle.generation:
         # A server that shares the directory was here first.

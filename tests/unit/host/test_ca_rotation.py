@@ -249,7 +249,7 @@ def test_a_finish_that_waits_for_a_server_goes_on_when_it_is_asked_for_again(
             it.observe()
         await one.make(Step.SWITCH)
         await two.upkeep.look()
-        with pytest.raises(Unavailable, match=r"generation 3: two\. .*Nobody is cut off yet"):
+        with pytest.raises(Unavailable, match=r"generation 3: two\. .*No client is cut off yet"):
             await one.make(Step.FINISH)
         assert one.authorities.bundle.phase is Phase.FINISHING
         assert len(one.authorities.bundle.authorities) == 2
@@ -318,7 +318,7 @@ def test_a_crash_in_any_step_leaves_it_done_or_not_done_and_it_can_be_asked_for_
 
 
 def test_a_server_that_was_away_for_a_whole_rotation_is_told_what_to_copy(tmp_path: Path) -> None:
-    """It trusts nobody who could tell it the new authority. [K1, B5]"""
+    """It trusts no authority that could tell it the new one. [K1, B5]"""
 
     async def story() -> None:
         plane = Plane(tmp_path, "one", "two")
@@ -464,7 +464,7 @@ def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_pat
     assert len(against) == len(begins), against
     for text, begin in zip(against, begins, strict=True):
         assert text.startswith(begin)
-    # Nobody can tell what trusts a file that was handed out before; it is said, and is no bar.
+    # What trusts a file that was handed out before is not known; it is said, and is no bar.
     (told,) = unknown(facts)
     assert told.startswith("token holdfast-system/t of ann predates the rotation")
 

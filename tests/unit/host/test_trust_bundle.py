@@ -1,4 +1,4 @@
-"""Who may add or remove a certificate authority: nobody but one that is trusted already."""
+"""Who may add or remove a certificate authority: only one that is trusted already."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_each_step_is_the_next_generation_and_is_taken_by_whoever_has_the_one_be
     assert (back.pem, back.phase) == (plane.old.pem, Phase.STABLE)
 
 
-def test_an_authority_that_nobody_trusts_adds_none(plane: Plane, tmp_path: Path) -> None:
+def test_an_authority_that_is_not_trusted_adds_none(plane: Plane, tmp_path: Path) -> None:
     """Not by its own signature, nor by one of another bundle. [B5]"""
     rogue = Authority.open(tmp_path / "rogue")
     wanted = begun(plane.first, rogue.pem)

@@ -1,4 +1,4 @@
-"""A component takes the authorities of its plane while it runs, and from nobody else."""
+"""A component takes the authorities of its plane while it runs, and no others."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_newer_bundle_is_kept_trusted_and_told_to_the_servers(tmp_path: Path) 
 
 
 def test_a_bundle_that_no_trusted_authority_has_signed_is_refused_and_said(tmp_path: Path) -> None:
-    """Whoever is the server: its certificate adds no authority. [B5]"""
+    """A server's certificate alone adds no authority. [B5]"""
 
     async def told(plane: Plane) -> None:
         assert not await plane.follow(plane.both, plane.new)
