@@ -38,6 +38,9 @@ IDENTITIES: dict[str, str] = {
     "editor-a": "group tenant:team-a",
     "viewer-a": "bound to the role tenant-viewer in the namespace of tenant A",
     "editor-b": "group tenant:team-b",
+    "oidc-a": "an ID token of an OpenID Connect issuer, mapped to tenant A",
+    "group-a": "group tenant:team-a:editors, which no binding names",
+    "work-a": "the service token of a replica of tenant A, which no binding names",
     "stranger": "known, and nothing else",
     "node-1": "system:node:n1, the node that the replica is bound to",
     "node-2": "system:node:n2, another node",
@@ -45,6 +48,10 @@ IDENTITIES: dict[str, str] = {
     "server": "system:server:two",
     **{f"controller-{it}": f"system:controller:{it}" for it in CONTROLLERS},
 }
+
+# Where certificates alone count, whoever shows a token instead hears 401.
+TOKENS = ("oidc-a", "work-a")
+CERTIFICATES_ONLY = ("/servers", "/peers/")
 
 UNKNOWN: dict[str, str] = {
     "anonymous": "no certificate and no token",
@@ -65,7 +72,7 @@ GROUPS: dict[str, str] = {
     "controllers": " ".join(f"controller-{it}" for it in CONTROLLERS),
     "components": "scheduler server controllers",
     "readers": "operator auditor admin",
-    "editors": "owner-a editor-a",
+    "editors": "owner-a editor-a oidc-a",
     "tenants": "editors viewer-a",
     "nodes": "node-1 node-2",
     # Who says something of a workload's status.
@@ -273,7 +280,7 @@ upgrade/format | raise | operator admin
 /audit | use | readers monitor
 /audit/records | use | auditor admin
 /audit/records?namespace=team-a | use | auditor admin owner-a server
-/servers | use | known
+/servers | use | known -oidc-a -work-a
 /peers/forwards | use | server
 /peers/heard | use | server
 /peers/trust | use | server

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from holdfast.model.identity import ADMINS, AUDITORS, MONITORS, OPERATORS
 from tests.canaries import canary, plant
 from tests.lines import Answer, Line, Wish
 from tests.live.plane_process import PlaneProcess
+from tests.oidc_issuer import HttpsIssuer, Signer
+from tests.patience import PATIENCE_S
 from tools.matrix_rows import CONTROLLERS
 
 GROUP = "/apis/holdfast.dev/v1"
@@ -46,6 +49,7 @@ CERTIFIED: dict[str, tuple[str, tuple[str, ...]]] = {
     "editor-a": ("eda", ("tenant:team-a",)),
     "viewer-a": ("vera", ()),
     "editor-b": ("edb", ("tenant:team-b",)),
+    "group-a": ("gina", ("tenant:team-a:editors",)),
     "stranger": ("stan", ()),
     "node-1": ("system:node:n1", ()),
     "node-2": ("system:node:n2", ()),
@@ -66,7 +70,10 @@ class MatrixPlane:
     """Use `start`, then `ask`. `objects` has what was made, by plural and name."""
 
     def __init__(self, folder: Path) -> None:
-        self._server = PlaneProcess(folder / "plane")
+        self._signer = Signer("one")
+        self._issuer = HttpsIssuer(folder / "issuer", self._signer)
+        self._issuers = folder / "issuers.yaml"
+        self._server = PlaneProcess(folder / "plane", "--oidc", str(self._issuers))
         self._folder = folder
         self.lines: dict[str, Line] = {}
         self.objects: dict[str, dict[str, Any]] = {}
@@ -75,6 +82,17 @@ class MatrixPlane:
         self._operations = 0
 
     async def start(self) -> None:
+        await self._issuer.__aenter__()
+        config = {
+            "issuer": self._issuer.url,
+            "audiences": ["holdfast"],
+            "userPrefix": "corp:",
+            "groupsPrefix": "corp:",
+            "groupsClaim": "groups",
+            "tenants": {"team": ["team-a"]},
+            "caFile": str(self._issuer.ca_file),
+        }
+        self._issuers.write_bytes(msgspec.json.encode({"issuers": [config]}))
         await self._server.start()
         ours = Authority.open(self._server.data / "pki")
         for identity, (name, groups) in CERTIFIED.items():
@@ -90,6 +108,7 @@ class MatrixPlane:
         self._connect("wrong-usage", ours, server)
         await self._furnish()
         await self._tokens(ours)
+        await self._signed(ours)
         await self._look_again()
 
     def _connect(
@@ -101,6 +120,7 @@ class MatrixPlane:
         for line in self.lines.values():
             line.hang_up()
         await self._server.stop()
+        await self._issuer.__aexit__(None, None, None)
 
     async def ask(self, identity: str, wish: Wish) -> Answer:
         """As this identity; a component names the lease that it holds and an operation."""
@@ -238,6 +258,23 @@ class MatrixPlane:
             answer = await self.ask("admin", Wish("GET", f"{place}/{metadata['name']}"))
             assert answer.code == 200, (key, answer.body)
             self.objects[key] = answer.body
+
+    async def _signed(self, ours: Authority) -> None:
+        """Those who show a signed token: of an issuer, and of the work itself."""
+        now_s = time.time()
+        claims = {"iss": self._issuer.url, "aud": "holdfast", "sub": "olga", "groups": ["team"]}
+        person = self._signer.token({**claims, "iat": now_s, "exp": now_s + 3_600})
+        self._connect("oidc-a", ours, None, person)
+        replica = self.objects["replicas"]["metadata"]
+        wanted = {"uid": replica["uid"], "attempt": 0}
+        given = await self.made("node-1", f"{TEAM}/replicas/{replica['name']}/token", wanted)
+        self._connect("work-a", ours, None, given["token"])
+        deadline = time.monotonic() + PATIENCE_S
+        look = Wish("GET", f"{TEAM}/workloads")
+        # The keys of an issuer are fetched in the background.
+        while (answer := await self.ask("oidc-a", look)).code != 200:
+            assert time.monotonic() < deadline, answer.body
+            await asyncio.sleep(0.1)
 
     # Those who are let in no more ----------------------------------------------------------------
 
