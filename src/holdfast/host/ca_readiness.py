@@ -199,7 +199,11 @@ def _people(facts: Facts, parts: dict[tuple[str, str], Seen]) -> list[str]:
     found = []
     since_s = facts.now.timestamp() - RECENT_S
     if facts.bundle.switched is not None:
-        since_s = max(since_s, facts.bundle.switched.timestamp() + SETTLE_S)
+        settled_s = facts.bundle.switched.timestamp() + SETTLE_S
+        since_s = max(since_s, settled_s)
+        left_s = settled_s + SETTLE_S - facts.now.timestamp()
+        if left_s > 0:
+            found.append(f"what people show after the switch is observed for {left_s:.0f} s more")
     for seen in parts.values():
         if seen.sort is not Sort.PERSON or seen.at_s < since_s:
             continue

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import TypeVar
@@ -121,12 +121,13 @@ class CaRotation:
         seen: SeenParts,
         peers: Neighbours,
         live: Callable[[], Iterable[Known]],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`directory` is where keys are kept, `live` the servers that there are by their leases."""
         self._server, self._directory = server, directory
         self._store, self._hub, self._upkeep = store, hub, upkeep
         self._seen, self._peers, self._live = seen, peers, live
-        self._turn = asyncio.Lock()
+        self._turn, self._now = asyncio.Lock(), now
 
     def report(self) -> Report:
         """What this server says to another one."""
@@ -282,6 +283,7 @@ class CaRotation:
             await self._reports(),
             _all(self._hub, Node),
             _all(self._hub, Token),
+            self._now(),
         )
 
     async def _reports(self) -> tuple[Report, ...]:

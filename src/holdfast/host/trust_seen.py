@@ -71,7 +71,9 @@ class SeenParts:
     @property
     def observed_s(self) -> float:
         """For how long everything was observed."""
-        return self._now_s() - self._since_s if self._is_on() and self._since_s else 0.0
+        if not self._is_on() or self._since_s is None:
+            return 0.0
+        return self._now_s() - self._since_s
 
     def all(self) -> tuple[Seen, ...]:
         """What is known, of each part and certificate authority."""

@@ -82,7 +82,7 @@ class Server:
     def __init__(self, plane: Plane, name: str) -> None:
         self.settings = Settings(data=plane.folder / name, name=name)
         self.pki = self.settings.pki_directory
-        self.now_s = 1_000.0
+        self.now_s = 0.0
         trust = establish(self.settings)
         self.authorities = trust.authorities
         self.upkeep = TrustUpkeep(self.settings, trust, plane.store, self._apply)
@@ -97,6 +97,7 @@ class Server:
             self.seen,
             peers,
             lambda: [Known(it, f"https://{it}") for it in plane.servers],
+            lambda: datetime.now(UTC) + timedelta(seconds=self.now_s),
         )
 
     async def _apply(self, fresh: Trust) -> None:
@@ -106,9 +107,9 @@ class Server:
         return await self.rotation.make(Wish(step, force))
 
     def observe(self) -> None:
-        """All parts have asked since the last step."""
+        """All parts and people have asked since the last step."""
         assert self.seen.observed_s >= 0
-        self.now_s += OBSERVE_S
+        self.now_s += OBSERVE_S + 2 * SETTLE_S
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
@@ -130,6 +131,7 @@ def test_a_server_alone_rotates_its_authority_and_forgets_the_old_key(tmp_path: 
         one.observe()
         assert (await one.make(Step.SWITCH)).phase is Phase.SWITCHED
         assert one.authorities.signer.pem != old == one.authorities.server_signer.pem
+        one.observe()
         found = await one.make(Step.FINISH)
         assert (found.phase, len(found.authorities)) == (Phase.STABLE, 1)
         assert old not in one.authorities.pem
@@ -249,6 +251,7 @@ def test_a_finish_that_waits_for_a_server_goes_on_when_it_is_asked_for_again(
             it.observe()
         await one.make(Step.SWITCH)
         await two.upkeep.look()
+        one.observe()
         with pytest.raises(Unavailable, match=r"generation 3: two\. .*No client is cut off yet"):
             await one.make(Step.FINISH)
         assert one.authorities.bundle.phase is Phase.FINISHING
@@ -326,6 +329,7 @@ def test_a_server_that_was_away_for_a_whole_rotation_is_told_what_to_copy(tmp_pa
         await one.make(Step.BEGIN)
         one.observe()
         await one.make(Step.SWITCH)
+        one.observe()
         await one.make(Step.FINISH)
         with pytest.raises(Invalid, match="not signed by a certificate authority trusted here"):
             await two.upkeep.look()
@@ -477,6 +481,9 @@ def test_people_are_held_to_what_they_show_after_the_switch_alone(tmp_path: Path
     for ago_s in (61.0, 60.0, 61.0 - SETTLE_S):
         early = it.seen("admin", Sort.PERSON, it.old, ago_s=ago_s)
         assert against_finish(Facts(bundle, (it.report(early),), now=NOW)) == []
+    # A finish right after a switch waits until something can be seen.
+    soon = Facts(bundle, (it.report(),), now=made + timedelta(seconds=1))
+    assert against_finish(soon) == ["what people show after the switch is observed for 19 s more"]
     late = it.seen("admin", Sort.PERSON, it.old, ago_s=59.0 - SETTLE_S)
     assert len(against_finish(Facts(bundle, (it.report(late),), now=NOW))) == 1
 
