@@ -10,12 +10,14 @@ from tests.sim.keeping.planting import COMMIT, CORRECT, DARK, MODEL, ROLLING, bu
 PLACES = (
     bug(
         "two-on-one-node",
-        "one per node is made for a node that has one, if that one does not run yet",
+        "one per node is made for a node that has one, if that one does not run yet, and the "
+        "commit does not look at who has the place",
         rewrite(
             CORRECT + "each_node:EachNode.spread",
             "not all(vacates(it) for it in lives)",
             "any(it.status.state is State.RUNNING for it in lives)",
         ),
+        rewrite(COMMIT + "replicas:_place_refusal", "if not vacates(last):", "if False:"),
     ),
     bug(
         "any-node-will-do",
