@@ -59,6 +59,7 @@ ASK_S = 3.0
 # So long a step waits for the other servers to follow; asked for again, it goes on from there.
 FOLLOW_S, LOOK_S = 30.0, 0.2
 VERB = "RotateAuthority"
+_MEANWHILE = "another step was made meanwhile; see `holdfast ca status`"
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Kept = TypeVar("Kept", bound=Object)
@@ -224,7 +225,12 @@ class CaRotation:
                     f"{error.message}. No client is cut off yet; run finish again once they do"
                 ) from error
             cut_off.append(error.message)
-        await self._publish(trust_bundle.finished(self._upkeep.authorities.bundle))
+        # Another server may have ended this rotation meanwhile, and even have begun the next one.
+        now = self._upkeep.authorities.bundle
+        if now.authorities == facts.bundle.authorities:
+            await self._publish(trust_bundle.finished(now))
+        elif now.fingerprints != (facts.new,):
+            raise Conflict(_MEANWHILE)
         # Until then a server would still let in who shows a certificate of the old authority.
         try:
             await self._followed(wait=True)
@@ -255,7 +261,7 @@ class CaRotation:
         there = trust_bundle.unproven(text).generation if text else 0
         made = trust_bundle.signed(bundle, [held[it] for it in bundle.fingerprints])
         if there != bundle.generation - 1 or not await publish(self._store, made, revision):
-            raise Conflict("another step was made meanwhile; see `holdfast ca status`")
+            raise Conflict(_MEANWHILE)
 
     async def _followed(self, *, wait: bool) -> None:
         """Use the bundle here; if `wait`, until all servers do. Raises Unavailable."""

@@ -273,6 +273,48 @@ def test_a_finish_that_waits_for_a_server_goes_on_when_it_is_asked_for_again(
     play(story())
 
 
+def test_a_finish_never_ends_a_rotation_that_began_while_it_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would leave the plane with an authority that no client trusts yet. [K1]"""
+    monkeypatch.setattr(ca_rotation, "FOLLOW_S", 0.0)
+
+    async def story() -> None:
+        plane = Plane(tmp_path, "one", "two")
+        one, two = plane.servers.values()
+        await one.make(Step.BEGIN)
+        plane.copy(key_file(one.authorities.bundle.fingerprints[-1]), two.pki)
+        await two.upkeep.look()
+        for it in (one, two):
+            it.observe()
+        await one.make(Step.SWITCH)
+        await two.upkeep.look()
+        for it in (one, two):
+            it.observe()
+        report, is_done = plane.read, False
+
+        async def slow(to: str, path: str, timeout_s: float) -> bytes:
+            """While the first server waits, the second one finishes and begins again."""
+            nonlocal is_done
+            if not is_done and one.authorities.bundle.phase is Phase.FINISHING:
+                is_done = True
+                await two.make(Step.FINISH, force=True)
+                await two.make(Step.BEGIN)
+                # As where servers share a directory.
+                key = key_file(two.authorities.bundle.fingerprints[-1])
+                write_private(one.pki / key, (two.pki / key).read_bytes())
+                await one.upkeep.look()
+            return await report(to, path, timeout_s)
+
+        monkeypatch.setattr(plane, "read", slow)
+        with pytest.raises(Conflict, match="another step was made meanwhile"):
+            await one.make(Step.FINISH)
+        bundle = unproven((await stored(plane.store))[0])
+        assert (is_done, bundle.generation, bundle.phase) == (True, 5, Phase.BEGUN)
+
+    play(story())
+
+
 class Crash(Exception):
     """The process ends here."""
 
