@@ -10,7 +10,9 @@ counted: they have bounds of their own.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import re
 import stat
 from collections.abc import Iterable, Iterator
@@ -28,8 +30,8 @@ LOOK_S, SPACE_LOOK_S = 5.0, 1.0
 LAYER = "layer"
 # All that the work itself writes.
 FOLDERS = (WORK, TMP, LAYER)
-# A tree that takes longer to walk than this has too many files, whatever their size. The files that
-# the work has open count as well.
+# A tree that takes longer to walk than this has too many files, whatever their size. No more are
+# looked at of what the processes of the work have open.
 ENTRIES_MAX = 1_000_000
 # A disk is low when less than this is left of it, or less than that share of a smaller one.
 LOW_BYTES, LOW_SHARE = 1 << 30, 0.05
@@ -37,10 +39,11 @@ LOW_BYTES, LOW_SHARE = 1 << 30, 0.05
 FILES_FEW = 1_000
 UNBOUNDED = 1 << 62
 _BLOCK = 512
-# So much is read of what a process has mapped: the kernel lets it have 65,530 mappings.
-MAPS_BYTES_MAX = 16 << 20
 _DELETED = " (deleted)"
-_MAPPED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) .* \(deleted\)$", re.MULTILINE)
+_MAPPED = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) .* \(deleted\)\n")
+_SYS_KCMP = {"x86_64": 312, "aarch64": 272}.get(platform.machine(), -1)
+_KCMP_FILES = 2
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Lack(Enum):
@@ -104,13 +107,16 @@ def _add_nameless(found: Use, folder: Path, processes: Iterable[int], enough: in
     except OSError:
         return
     seen: set[tuple[int, int]] = set()
+    looked = 0
     for pid in processes:
         # In a container the layer has a device of its own.
         devices = {own.st_dev}
         with suppress(OSError):
             devices.add(os.stat(f"/proc/{pid}/root").st_dev)
         for path in _held_by(pid):
-            found.entries += 1
+            looked += 1
+            if looked > ENTRIES_MAX:
+                found.bytes = found.entries = UNBOUNDED
             if found.is_beyond(enough):
                 return
             # Only this is told without asking the file system, which the work may have mounted.
@@ -123,17 +129,49 @@ def _add_nameless(found: Use, folder: Path, processes: Iterable[int], enough: in
                 key = (about.st_dev, about.st_ino)
                 if is_own and is_nameless and about.st_dev in devices and key not in seen:
                     seen.add(key)
+                    found.entries += 1
                     found.add(about)
 
 
 def _held_by(pid: int) -> Iterator[str]:
     """What a process has open, and what it has mapped that has no name any more."""
-    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
-        for entry in entries:
-            yield entry.path
-    with suppress(OSError), open(f"/proc/{pid}/maps", "rb") as maps:
-        for found in _MAPPED.finditer(maps.read(MAPS_BYTES_MAX)):
-            yield f"/proc/{pid}/map_files/{int(found[1], 16):x}-{int(found[2], 16):x}"
+    is_mapped = False
+    for thread in _tables(pid):
+        with suppress(OSError), os.scandir(f"/proc/{thread}/fd") as entries:
+            for entry in entries:
+                yield entry.path
+        # All threads have the same memory, but one that has ended shows none.
+        with suppress(OSError), open(f"/proc/{thread}/maps", "rb") as maps:
+            for line in maps if not is_mapped else ():
+                is_mapped = True
+                if found := _MAPPED.fullmatch(line):
+                    at, end = int(found[1], 16), int(found[2], 16)
+                    yield f"/proc/{thread}/map_files/{at:x}-{end:x}"
+
+
+def _tables(pid: int) -> list[int]:
+    """Threads of a process, so that each of its tables of open files is one's.
+
+    The first thread may have ended, and any may have left the others' table. Honest work has no
+    more than these two; what has many is looked at more often than it needs.
+    """
+    found: list[int] = []
+    try:
+        threads = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    except OSError:
+        return []
+    for thread in threads:
+        if not any(_share_files(thread, other) for other in found[:2]):
+            found.append(thread)
+    return found
+
+
+def _share_files(thread: int, other: int) -> bool:
+    """Whether two threads have one table of open files. Where the kernel does not
+    tell, that of the first one is all that is seen.
+    """
+    words = (thread, other, _KCMP_FILES, 0, 0)
+    return _libc.syscall(ctypes.c_long(_SYS_KCMP), *map(ctypes.c_long, words)) <= 0
 
 
 def lack(path: Path) -> Lack:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,77 @@ def test_a_file_without_a_name_counts_while_a_process_keeps_it(
         assert not is_exceeded(tmp_path, 600 * KIB, holder.pid, holder.pid)
         assert not is_exceeded(tmp_path, 300 * KIB, os.getpid())
     assert not is_exceeded(tmp_path, 300 * KIB, holder.pid)
+
+
+IN_A_THREAD = """
+import ctypes, mmap, os, platform, sys, threading
+libc, written = ctypes.CDLL(None), threading.Event()
+def keep():
+    {before}
+    f = os.open('{path}', os.O_RDWR | os.O_CREAT)
+    os.write(f, b'x' * {size})
+    os.unlink('{path}')
+    {after}
+    written.set()
+    sys.stdin.read()
+threading.Thread(target=keep).start()
+written.wait()
+print('ready', flush=True)
+{then}
+"""
+# CLONE_FILES: descriptors of its own.
+APART = {"before": "libc.unshare(0x400)", "after": "", "then": ""}
+# The process runs on without its first thread, whose files and memory /proc shows as none.
+FIRST_ENDS = {
+    "before": "",
+    "after": "",
+    "then": "libc.syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)",
+}
+MAPPED = {"after": "kept = mmap.mmap(f, {size}); os.closerange(3, 64)"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at all threads of others")
+@pytest.mark.parametrize("how", [APART, FIRST_ENDS, FIRST_ENDS | MAPPED])
+def test_no_thread_keeps_a_file_without_a_name_unseen(
+    tmp_path: Path, work: Path, how: dict[str, str]
+) -> None:
+    """Nor does it count for each of the threads that share it. [H1]"""
+    size = 400 * KIB
+    parts = {name: text.replace("{size}", str(size)) for name, text in how.items()}
+    script = IN_A_THREAD.format(path=work / "full", size=size, **parts)
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n"
+        first = Path(f"/proc/{holder.pid}/task/{holder.pid}/stat")
+        while parts["then"] and first.read_text().rpartition(") ")[2][0] != "Z":
+            pass
+        assert is_exceeded(tmp_path, 300 * KIB, holder.pid)
+        assert not is_exceeded(tmp_path, 600 * KIB, holder.pid)
+
+
+def test_connections_are_no_files_of_a_disk(tmp_path: Path, work: Path) -> None:
+    """Else a tenant that opens many to another one's server makes that the one with most files,
+    and has it ended when there are few left. [H1]
+    """
+    before = disk.use(tmp_path, [os.getpid()]).entries
+    pipes = [fd for _ in range(100) for fd in os.pipe()]
+    try:
+        assert disk.use(tmp_path, [os.getpid()]).entries == before
+        with tempfile.TemporaryFile(dir=work):
+            assert disk.use(tmp_path, [os.getpid()]).entries == before + 1
+    finally:
+        for fd in pipes:
+            os.close(fd)
+
+
+def test_more_descriptors_than_can_be_looked_at_are_too_much(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H1]"""
+    monkeypatch.setattr(disk, "ENTRIES_MAX", 1)
+    assert is_exceeded(tmp_path, 10**12, os.getpid())
 
 
 def test_a_disk_is_low_by_bytes_or_by_files_and_by_a_share_if_it_is_small(
