@@ -76,11 +76,10 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
     mark = digest(request)
     old = draft.object(Node, "", name)
     if old is None:
-        operation = _first_operation(request, mark)
         return (
-            recall_past(draft, context, operation, mark)
+            recall_past(draft, context, request.operation, mark)
             or absence_refusal(kind_of(request.node), name, request.node.metadata)
-            or _first(draft, context, request, operation, mark)
+            or _first(draft, context, request, mark)
         )
     past = recall(old.metadata, request.operation, mark)
     if past is not None:
@@ -134,18 +133,7 @@ def _is_anothers(now: NodeStatus, given: NodeStatus) -> bool:
     return is_other and now.phase not in _GONE
 
 
-def _first_operation(request: RegisterNode, mark: str) -> str:
-    """The id of a first registration, which has no version to rest on.
-
-    Of an agent that names none, what it says is the id: a copy that comes after the node was
-    deleted must not bring it back.
-    """
-    return request.operation or f"register/{mark}"
-
-
-def _first(
-    draft: Draft, context: Context, request: RegisterNode, operation: str, mark: str
-) -> Node | Refusal:
+def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> Node | Refusal:
     given = request.node
     fields = (*AGENT_SPEC, *FIRST_SPEC)
     spec = msgspec.structs.replace(
@@ -164,7 +152,7 @@ def _first(
     node = Node(metadata, spec=spec, status=timed(context, request, None, status))
     node = remembered(draft, context, node, request.operation, mark)
     # Also apart from it: if it is deleted soon, a copy of this request must not bring it back.
-    remember_past(draft, context, node, operation, mark)
+    remember_past(draft, context, node, request.operation, mark)
     return _mirrored(draft, node)
 
 

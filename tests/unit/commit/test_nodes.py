@@ -23,7 +23,7 @@ from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Accepted, Move, NodeWord, RegisterNode, Remove, Update
+from holdfast.model.requests import Accepted, Move, NodeWord, RegisterNode, Update
 from tests.furnished import AGENT, ANN, Furnished
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, accepted, refused, target, template
 
@@ -141,19 +141,6 @@ def test_a_repeated_registration_begins_one_life() -> None:
     assert it.ask(AGENT, request).replayed
     it.yes(AGENT, RegisterNode(registration()))
     assert it.get(it.node).status.incarnation == 2
-
-
-def test_a_first_registration_without_an_id_brings_no_deleted_node_back() -> None:
-    """A copy of it has no version to rest on, so what it says is its id. [C7.5, INV3]"""
-    it = Furnished()
-    request = RegisterNode(registration("node-b"))
-    made = it.yes(OTHER, request)
-    it.yes(ADMIN, Remove("nodes", "", "node-b"))
-    it.plane.grounds = False
-    assert it.ask(OTHER, request).replayed
-    assert it.get(made) is None
-    other = RegisterNode(registration("node-b", zone="eu-west-b"))
-    assert it.yes(OTHER, other).metadata.uid != made.metadata.uid
 
 
 def test_a_registration_rests_on_a_version_and_not_on_any() -> None:
