@@ -176,7 +176,7 @@ class Plane:
         machine.full = space.full
         peers = Neighbours(lambda name: _address(hub, name), trust.peer_context(), self.metrics)
         self._stack.push_async_callback(peers.close)
-        trusted = PlaneTrust(settings, trust, metered, hub, peers, self._live, accesses)
+        trusted = PlaneTrust(settings, trust, metered, hub, peers, self._live, accesses, self._fail)
         await trusted.start()
         authority = Shell(machine, self._identity, store=metered, peers=peers)
         hub_shell = Shell(hub, self._identity, store=metered)

@@ -17,7 +17,6 @@ from holdfast.host.settings import Settings
 from holdfast.host.trust import ServerTls, Trust, write_kubeconfig
 from holdfast.host.trust_seen import SeenParts
 from holdfast.host.trust_upkeep import TrustUpkeep
-from holdfast.model.errors import Invalid
 from holdfast.model.identity import Identity
 from holdfast.observe.hub import Hub
 from holdfast.store.contract import Store
@@ -35,13 +34,15 @@ class PlaneTrust:
         peers: Neighbours,
         live: Callable[[], Iterable[Known]],
         accesses: Accesses,
+        ended: Callable[[str], None],
     ) -> None:
+        """`ended` is told why this server must not go on."""
         self._settings, self._trust, self._peers = settings, trust, peers
         self._accesses, self._url = accesses, ""
         # Shared by all who ask whether something counts; `apply` brings it up to date.
         self.authorities = trust.authorities
         self.tls, self.seen = ServerTls(trust), SeenParts(trust.authorities)
-        self.upkeep = TrustUpkeep(settings, trust, store, self._apply)
+        self.upkeep = TrustUpkeep(settings, trust, store, self._apply, ended)
         self._rotation = CaRotation(
             settings.server_name,
             settings.pki_directory,
@@ -55,14 +56,7 @@ class PlaneTrust:
 
     async def start(self) -> None:
         """Take what was rotated while this server was away. Raises Invalid."""
-        try:
-            await self.upkeep.look()
-        except Invalid as error:
-            raise Invalid(
-                f"{error.message}. The certificate authority was rotated while this server was "
-                f"away: copy ca.crt, ca.key and ca.bundle from the pki directory of another server "
-                f"into {self._settings.pki_directory}"
-            ) from error
+        await self.upkeep.look()
 
     async def introduce(self, url: str) -> Path:
         """Write the administrator's kubeconfig, now and whenever it has to be another one."""

@@ -3,7 +3,8 @@
 `plane` lets this run beside the HTTP server. Certificates are renewed in the middle of their lives.
 The trust bundle is followed in the store: a newer one is taken if an authority that is trusted here
 has signed it, kept beside the keys, and used by all handshakes from then on. Connections that are
-open go on.
+open go on. A server that cannot follow the end of an authority stops: it would let in who shows a
+certificate of it.
 """
 
 from __future__ import annotations
@@ -50,8 +51,14 @@ async def publish(store: Store, text: bytes, instead_of: int) -> bool:
     return not isinstance(await store.txn(wish), Refused)
 
 
+class Outdated(Invalid):
+    """An authority that is trusted here was removed, and this server cannot follow."""
+
+
 class TrustUpkeep:
-    """See the module's docstring. `applied` is called with what is to be used from now on."""
+    """See the module's docstring. `applied` is called with what is to be used from now on, `ended`
+    with the sentence that says why this server must not go on.
+    """
 
     def __init__(
         self,
@@ -59,9 +66,10 @@ class TrustUpkeep:
         trust: Trust,
         store: Store,
         applied: Callable[[Trust], Awaitable[None]],
+        ended: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self._settings, self._trust, self._store = settings, trust, store
-        self._applied = applied
+        self._applied, self._ended = applied, ended
         self._turn = asyncio.Lock()
         self._due = _due(trust)
 
@@ -79,6 +87,9 @@ class TrustUpkeep:
             try:
                 await self.look()
                 said = ""
+            except Outdated as error:
+                self._ended(error.message)
+                return
             except (HoldfastError, OSError) as error:
                 if str(error) != said:
                     _log.warning("the trust of this server cannot be brought up to date: %s", error)
@@ -98,8 +109,7 @@ class TrustUpkeep:
         mine = self.authorities
         there = trust_bundle.unproven(text).generation if text else 0
         if there > mine.bundle.generation:
-            trust_bundle.adopted(mine.bundle, text)
-            await self._use(await asyncio.to_thread(_kept, self._settings, text))
+            await self._use(await self._taken(text))
         elif there < mine.bundle.generation:
             # The store was restored from a time before; what was removed must not come back.
             await publish(self._store, mine.text, revision)
@@ -109,6 +119,21 @@ class TrustUpkeep:
             if held.keys() != mine.held.keys():
                 found = Authorities(mine.bundle, held, mine.text)
                 await self._use(msgspec.structs.replace(self._trust, authorities=found))
+
+    async def _taken(self, text: bytes) -> Trust:
+        """What a newer bundle asks for. Raises Outdated, or HoldfastError if there is time."""
+        mine, wanted = self.authorities.bundle, trust_bundle.unproven(text)
+        try:
+            trust_bundle.adopted(mine, text)
+            return await asyncio.to_thread(_kept, self._settings, text)
+        except HoldfastError as error:
+            if set(mine.fingerprints) <= set(wanted.fingerprints):
+                raise
+            raise Outdated(
+                f"{error.message}. The plane no longer trusts a certificate authority that this "
+                "server trusts: copy ca.crt, ca.key and ca.bundle from the pki directory of "
+                f"another server into {self._settings.pki_directory}, and start it again"
+            ) from error
 
     async def _use(self, fresh: Trust) -> None:
         self._trust = fresh

@@ -31,8 +31,8 @@ from holdfast.host.trust_bundle import (
     switched,
     unproven,
 )
-from holdfast.host.trust_upkeep import TrustUpkeep, publish, stored
-from holdfast.model.errors import Invalid
+from holdfast.host.trust_upkeep import Outdated, TrustUpkeep, publish, stored
+from holdfast.model.errors import Invalid, Unavailable
 from holdfast.store.memory import MemoryStore
 from tests.patience import PATIENCE_S
 
@@ -129,7 +129,8 @@ class Server:
     def __init__(self, settings: Settings, store: MemoryStore) -> None:
         self.settings, self.trust = settings, establish(settings)
         self.tls, self.applied = ServerTls(self.trust), 0
-        self.upkeep = TrustUpkeep(settings, self.trust, store, self._apply)
+        self.ended = list[str]()
+        self.upkeep = TrustUpkeep(settings, self.trust, store, self._apply, self.ended.append)
 
     async def _apply(self, fresh: Trust) -> None:
         self.trust, self.applied = fresh, self.applied + 1
@@ -252,5 +253,50 @@ def test_a_store_that_was_restored_from_before_brings_no_authority_back(tmp_path
         await it.one.upkeep.look()
         assert it.one.bundle == step
         assert unproven((await stored(it.store))[0]) == step
+
+    play(story())
+
+
+@pytest.mark.parametrize("missed", ["all", "key"])
+def test_a_server_that_cannot_follow_the_end_of_an_authority_stops(
+    tmp_path: Path, missed: str
+) -> None:
+    """One that was suspended meanwhile, or has not the new key: it would go on to let in who shows
+    a certificate of the authority that was removed. [B5, K1]"""
+
+    async def story() -> None:
+        it = Rotated(tmp_path)
+        both, step = (it.old, it.new), begun(it.one.bundle, it.new.pem)
+        it.give_key(it.one)
+        for change in (lambda step: step, switched, serving):
+            step = change(step)
+            await it.write(step, *both)
+            await it.one.upkeep.look()
+            if missed == "key" and change not in (switched, serving):
+                await it.two.upkeep.look()
+        await it.write(finished(step), it.new)
+        with pytest.raises(Outdated):
+            await it.two.upkeep.look()
+        await it.two.upkeep.run()
+        (sentence,) = it.two.ended
+        assert "ca.key" in sentence
+        assert not it.one.ended
+
+    play(story())
+
+
+def test_a_server_that_only_waits_for_the_next_key_goes_on(tmp_path: Path) -> None:
+    """No authority that it trusts was removed. [K1]"""
+
+    async def story() -> None:
+        it = Rotated(tmp_path)
+        it.give_key(it.one)
+        step = switched(begun(it.one.bundle, it.new.pem))
+        await it.write(step, it.old, it.new)
+        with pytest.raises(Unavailable, match="has no key of the certificate authority"):
+            await it.two.upkeep.look()
+        it.give_key(it.two)
+        await it.two.upkeep.look()
+        assert it.two.bundle == step
 
     play(story())
