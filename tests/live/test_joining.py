@@ -209,8 +209,8 @@ def test_a_joiner_shows_its_token_only_to_the_plane_that_it_is_for(tmp_path: Pat
         with pytest.raises(Invalid, match="is not of the plane that the join token is for"):
             await joined((plane.url,), "n1", folder / "agent", text.text)
         sent = foreign.pem + plane.access().ca
-        pinned = joining._proven(sent, b"", parse(text.text).authority)
-        assert pinned == foreign.pem
+        pinned = joining._proven(sent, b"", parse(text.text))
+        assert pinned == (foreign.pem, b"")
         with pytest.raises(Unavailable):
             await joined(("https://127.0.0.1:1",), "n1", folder / "agent", text.text)
         with pytest.raises(Invalid, match="give it a join token"):

@@ -17,7 +17,7 @@ from holdfast.host.files import write_private
 from holdfast.host.join_tokens import create_token
 from holdfast.host.kubeconfig import kubeconfig as kubeconfig_of
 from holdfast.host.options import duration
-from holdfast.host.trust_bundle import current_pem
+from holdfast.host.trust_bundle import current
 from holdfast.model.errors import Missing
 from holdfast.model.kinds.token import Token, TokenPurpose
 from holdfast.model.registry import SYSTEM_NAMESPACE
@@ -115,7 +115,7 @@ async def _bearer(to: Client, text: str, made: Token, write: Path | None, quiet:
     else:
         access = to.access
         # Not what this client trusts: its kubeconfig may be older than a rotation.
-        authorities = await current_pem(to.transport, access.ca)
+        authorities, _ = await current(to.transport, access.ca)
         content = kubeconfig_of(access.servers[0], authorities, text, user=user)
         write_private(write, content)
         print(f"{write} lets its bearer in as {user}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast.host.authorities import Authorities
+from holdfast.host.authorities import BUNDLE, Authorities
 from holdfast.host.certificates import CLIENT
 from holdfast.host.client.access import Access
 from holdfast.host.files import private_directory, write_private
@@ -67,10 +67,11 @@ def provide(pki: Path, into: Path, names: Iterable[str], file: str = "") -> None
     private_directory(into)
     for name in names:
         issue(pki, name, into, file)
-    trusted = (pki / AUTHORITY).read_bytes()
-    kept = into / AUTHORITY
-    if not kept.exists() or kept.read_bytes() != trusted:
-        write_private(kept, trusted)
+    # The bundle first, as in `trust_following`: it says of which generation the certificates are.
+    for source in filter(Path.exists, (pki / BUNDLE, pki / AUTHORITY)):
+        trusted, kept = source.read_bytes(), into / source.name
+        if not kept.exists() or kept.read_bytes() != trusted:
+            write_private(kept, trusted)
 
 
 def has_authority(directory: Path) -> bool:

@@ -4,6 +4,9 @@
 is stored, and the hash of the plane's certificate authority. Whoever joins proves by the last part
 that it speaks to this plane before it shows the secret to anybody. `host/joining` uses tokens,
 `host/admitting` takes them in.
+
+In a plane whose authority was rotated a token ends with `.GENERATION`, that of the trust bundle: an
+earlier bundle, which the same authority has signed, may name one that was removed since.
 """
 
 from __future__ import annotations
@@ -25,7 +28,10 @@ from holdfast.model.registry import SYSTEM_NAMESPACE
 
 TTL_MAX = timedelta(days=30)
 SECRET_BYTES = 32
-_TEXT = re.compile(r"([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([-_A-Za-z0-9]{43})\.([0-9a-f]{64})")
+_TEXT = re.compile(
+    r"([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([-_A-Za-z0-9]{43})\.([0-9a-f]{64})"
+    r"(?:\.([1-9][0-9]{0,8}))?"
+)
 
 
 class JoinToken(msgspec.Struct, frozen=True):
@@ -34,13 +40,15 @@ class JoinToken(msgspec.Struct, frozen=True):
     name: str
     secret: str
     authority: str
+    generation: int = 0
 
     def __repr__(self) -> str:
         return f"JoinToken(name={self.name!r})"
 
     @property
     def text(self) -> str:
-        return f"{self.name}.{self.secret}.{self.authority}"
+        since = f".{self.generation}" if self.generation else ""
+        return f"{self.name}.{self.secret}.{self.authority}{since}"
 
 
 def parse(text: str) -> JoinToken:
@@ -48,7 +56,8 @@ def parse(text: str) -> JoinToken:
     found = _TEXT.fullmatch(text.strip())
     if found is None:
         raise Invalid("this is no join token; it reads like join-1a2b3c4d.SECRET.HASH")
-    return JoinToken(*found.groups())
+    name, secret, authority, generation = found.groups()
+    return JoinToken(name, secret, authority, int(generation or 0))
 
 
 def fingerprint(authority_pem: bytes) -> str:
@@ -59,7 +68,12 @@ def fingerprint(authority_pem: bytes) -> str:
 
 
 def new_token(
-    authority_pem: bytes, node: str, ttl: timedelta, now: datetime | None = None
+    authority_pem: bytes,
+    node: str,
+    ttl: timedelta,
+    now: datetime | None = None,
+    *,
+    generation: int = 0,
 ) -> tuple[Token, JoinToken]:
     """A token for one node, or for any new one if `node` is empty; and its text, for once."""
     if not timedelta(0) < ttl <= TTL_MAX:
@@ -69,6 +83,7 @@ def new_token(
         f"join-{secrets.token_hex(6)}",
         secrets.token_urlsafe(SECRET_BYTES),
         fingerprint(authority_pem),
+        generation,
     )
     spec = TokenSpec(
         purpose=TokenPurpose.JOIN,
@@ -83,8 +98,8 @@ def new_token(
 async def create_token(client: Client, node: str, ttl: timedelta) -> str:
     """Make a token at the plane of this client, who must be an administrator; its text."""
     # Not what this client trusts: its kubeconfig may be older than a rotation.
-    authorities = await trust_bundle.current_pem(client.transport, client.access.ca)
-    token, text = new_token(authorities, node, ttl)
+    authorities, generation = await trust_bundle.current(client.transport, client.access.ca)
+    token, text = new_token(authorities, node, ttl, generation=generation)
     await client.create(token)
     return text.text
 

@@ -10,7 +10,9 @@ with the same key and the same token.
 Whoever joins does not know the servers yet. The token carries the hash of the plane's authority:
 the authority's certificate is fetched from anybody, and believed only if it has that hash. The
 secret is shown to servers of the plane's authorities alone. During a rotation there are two; the
-one with the hash proves the other by its signature (`trust_bundle`).
+one with the hash proves the other by its signature (`trust_bundle`). The bundle must not be older
+than the token: an authority that was removed has been in bundles with the same signature. A node
+that was away while the authority was rotated joins again with a token, and keeps its key.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from holdfast.host.certificates import RENEW_FROM, moment
 from holdfast.host.client.access import Access
 from holdfast.host.client.transport import CONNECT_S, Transport
 from holdfast.host.files import private_directory, write_private
+from holdfast.host.join_tokens import JoinToken
 from holdfast.host.join_words import (
     AUTHORITY_PATH,
     BUNDLE_PATH,
@@ -47,6 +50,7 @@ TRY_S = 15.0
 # Where servers say who we are to them.
 WHO_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 AUTHORITY_BYTES_MAX = 64 << 10
+REFUSED = 401
 # How a moment is told to people.
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -70,6 +74,16 @@ class NodeFiles(msgspec.Struct, frozen=True):
     def authority(self) -> Path:
         return self.directory / "ca.crt"
 
+    @property
+    def bundle(self) -> Path:
+        return self.directory / "ca.bundle"
+
+    @property
+    def generation(self) -> int:
+        """Of the trust bundle that is kept here. Raises Invalid."""
+        text = self.bundle.read_bytes() if self.bundle.exists() else b""
+        return trust_bundle.of_files(self.authority.read_bytes(), text).generation
+
 
 async def joined(
     servers: tuple[str, ...],
@@ -82,9 +96,17 @@ async def joined(
     files = NodeFiles(directory)
     found = await asyncio.to_thread(_found, files, servers, node)
     # Only whoever has brought another way in asks whether the one that he has was taken back.
-    if found is not None and token and await is_refused(found):
-        await asyncio.to_thread(_forget, files)
-        found = None
+    if found is not None and token:
+        code = await _asked(found)
+        if code == REFUSED:
+            await asyncio.to_thread(_forget, files)
+            found = None
+        elif not code and await asyncio.to_thread(_is_newer, token, files):
+            # The authority may have been rotated while this node was away.
+            try:
+                return await _join(servers, node, files, token)
+            except HoldfastError as error:
+                say(f"Node {node} cannot join again, and goes on as before: {error.message}")
     if found is not None:
         return await _renewed_if_due(found, node, files, say)
     if not token:
@@ -92,21 +114,40 @@ async def joined(
             f"node {node} has no certificate in {directory}; give it a join token (an "
             "administrator makes one with: token create)"
         )
+    return await _join(servers, node, files, token)
+
+
+async def _join(servers: tuple[str, ...], node: str, files: NodeFiles, token: str) -> Access:
     given = join_tokens.parse(token)
-    authority = await _authority(servers, given.authority)
+    authority, bundle = await _authority(servers, given)
     key = await asyncio.to_thread(_kept_key, files)
     access = Access(servers=servers, ca=authority)
-    return await _ask(access, node, files, key, token)
+    return await _ask(access, node, files, key, token, bundle)
 
 
 async def is_refused(access: Access) -> bool:
     """Whether the servers do not know us any more. If none can be asked, they may."""
+    return await _asked(access) == REFUSED
+
+
+async def _asked(access: Access) -> int:
+    """What a server answers when it is asked who we are; 0 if none does."""
     async with Transport(access) as transport:
         try:
             answer = await transport.send("POST", WHO_PATH, body=b"{}", timeout_s=TRY_S)
         except HoldfastError:
-            return False
-    return answer.code == 401
+            return 0
+    return answer.code
+
+
+def _is_newer(token: str, files: NodeFiles) -> bool:
+    """Whether a token is of a later generation than what is trusted here. One that was used for an
+    earlier join never is.
+    """
+    try:
+        return join_tokens.parse(token).generation > files.generation
+    except Invalid:
+        return False
 
 
 def _forget(files: NodeFiles) -> None:
@@ -135,7 +176,12 @@ async def _renewed_if_due(access: Access, node: str, files: NodeFiles, say: Say)
 
 
 async def _ask(
-    access: Access, node: str, files: NodeFiles, key: ec.EllipticCurvePrivateKey, token: str
+    access: Access,
+    node: str,
+    files: NodeFiles,
+    key: ec.EllipticCurvePrivateKey,
+    token: str,
+    bundle: bytes = b"",
 ) -> Access:
     """Get a certificate for the key, from the first server that answers, and keep it."""
     body = msgspec.json.encode(JoinRequest(node, _signing_request(node, key), token))
@@ -156,11 +202,16 @@ async def _ask(
                 continue
             if not answer.is_good:
                 raise answer.error(may_have_happened=False)
-            return await asyncio.to_thread(_keep, access, files, key, answer.body)
+            found = await asyncio.to_thread(_read, answer.body, key)
+            if token:
+                await asyncio.to_thread(_keep_trust, access, files, bundle)
+            await asyncio.to_thread(write_private, files.certificate, found)
+            return msgspec.structs.replace(access, certificate=found, key=_pem(key), token="")
     raise failure
 
 
-def _keep(access: Access, files: NodeFiles, key: ec.EllipticCurvePrivateKey, body: bytes) -> Access:
+def _read(body: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The certificate in an answer. Raises Unavailable."""
     try:
         found = msgspec.json.decode(body, type=Joined)
         certificate = x509.load_pem_x509_certificate(found.certificate.encode())
@@ -168,12 +219,16 @@ def _keep(access: Access, files: NodeFiles, key: ec.EllipticCurvePrivateKey, bod
         raise Unavailable(f"an answer that cannot be read: {error}") from error
     if certificate.public_key() != key.public_key():
         raise Unavailable("the server sent a certificate for another key")
-    # The authority that was proven, never the one that the answer names.
+    return found.certificate.encode()
+
+
+def _keep_trust(access: Access, files: NodeFiles, bundle: bytes) -> None:
+    """Keep what was proven, never what an answer names. A renewal leaves it alone: it may have
+    begun before the last bundle was kept.
+    """
+    if bundle:
+        write_private(files.bundle, bundle)
     write_private(files.authority, access.ca)
-    write_private(files.certificate, found.certificate.encode())
-    return msgspec.structs.replace(
-        access, certificate=found.certificate.encode(), key=_pem(key), token=""
-    )
 
 
 def _found(files: NodeFiles, servers: tuple[str, ...], node: str) -> Access | None:
@@ -233,8 +288,10 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-async def _authority(servers: tuple[str, ...], wanted: str) -> bytes:
-    """The certificate of the authority with this hash, from any server. Raises what is wrong."""
+async def _authority(servers: tuple[str, ...], token: JoinToken) -> tuple[bytes, bytes]:
+    """The authorities that the one of the token vouches for, and the bundle with its signature if
+    there is one, from any server. Raises what is wrong.
+    """
     failure: HoldfastError = Unavailable("no server is named")
     # Nobody is trusted yet, so nothing is verified and nothing is shown; the hash decides.
     unverified = ssl.create_default_context()
@@ -251,8 +308,8 @@ async def _authority(servers: tuple[str, ...], wanted: str) -> bytes:
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = Unavailable(f"{server}: {error or 'no answer in time'}")
                 continue
-            found = _proven(pem, text, wanted)
-            if found:
+            found = _proven(pem, text, token)
+            if found is not None:
                 return found
             failure = Invalid(
                 f"{server} is not of the plane that the join token is for: its authority has "
@@ -275,19 +332,21 @@ async def _bounded(content: aiohttp.StreamReader) -> bytes:
     return body
 
 
-def _proven(pem: bytes, text: bytes, wanted: str) -> bytes:
-    """The authorities that the one with this hash vouches for, or that one alone: whatever else is
+def _proven(pem: bytes, text: bytes, token: JoinToken) -> tuple[bytes, bytes] | None:
+    """The authorities that the one of the token vouches for, or that one alone: whatever else is
     in the answer would be trusted as well.
     """
     try:
         found = trust_bundle.certificates(pem)
     except Invalid:
-        return b""
+        return None
     for certificate in found:
-        if trust_bundle.fingerprint(certificate) == wanted:
+        if trust_bundle.fingerprint(certificate) == token.authority:
+            alone = certificate.public_bytes(serialization.Encoding.PEM)
             try:
-                return trust_bundle.opened(text, [certificate]).pem
+                bundle = trust_bundle.opened(text, [certificate])
             except Invalid:
                 # A server of the version before has no bundle, and so no other authority.
-                return certificate.public_bytes(serialization.Encoding.PEM)
-    return b""
+                return alone, b""
+            return (bundle.pem, text) if bundle.generation >= token.generation else (alone, b"")
+    return None

@@ -106,6 +106,15 @@ def first(pem: bytes) -> Bundle:
     return Bundle(0, tuple(_pem(it) for it in found), signs, signs)
 
 
+def of_files(pem: bytes, text: bytes) -> Bundle:
+    """The bundle of a directory with these certificates and this signed bundle, if there is one.
+    Raises Invalid.
+    """
+    found = unproven(text) if text else None
+    # An operator may have brought other certificates, or a crash have come between two writes.
+    return found if found is not None and found.pem == pem else first(pem)
+
+
 def begun(bundle: Bundle, authority_pem: bytes, now: datetime | None = None) -> Bundle:
     """The next authority is trusted, and signs nothing yet."""
     authorities = (*bundle.authorities, authority_pem.decode())
@@ -200,13 +209,16 @@ async def fetched_text(transport: Transport) -> bytes:
     return answer.body
 
 
-async def current_pem(transport: Transport, trusted: bytes) -> bytes:
-    """What to hand on to others as the plane's authorities: the bundle, or else what is trusted."""
+async def current(transport: Transport, trusted: bytes) -> tuple[bytes, int]:
+    """What to hand on to others: the plane's authorities and their generation, or else what is
+    trusted.
+    """
     try:
-        return (await fetched(transport, trusted)).pem
+        found = await fetched(transport, trusted)
     except HoldfastError:
         # A server of the version before has no bundle; it has no second authority either.
-        return trusted
+        return trusted, 0
+    return found.pem, found.generation
 
 
 def certificates(pem: bytes) -> list[x509.Certificate]:

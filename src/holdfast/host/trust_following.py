@@ -66,9 +66,7 @@ class TrustFollowing:
 def kept(directory: Path) -> Bundle:
     """The bundle in a directory of certificates. Raises Invalid or OSError."""
     pem, path = (directory / CERTIFICATES).read_bytes(), directory / BUNDLE
-    found = trust_bundle.unproven(path.read_bytes()) if path.exists() else None
-    # An operator may have brought other certificates, or a crash have come between two writes.
-    return found if found is not None and found.pem == pem else trust_bundle.first(pem)
+    return trust_bundle.of_files(pem, path.read_bytes() if path.exists() else b"")
 
 
 def keep(directory: Path, text: bytes) -> None:

@@ -11,7 +11,7 @@ from holdfast.host import joining, trust_bundle
 from holdfast.host.authorities import BUNDLE, KEY, Authorities, keep_bundle, key_file
 from holdfast.host.certificates import Authority
 from holdfast.host.files import write_private
-from holdfast.host.join_tokens import fingerprint
+from holdfast.host.join_tokens import JoinToken, fingerprint
 from holdfast.host.trust_bundle import (
     Bundle,
     Phase,
@@ -117,6 +117,10 @@ def test_a_leaf_certificate_is_no_authority(plane: Plane) -> None:
         adopted(plane.first, signed(wanted, [plane.old]))
 
 
+def token_of(authority: Authority, generation: int = 0) -> JoinToken:
+    return JoinToken("join-1", "x" * 43, authority.fingerprint, generation)
+
+
 def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
     plane: Plane, tmp_path: Path
 ) -> None:
@@ -124,13 +128,17 @@ def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
     rogue = Authority.open(tmp_path / "rogue")
     text = signed(plane.begun, plane.both)
     for known in plane.both:
-        assert joining._proven(plane.begun.pem, text, known.fingerprint) == plane.begun.pem
+        found = joining._proven(plane.begun.pem, text, token_of(known))
+        assert found == (plane.begun.pem, text)
+        # Of a plane that has gone on since: the authority of the token counts, and no other.
+        later = token_of(known, plane.finished.generation)
+        assert joining._proven(plane.begun.pem, text, later) == (known.pem, b"")
     # What is sent along without a signature is not trusted.
     planted = plane.old.pem + rogue.pem
     forged = signed(begun(plane.first, rogue.pem), [rogue])
-    assert joining._proven(planted, forged, plane.old.fingerprint) == plane.old.pem
+    assert joining._proven(planted, forged, token_of(plane.old)) == (plane.old.pem, b"")
     done = signed(plane.finished, [plane.new])
-    assert joining._proven(plane.finished.pem, done, plane.old.fingerprint) == b""
+    assert joining._proven(plane.finished.pem, done, token_of(plane.old)) is None
     # A token that is made during a rotation is good after it.
     assert fingerprint(plane.begun.pem) == plane.new.fingerprint
 

@@ -37,6 +37,12 @@ USER_AGENT = "holdfast"
 # The how manieth try of its request this one is, for servers to count; the first goes without.
 ATTEMPT_HEADER = "X-Holdfast-Attempt"
 ATTEMPT: ContextVar[int] = ContextVar("attempt", default=1)
+# How OpenSSL says that an authority is not among those that are trusted, and what to do about it.
+_UNKNOWN_ISSUER = (18, 19, 20, 21)
+_ROTATED = (
+    ". If the plane's certificate authority was rotated, get a kubeconfig from a server again; a "
+    "node joins again with a new token"
+)
 # Nothing was sent yet when one of these is raised.
 _BEFORE_SENDING = (
     aiohttp.ClientConnectorError,
@@ -224,6 +230,10 @@ def patience_ms(headers: Mapping[str, str]) -> int:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = error.certificate_error
+        advice = _ROTATED if getattr(why, "verify_code", 0) in _UNKNOWN_ISSUER else ""
+        return f"its certificate is refused here: {getattr(why, 'verify_message', why)}{advice}"
     if isinstance(error, aiohttp.ClientConnectorError) and error.errno:
         # Its own text is about objects of Python.
         return os.strerror(error.errno)

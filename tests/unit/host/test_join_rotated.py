@@ -1,0 +1,165 @@
+"""Nodes that join a plane whose certificate authority was rotated, over real TLS."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from holdfast.host.authorities import BUNDLE, KEY
+from holdfast.host.certificates import Authority
+from holdfast.host.credentials import provide
+from holdfast.host.files import write_private
+from holdfast.host.join_requests import signed_key
+from holdfast.host.join_tokens import new_token, parse
+from holdfast.host.join_words import AUTHORITY_PATH, BUNDLE_PATH, JOIN_PATH, Joined, JoinRequest
+from holdfast.host.joining import NodeFiles, joined, renewed
+from holdfast.host.trust_bundle import Bundle, begun, finished, first, serving, signed, switched
+from holdfast.host.trust_following import keep, kept
+from holdfast.model.errors import Unavailable
+from tests.puppet import play
+from tests.unit.host.client.scripted import Scripted
+
+NODE, HOUR = "n1", timedelta(hours=1)
+NAME = "system:node:n1"
+
+
+class Plane:
+    """One that was rotated, and who answers for it: a server of one of its authorities."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("old", "new"):
+            (folder / name).mkdir(mode=0o700)
+        self.old, self.new = (Authority.open(folder / it / "pki") for it in ("old", "new"))
+        self.both = begun(first(self.old.pem), self.new.pem)
+        self.rotated = finished(serving(switched(self.both)))
+        self.joins: list[JoinRequest] = []
+
+    def server(self, by: Authority, told: Bundle) -> Scripted:
+        """A server with a certificate of this authority, which tells this bundle."""
+        signers = [it for it in (self.old, self.new) if it.fingerprint in told.fingerprints]
+        text = signed(told, signers)
+
+        def answer(request: web.BaseRequest) -> web.StreamResponse:
+            if request.path == AUTHORITY_PATH:
+                return web.Response(body=told.pem)
+            if request.path == BUNDLE_PATH:
+                return web.Response(body=text)
+            if request.path != JOIN_PATH:
+                return web.Response(status=201, body=b"{}")
+            wanted = msgspec.json.decode(made.bodies[-1], type=JoinRequest)
+            self.joins.append(wanted)
+            issued = by.certify(signed_key(wanted.request), NAME)
+            return web.json_response(
+                msgspec.to_builtins(Joined(NODE, issued.decode(), told.pem.decode()))
+            )
+
+        made = Scripted(self.folder / ("old" if by is self.old else "new"), answer)
+        return made
+
+    def token(self, bundle: Bundle) -> str:
+        return new_token(bundle.pem, NODE, HOUR, generation=bundle.generation)[1].text
+
+
+def test_a_token_says_from_which_generation_on_a_bundle_counts(tmp_path: Path) -> None:
+    """A plane that never rotated has tokens as before. [B5]"""
+    plane = Plane(tmp_path)
+    assert parse(plane.token(plane.rotated)).generation == plane.rotated.generation
+    assert plane.token(first(plane.old.pem)).count(".") == 2
+    assert parse(plane.token(first(plane.old.pem))).generation == 0
+
+
+def test_an_authority_that_was_removed_gets_no_join_token_to_see(tmp_path: Path) -> None:
+    """Its thief has the bundles of the rotation, which the new authority has signed too. [B5]"""
+
+    async def story() -> None:
+        plane = Plane(tmp_path)
+        async with plane.server(plane.old, serving(switched(plane.both))) as thief:
+            with pytest.raises(
+                Unavailable, match="If the plane's certificate authority was rotated"
+            ):
+                await joined((thief.url,), NODE, tmp_path / "agent", plane.token(plane.rotated))
+        assert plane.joins == []
+
+    play(story())
+
+
+def test_a_node_that_joins_during_a_rotation_keeps_the_bundle_that_it_was_proven(
+    tmp_path: Path,
+) -> None:
+    """The next one that it takes must be newer. [B5, K1]"""
+
+    async def story() -> None:
+        plane, agent = Plane(tmp_path), tmp_path / "agent"
+        async with plane.server(plane.old, plane.both) as server:
+            access = await joined((server.url,), NODE, agent, plane.token(plane.both))
+        assert access.ca == plane.both.pem
+        assert kept(agent) == plane.both
+
+    play(story())
+
+
+@pytest.mark.parametrize("missed", ["all", "the end"])
+def test_a_node_that_was_away_for_a_rotation_joins_again_with_a_token(
+    tmp_path: Path, missed: str
+) -> None:
+    """It trusts no server that there is, or no server its certificate. Its key stays. [K1, C8]"""
+
+    async def story() -> None:
+        plane, agent = Plane(tmp_path), tmp_path / "agent"
+        files = NodeFiles(agent)
+        async with plane.server(plane.old, first(plane.old.pem)) as server:
+            await joined((server.url,), NODE, agent, plane.token(first(plane.old.pem)))
+        if missed == "the end":
+            keep(agent, signed(plane.both, [plane.old, plane.new]))
+        key = files.key.read_bytes()
+        said: list[str] = []
+        async with plane.server(plane.new, plane.rotated) as server:
+            # A token from before is no reason to join.
+            stale = plane.token(first(plane.old.pem))
+            access = await joined((server.url,), NODE, agent, stale, said.append)
+            assert access.ca != plane.new.pem
+            token = plane.token(plane.rotated)
+            access = await joined((server.url,), NODE, agent, token, said.append)
+            assert access.ca == plane.new.pem
+            assert files.key.read_bytes() == key == access.key
+            assert kept(agent) == plane.rotated
+            assert plane.joins[-1].token == token
+        # Where no server answers, the node starts with what it has, as ever.
+        later = msgspec.structs.replace(plane.rotated, generation=9)
+        nobody = ("https://127.0.0.1:1",)
+        again = await joined(nobody, NODE, agent, plane.token(later), said.append)
+        assert again.certificate == access.certificate
+
+    play(story())
+
+
+def test_a_renewal_leaves_the_authorities_on_disk_alone(tmp_path: Path) -> None:
+    """The next bundle may have been kept while it was under way. [B5]"""
+
+    async def story() -> None:
+        plane, agent = Plane(tmp_path), tmp_path / "agent"
+        async with plane.server(plane.new, plane.both) as server:
+            access = await joined((server.url,), NODE, agent, plane.token(plane.both))
+            keep(agent, signed(plane.rotated, [plane.new]))
+            after = await renewed(access, NODE, agent)
+        assert after.certificate != access.certificate
+        assert NodeFiles(agent).authority.read_bytes() == plane.new.pem
+        assert kept(agent) == plane.rotated
+
+    play(story())
+
+
+def test_what_a_component_is_provided_with_has_the_generation_of_its_plane(tmp_path: Path) -> None:
+    """A bundle from before, which its authority has signed too, is not newer. [B5]"""
+    plane, pki, into = Plane(tmp_path), tmp_path / "pki", tmp_path / "component"
+    shutil.copytree(tmp_path / "new" / "pki", pki)
+    write_private(pki / BUNDLE, signed(plane.rotated, [plane.new]))
+    provide(pki, into, ["system:scheduler:one"])
+    assert kept(into) == plane.rotated
+    assert not (into / KEY).exists()
