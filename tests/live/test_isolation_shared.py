@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import os
@@ -9,7 +10,9 @@ import socket
 import struct
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +27,17 @@ from holdfast.model.kinds.template import (
     Template,
 )
 from tests.live.test_isolation import ACME, RIVAL, options_of
-from tests.workshop import Workshop, command, eventually, halt, is_running, new_uid, play, workshop
+from tests.workshop import (
+    PATIENCE_S,
+    Workshop,
+    command,
+    eventually,
+    halt,
+    is_running,
+    new_uid,
+    play,
+    workshop,
+)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
@@ -429,3 +442,53 @@ def test_a_tenant_that_fills_the_disk_of_a_node_is_ended_and_harms_no_other(
         play(story())
     finally:
         subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def test_files_of_one_tenant_without_end_delay_no_other_one_s_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look at a million files takes seconds, and so does to remove them: neither all replicas
+    of a tenant together nor what is left of them keeps others from starting and ending. [H1]
+    """
+    monkeypatch.setattr(disk, "LOOK_S", 0.01)
+    goes_on = threading.Event()
+    look, give_back = disk.use, disk.give_back
+    begun: list[Path] = []
+    stuck: list[Path] = []
+
+    def slow(folder: Path, *more: Any) -> disk.Use:
+        begun.append(folder)
+        if (folder / "work" / "rival").exists():
+            stuck.append(folder)
+            goes_on.wait(2 * PATIENCE_S)
+        return look(folder, *more)
+
+    def slowly(fd: int) -> None:
+        goes_on.wait(2 * PATIENCE_S)
+        give_back(fd)
+
+    async def story() -> None:
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
+            sleeps = Template(
+                command=("sh", "-c", "touch rival; sleep 600"), resources=Resources(disk="2Mi")
+            )
+            left = [one.launch(command("true"), namespace=RIVAL) for _ in range(6)]
+            for attempt in left:
+                await one.heard(Exited, attempt)
+            monkeypatch.setattr(disk, "use", slow)
+            monkeypatch.setattr(disk, "give_back", slowly)
+            try:
+                await asyncio.gather(*(one.launched(sleeps, namespace=RIVAL) for _ in range(6)))
+                await eventually(lambda: bool(stuck))
+                for attempt in left:
+                    one.launch(sleeps, namespace=RIVAL, uid=attempt.uid, number=1)
+                modest = Template(command=("sleep", "600"), resources=Resources(disk="2Mi"))
+                mine = await one.launched(modest, namespace=ACME)
+                await eventually(lambda: one.path(mine) in begun)
+                one.do(halt(mine))
+                await one.heard(Exited, mine)
+                assert not goes_on.is_set()
+            finally:
+                goes_on.set()
+
+    play(story())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Container
 from contextlib import suppress
 from typing import Any
@@ -35,7 +36,7 @@ from holdfast.host.runtime import (
 from holdfast.host.runtime.following import Following
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.starting import Place
-from holdfast.host.runtime.turns import Turns
+from holdfast.host.runtime.turns import Lanes, Turns
 from holdfast.model.kinds.replica import Process
 from holdfast.model.quantity import Resource, render
 
@@ -58,9 +59,14 @@ class Keeping:
     """All work that runs on one node, as this life of its agent knows it."""
 
     def __init__(
-        self, place: Place, turns: Turns, post: Callable[[Any], None], in_thread: InThread
+        self,
+        place: Place,
+        turns: Turns,
+        lanes: Lanes,
+        post: Callable[[Any], None],
+        in_thread: InThread,
     ) -> None:
-        self._place, self._turns = place, turns
+        self._place, self._turns, self._lanes = place, turns, lanes
         self._post, self._in_thread = post, in_thread
         self.held: dict[Attempt, Held] = {}
         # The last `Extend`, for work that is adopted after it.
@@ -136,16 +142,18 @@ class Keeping:
 
     async def _mind_disk(self, held: Held) -> None:
         """End it when it has more on the disk than it may."""
-        most = held.choices.disk_bytes
+        most, tenant = held.choices.disk_bytes, held.choices.namespace
         while not held.is_over.is_set():
-            used: disk.Use = await self._in_thread(self._disk_use, held, most)
+            used, took_s = await self._lanes.run(tenant, self._disk_use, held, most)
             if used.is_beyond(most):
                 _log.warning("%s exceeds its limit of the disk: it is ended", held.attempt)
                 held.stopped_for = DISK_EXCEEDED
                 held.stop(0)
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(held.is_over.wait(), disk.LOOK_S)
+                count = sum(it.choices.namespace == tenant for it in self.held.values())
+                pause_s = max(disk.LOOK_S, disk.REST * took_s * count)
+                await asyncio.wait_for(held.is_over.wait(), pause_s)
 
     async def mind_space(self) -> None:
         """Keep room on the disk for all, also where work has no limit of its own.
@@ -172,21 +180,22 @@ class Keeping:
 
     async def _largest(self, lack: disk.Lack) -> tuple[Held, disk.Use] | None:
         """Whose work has most on the disk beyond what is set aside for it."""
+        running = [it for it in self.held.values() if it.state is not None and not it.stopped_for]
+        looks = (self._lanes.run(it.choices.namespace, self._disk_use, it) for it in running)
         found = []
-        for held in list(self.held.values()):
-            if held.state is not None and not held.stopped_for:
-                used: disk.Use = await self._in_thread(self._disk_use, held)
-                found.append((used.excess(lack, held.choices.disk_aside_bytes), held, used))
+        for held, (used, _) in zip(running, await asyncio.gather(*looks), strict=True):
+            found.append((used.excess(lack, held.choices.disk_aside_bytes), held, used))
         excess, largest, its = max(found, key=lambda it: it[0], default=(0, None, disk.Use()))
         return (largest, its) if largest is not None and excess > 0 else None
 
-    def _disk_use(self, held: Held, enough: int = disk.UNBOUNDED) -> disk.Use:
-        attempt, groups = held.attempt, self._place.groups
+    def _disk_use(self, held: Held, enough: int = disk.UNBOUNDED) -> tuple[disk.Use, float]:
+        """What it has on the disk, and how long it took to find out, in seconds."""
+        attempt, groups, began_s = held.attempt, self._place.groups, time.monotonic()
         processes = groups.processes(attempt) if groups.controllers else []
         if not processes and held.state is not None:
             processes = survivors.descendants(held.state.shim.pid)
         folder = self._place.attempts.root / attempt.uid / str(attempt.number)
-        return disk.use(folder, processes, enough)
+        return disk.use(folder, processes, enough), time.monotonic() - began_s
 
     async def _until_entered(self, held: Held) -> None:
         """A container runs when what is in it does: nobody asks one that is still being made."""
@@ -215,9 +224,14 @@ class Keeping:
 
     async def _closed(self, held: Held, end: records.Exit | None) -> records.Exit | None:
         groups, attempts = self._place.groups, self._place.attempts
-        closed: records.Exit | None = await self._in_thread(
-            limits_closing.close, groups, attempts, held.attempt, end, held.stopped_for
-        )
+        what = (groups, attempts, held.attempt, end, held.stopped_for)
+        closed: records.Exit | None
+        if held.stopped_for:
+            # What it has on the disk may be removed.
+            lane = held.choices.namespace
+            closed = await self._lanes.run(lane, limits_closing.close, *what)
+        else:
+            closed = await self._in_thread(limits_closing.close, *what)
         if self._place.secret_files is not None:
             await self._in_thread(self._place.secret_files.remove, held.attempt)
         return closed

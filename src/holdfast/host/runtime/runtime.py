@@ -44,13 +44,15 @@ from holdfast.host.runtime.line import open_line
 from holdfast.host.runtime.probing import Probing
 from holdfast.host.runtime.service_tokens import FetchToken, TokenFiles
 from holdfast.host.runtime.starting import Options, Place, StartedBefore, start
-from holdfast.host.runtime.turns import Turns
+from holdfast.host.runtime.turns import Lanes, Turns
 from holdfast.model.errors import HoldfastError, InvariantBroken, Unavailable, invariant
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import Runtime as RuntimeKind
 
 # Starting work waits for the disk and for forks: more of it at once makes nothing faster.
 THREADS_MAX = 4
+# No tenant has this name. What it lets wait is what nothing else waits for.
+_NOBODY = ""
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -81,7 +83,7 @@ class Runtime:
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
         told = self._options
         self._images = Images(folder, told.images, told.tenant_images_bytes)
-        self._turns = Turns(self._report)
+        self._turns, self._lanes = Turns(self._report), Lanes()
         self._tokens = TokenFiles(self._attempts, fetch_token, self._in_thread)
         self._place: Place | None = None
         self._post: Callable[[Any], None] = lambda stimulus: None
@@ -117,7 +119,7 @@ class Runtime:
         self._place = Place(*place, self._address, kept)
         self._tokens.kept = kept
         self._probing = Probing(self._place, self._address)
-        self._kept = Keeping(self._place, self._turns, post, self._in_thread)
+        self._kept = Keeping(self._place, self._turns, self._lanes, post, self._in_thread)
         self._turns.begin(self._kept.mind_ports())
         self._turns.begin(self._kept.mind_space())
         self._turns.begin(self._tokens.renew_for_ever(self._kept.held))
@@ -133,6 +135,7 @@ class Runtime:
         if self._kept is not None:
             self._kept.let_go()
         await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.to_thread(self._lanes.close)
         self._images.close()
         if self._place is not None:
             await asyncio.to_thread(self._place.groups.retire)
@@ -204,7 +207,12 @@ class Runtime:
             image = await self._images.of(effect, place)
             effect = await self._tokens.with_first(effect)
             numbers, choices = held.ports.numbers, held.choices
-            near = await self._in_thread(start, effect, place, numbers, choices, image)
+            words = (effect, place, numbers, choices, image)
+            if effect.attempt.number:
+                # What the attempts before it left on the disk is removed first.
+                near = await self._lanes.run(effect.namespace, start, *words)
+            else:
+                near = await self._in_thread(start, *words)
         except StartedBefore:
             del self._keeping.held[effect.attempt]
             held.let_go()
@@ -255,7 +263,7 @@ class Runtime:
             # They are worth less than the room that the rest takes.
             _log.warning("the logs of replica %s cannot be kept: %s", uid, error)
         try:
-            await self._in_thread(self._attempts.clear, uid)
+            await self._lanes.run(_NOBODY, self._attempts.clear, uid)
         except OSError as error:
             # What is left is found by the next LookAround, which asks for this again.
             _log.warning("replica %s cannot be cleared away: %s", uid, error)

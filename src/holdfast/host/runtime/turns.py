@@ -1,19 +1,24 @@
 """Jobs under way: one after the other for each replica, side by side for different ones.
 
-Kept by `runtime`, which gives every effect a job here.
+Kept by `runtime`, which gives every effect a job here. What the files of work can make long has
+threads of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from holdfast.model.errors import invariant
 
 JOBS_MAX = 20_000
+LANES_MAX = 3
 
 Job = Coroutine[Any, Any, None]
+_T = TypeVar("_T")
 
 
 class Turns:
@@ -70,3 +75,24 @@ class Turns:
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
+
+
+class Lanes:
+    """Threads in which files of work are measured and removed, as many as it likes to have.
+
+    A tenant has one of them at a time, so that none delays others, nor what the agent waits for.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(LANES_MAX, thread_name_prefix="disk")
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, tenant: str, work: Callable[..., _T], *arguments: Any) -> _T:
+        """Do this when it is the tenant's turn."""
+        lock = self._locks.setdefault(tenant, asyncio.Lock())
+        async with lock:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+
+    def close(self) -> None:
+        """Wait for what is under way, which may be a start, and begin nothing more."""
+        self._pool.shutdown(cancel_futures=True)
