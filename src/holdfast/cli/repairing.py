@@ -17,7 +17,7 @@ from holdfast.cli.reaching import Reaching, kubeconfig_option
 from holdfast.host.client.transport import Transport
 from holdfast.host.errands import QUARANTINE_PATH, REPAIRS_PATH
 from holdfast.model.errors import HoldfastError, Missing
-from holdfast.model.quarantine import Quarantine, Quarantined, Repair, Repaired
+from holdfast.model.quarantine import SHOW, Quarantine, Quarantined, Repair, Repaired
 from holdfast.model.requests import RepairAction
 
 TIMEOUT_S = 60.0
@@ -63,7 +63,7 @@ def show(record: str, kubeconfig: Path | None) -> int:
     async def command() -> int:
         async with Reaching(kubeconfig) as to:
             note = _note(await _read(to), record)
-            found = await _asked(to, Repair(record, RepairAction.RELEASE.value))
+            found = await _asked(to, Repair(record, SHOW))
         lines = [
             f"{note.key} is in quarantine since {note.since:%Y-%m-%dT%H:%M:%SZ}",
             f"  reason    {note.reason}",

@@ -46,11 +46,15 @@ class Quarantined(Part, frozen=True):
     evidence: tuple[Evidence, ...] = ()
 
 
+# Asks a server what a record in quarantine says, and repairs nothing.
+SHOW = "Show"
+
+
 class Repair(msgspec.Struct, frozen=True, rename="camel"):
     """What an operator asks a server for.
 
     key: the record.
-    action: Recount, Restore or Release.
+    action: Show, Recount, Restore or Release.
     word: why, for the audit.
     dry_run: say what would be written, and write nothing.
     seen: the revision that the operator looked at; 0 means whatever it is.

@@ -26,7 +26,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.ledger import PlacesLedger, places_page
 from holdfast.model.plane_format import FORMAT, unusable
 from holdfast.model.problems import malformed, told
-from holdfast.model.quarantine import Quarantine, Quarantined, Repair, Repaired
+from holdfast.model.quarantine import SHOW, Quarantine, Quarantined, Repair, Repaired
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import RepairAction, RepairRecord
@@ -80,11 +80,13 @@ async def repair(call: Call) -> web.StreamResponse:
     demand_json(call)
     try:
         wanted = _REPAIR.decode(await call.body())
+        if wanted.action == SHOW:
+            return reply(200, _ENCODER.encode(await _looked_at(call.services.store, wanted)))
         action = RepairAction(wanted.action)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(f"is no repair: {told(error)}") from None
     except ValueError:
-        allowed = ", ".join(it.value for it in RepairAction)
+        allowed = ", ".join((SHOW, *(it.value for it in RepairAction)))
         raise Invalid(f"action: {wanted.action[:40]!r}: must be one of {allowed}") from None
     async with call.services.explaining.of(classify(call.identity, Errand.READ)):
         found = await _found(call.services.store, wanted, action)
@@ -100,6 +102,13 @@ async def repair(call: Call) -> web.StreamResponse:
     if isinstance(verdict, Refusal):
         return call.refused(verdict)
     return reply(200, _ENCODER.encode(msgspec.structs.replace(found, done=not wanted.dry_run)))
+
+
+async def _looked_at(store: Store, wanted: Repair) -> Repaired:
+    """What a record says that is in quarantine. Raises Missing for any other."""
+    if not any(it.key == wanted.key for it in await quarantined(store)):
+        raise Missing(f"{wanted.key[:200]} is not in quarantine")
+    return await _found(store, wanted, RepairAction.RELEASE)
 
 
 async def _found(store: Store, wanted: Repair, action: RepairAction) -> Repaired:
