@@ -47,7 +47,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     authority: the fingerprint of the authority that its certificate or token comes from; empty for
         other tokens.
-    trusts: the authorities that it trusts, in short; None if it did not say.
+    trusts: those of our authorities that it trusts, in short; None if it did not say.
     at_s: when, by the wall clock of the server.
     """
 
@@ -91,12 +91,21 @@ class SeenParts:
             name = (shown.identity if shown is not None else self.door(request)).name
         except HoldfastError:
             return
-        said = request.headers.get(TRUST_HEADER, "")
-        trusts = tuple(said.split(",")) if _TRUSTS.fullmatch(said) else None
+        trusts = self._trusts(request.headers.get(TRUST_HEADER, ""))
         authority = self._authorities.names.get(shown.issuer, "") if shown is not None else ""
         sort = _sort(name)
         if sort is not None and (authority or trusts is not None):
             self._note(name, sort, authority, trusts)
+
+    def _trusts(self, said: str) -> tuple[str, ...] | None:
+        """Those of our authorities that a client says it trusts. Names of others are of its own
+        making, and would make a record each.
+        """
+        if not _TRUSTS.fullmatch(said):
+            return None
+        named = said.split(",")
+        ours = (known[:SHORT] for known in self._authorities.names.values())
+        return tuple(it for it in ours if it in named)
 
     def token_shown(self, account: str, replica: str, authority: str) -> None:
         """Work has shown a service token of this authority."""

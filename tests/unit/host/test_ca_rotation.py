@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -27,13 +28,16 @@ from holdfast.host.ca_readiness import (
 from holdfast.host.ca_rotation import CaRotation, Standing, Step, Wish
 from holdfast.host.certificates import Authority
 from holdfast.host.discovering import Known
+from holdfast.host.door import Door
 from holdfast.host.files import write_private
+from holdfast.host.headers import TRUST_HEADER
 from holdfast.host.settings import Settings
 from holdfast.host.trust import Trust, establish
 from holdfast.host.trust_bundle import SHORT, Bundle, Phase, begun, first, switched, unproven
 from holdfast.host.trust_seen import OBSERVE_S, Seen, SeenParts, Sort
 from holdfast.host.trust_upkeep import TrustUpkeep, stored
 from holdfast.model.errors import Conflict, Invalid, Unavailable
+from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
 from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.meta import ObjectMeta
@@ -545,3 +549,27 @@ def test_what_a_server_has_seen_ends_with_the_rotation(tmp_path: Path) -> None:
     ]
     authorities.take(Authorities(first(new.pem), {new.fingerprint: new}))
     assert seen.all() == ()
+
+
+class Ann(Door):
+    """Lets in one person, whatever is shown."""
+
+    def __call__(self, request: object) -> Identity:
+        return Identity(name="ann")
+
+
+def test_a_person_fills_no_servers_memory_of_what_parts_trust(tmp_path: Path) -> None:
+    """Whoever names other authorities with each request would push out all nodes. [B5, K1]"""
+    authorities = Authorities.open(tmp_path)
+    new, _ = Authority.new()
+    both = begun(authorities.bundle, new.pem)
+    authorities.take(Authorities(both, authorities.held))
+    seen = SeenParts(authorities, lambda: 5.0)
+    seen.door = Ann(Hub(Forms()))
+    old, newest = (it[:SHORT] for it in both.fingerprints)
+    for number in range(100):
+        for said in (f"{number:016x}", f"{newest},{number:016x},{old}"):
+            headers = {TRUST_HEADER: said}
+            request: Any = SimpleNamespace(headers=headers, transport=None)
+            seen.observe(request, 200, 0.0)
+    assert [it.trusts for it in seen.all()] == [(), (old, newest)]
