@@ -314,10 +314,13 @@ def handlers(
     door: Door,
     may_path: Callable[[Identity, str, str], bool],
     accesses: Accesses,
+    is_current: Callable[[], Awaitable[bool]],
 ) -> dict[str, Handler]:
-    """The paths and what answers there."""
+    """The paths and what answers there. `is_current` says whether this server has heard of every
+    revocation.
+    """
 
-    def demand_admin(request: web.BaseRequest, verb: str) -> Identity:
+    async def demand_admin(request: web.BaseRequest, verb: str) -> Identity:
         identity = door(request)
         if not acts_as(identity):
             raise Forbidden(
@@ -329,14 +332,15 @@ def handlers(
                 f"{identity.name} may not {verb} {PATH}; administrators (group {ADMINS}) may",
                 code=Reason.NOT_ALLOWED,
             )
+        await _demand_current(is_current)
         return identity
 
     async def serve(request: web.BaseRequest) -> web.StreamResponse:
         try:
             if request.method == "GET":
-                demand_admin(request, "get")
+                await demand_admin(request, "get")
                 return reply(200, msgspec.json.encode(await rotation.standing()))
-            identity = demand_admin(request, "post")
+            identity = await demand_admin(request, "post")
             if request.method != "POST":
                 raise Invalid("a rotation is read by GET and goes on by POST")
             wish = msgspec.json.decode(await received(request, BODY_MAX), type=Wish)
@@ -368,6 +372,14 @@ def handlers(
         return reply(200, msgspec.json.encode(rotation.report()))
 
     return {PATH: serve, PEERS_PATH: tell_peer}
+
+
+async def _demand_current(is_current: Callable[[], Awaitable[bool]]) -> None:
+    if not await is_current():
+        raise Unavailable(
+            "this server does not hear from its store and cannot tell whether your credential was "
+            "revoked; try another one"
+        )
 
 
 def _demand(step: str, against: list[str]) -> None:

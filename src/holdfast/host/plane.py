@@ -311,6 +311,9 @@ class Plane:
         def may(identity: Identity, deed: Deed) -> bool:
             return api.services.rights.may(identity, deed)
 
+        async def is_current() -> bool:
+            return await api.services.rights.is_current()
+
         async def demand_unrevoked(request: web.BaseRequest) -> None:
             await api.demand_unrevoked(request)
 
@@ -340,7 +343,7 @@ class Plane:
                     trusted.generation,
                     lambda: revoked.text,
                 ),
-                **trusted.handlers(door, may_path),
+                **trusted.handlers(door, may_path, is_current),
                 **self._admitting(authority, store, trusted, door, accesses).handlers(),
             },
             limits=ApiLimits(patience=self.settings.patience),

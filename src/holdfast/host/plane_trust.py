@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from holdfast.host import ca_rotation
@@ -69,11 +69,14 @@ class PlaneTrust:
         return self.authorities.bundle.generation
 
     def handlers(
-        self, door: Door, may_path: Callable[[Identity, str, str], bool]
+        self,
+        door: Door,
+        may_path: Callable[[Identity, str, str], bool],
+        is_current: Callable[[], Awaitable[bool]],
     ) -> dict[str, Handler]:
         """The paths of a rotation."""
         self.seen.door = door
-        return ca_rotation.handlers(self._rotation, door, may_path, self._accesses)
+        return ca_rotation.handlers(self._rotation, door, may_path, self._accesses, is_current)
 
     async def _apply(self, fresh: Trust) -> None:
         """Use this for all new connections. Those that are open go on, if they still count."""

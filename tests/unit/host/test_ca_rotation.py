@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.host import ca_rotation, trust_upkeep
 from holdfast.host.api.presentation import Forms
+from holdfast.host.audit.accesses import Accesses
 from holdfast.host.authorities import KEY, KEYS, Authorities, key_file
 from holdfast.host.ca_readiness import (
     LIVE_S,
@@ -573,3 +574,31 @@ def test_a_person_fills_no_servers_memory_of_what_parts_trust(tmp_path: Path) ->
             request: Any = SimpleNamespace(headers=headers, transport=None)
             seen.observe(request, 200, 0.0)
     assert [it.trusts for it in seen.all()] == [(), (old, newest)]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_server_that_may_have_missed_a_revocation_rotates_nothing(
+    tmp_path: Path, method: str
+) -> None:
+    """An administrator who was revoked could, as long as the server hears nothing. [B5]"""
+
+    async def story() -> None:
+        plane = Plane(tmp_path, "one")
+        accesses = Accesses(plane.store)
+        serve = ca_rotation.handlers(
+            plane.servers["one"].rotation,
+            Ann(Hub(Forms())),
+            lambda identity, verb, path: True,
+            accesses,
+            stale,
+        )[ca_rotation.PATH]
+        request: Any = SimpleNamespace(method=method)
+        answer: Any = await serve(request)
+        assert answer.status == 503
+        assert b"cannot tell whether your credential was revoked" in answer.body
+        assert (await stored(plane.store))[0] == b""
+
+    async def stale() -> bool:
+        return False
+
+    play(story())
