@@ -50,6 +50,8 @@ class SecretFiles:
         """`root` is where the tmpfs is mounted."""
         self._folder, self.root = folder, root
         self._alone = threading.Lock()
+        # What the attempts of each tenant take that were asked about, by the names of both.
+        self._taken: dict[str, dict[str, int]] = {}
 
     def files(self, tenant: str, attempt: Attempt) -> Path:
         """The directory with the files of an attempt, and nothing else."""
@@ -75,33 +77,57 @@ class SecretFiles:
         os.chown(attempt, 0, owner[1] if owner is not None else 0)
         attempt.chmod(GUARDED)
         files.chmod(PASSABLE)
-        with self._alone:
-            if _used(attempt.parent) + _pages(len(content)) > TENANT_BYTES_MAX:
+        self._put(path, content, mode, owner)
+
+    def _put(self, path: Path, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
+        attempt = path.parent.parent
+        with self._alone, beneath.folder(path.parent) as fd:
+            taken, size = self._taken_by(attempt.parent), _pages(len(content))
+            if sum(taken.values()) + size > TENANT_BYTES_MAX:
                 raise Unavailable(
                     f"the files from Secrets of tenant {attempt.parent.name} on this node would "
                     f"exceed {TENANT_BYTES_MAX >> 20}Mi: use smaller Secrets or fewer replicas"
                 )
-            with beneath.folder(files) as fd:
-                beneath.write_new(path.name, fd, content, mode, owner)
+            beneath.write_new(path.name, fd, content, mode, owner)
+            taken[attempt.name] = taken.get(attempt.name, 0) + size
+
+    def _taken_by(self, tenant: Path) -> dict[str, int]:
+        """What each attempt of a tenant takes. Those of an earlier agent are looked at once."""
+        if tenant.name not in self._taken:
+            self._taken[tenant.name] = {it.name: _used(it) for it in tenant.iterdir()}
+        return self._taken[tenant.name]
 
     def replace(self, path: Path, content: bytes) -> bool:
-        """Put this in the place of a file, whose owner and mode it gets; False if there is none."""
-        draft = path.with_name(f"{path.name}.new")
+        """Put this in the place of a file, whose owner and mode it gets; False if there is none.
+
+        Work that has the old one open may read it until the next one is replaced. After that it has
+        nothing in it: what work kept open would take memory, and be in no share.
+        """
+        draft, old = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.old")
         try:
             found = path.lstat()
         except FileNotFoundError:
             return False
         draft.unlink(missing_ok=True)
-        self.write(draft, content, found.st_mode & 0o777, (found.st_uid, found.st_gid))
+        with suppress(FileNotFoundError):
+            os.truncate(old, 0)
+            old.unlink()
+        self._put(draft, content, found.st_mode & 0o777, (found.st_uid, found.st_gid))
+        old.hardlink_to(path)
         draft.replace(path)
+        attempt = path.parent.parent
+        with self._alone:
+            self._taken_by(attempt.parent)[attempt.name] = _used(attempt)
         return True
 
     def remove(self, attempt: Attempt) -> None:
         """Let nothing of an attempt be left."""
         for tenant in self._tenants():
+            name = f"{attempt.uid}-{attempt.number}"
             try:
-                with beneath.folder(self._folder / tenant) as fd:
-                    beneath.remove(f"{attempt.uid}-{attempt.number}", fd)
+                with self._alone, beneath.folder(self._folder / tenant) as fd:
+                    beneath.remove(name, fd)
+                    self._taken.get(tenant, {}).pop(name, None)
             except OSError as error:
                 _log.warning("secret files of %s are left for the next look: %s", attempt, error)
 
@@ -141,14 +167,14 @@ class SecretFiles:
 
 
 def _pages(size: int) -> int:
-    """What a file of this size takes of a tmpfs."""
-    return -(-size // _PAGE) * _PAGE
+    """What a file of this size takes of a tmpfs. An empty one takes memory of the kernel's."""
+    return max(1, -(-size // _PAGE)) * _PAGE
 
 
-def _used(tenant: Path) -> int:
-    """What the files of a tenant take. Another thread may remove some meanwhile."""
+def _used(attempt: Path) -> int:
+    """What the files of an attempt take. Another thread may remove some meanwhile."""
     used = 0
-    for path in tenant.glob(f"*/{FILES}/*"):
+    for path in attempt.glob(f"{FILES}/*"):
         with suppress(FileNotFoundError):
             used += _pages(path.lstat().st_size)
     return used
