@@ -51,6 +51,9 @@ class TrustFollowing:
         wanted = Errand("GET", BUNDLE_PATH, _text)
         text = await self._remote.run(self._sender, SERVERS, wanted, TIMEOUT_S)
         try:
+            if trust_bundle.unproven(text).generation <= self._bundle.generation:
+                # A server that has not followed the others yet was asked.
+                return False
             bundle = trust_bundle.adopted(self._bundle, text)
             await asyncio.to_thread(keep, self._directory, text)
         except (Invalid, OSError) as error:
@@ -59,6 +62,7 @@ class TrustFollowing:
             return False
         await self._rotation.trust(bundle.pem, _signer(bundle))
         self._bundle = bundle
+        self._rotation.trouble = ""
         self._changed()
         return True
 

@@ -108,6 +108,21 @@ def test_a_bundle_that_no_trusted_authority_has_signed_is_refused_and_said(tmp_p
     story(tmp_path, told)
 
 
+def test_trouble_with_a_bundle_is_over_when_one_is_taken(tmp_path: Path) -> None:
+    """A server that follows later than the others told one that is in use already. [C8]"""
+
+    async def told(plane: Plane) -> None:
+        plane.text = signed(plane.first, [plane.old])
+        assert not await plane.trust.follow(plane.both.generation)
+        assert plane.rotation.trouble == ""
+        assert not await plane.follow(plane.both, plane.new)
+        assert plane.rotation.trouble
+        assert await plane.follow(plane.both, plane.old, plane.new)
+        assert plane.rotation.trouble == ""
+
+    story(tmp_path, told)
+
+
 def test_what_cannot_be_kept_is_not_told_as_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
