@@ -23,15 +23,20 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import msgspec
 
-# What is listed of each protocol: the state in which a socket of it is reached by others.
-_STATES = {socket.IPPROTO_TCP: ("TCP", 1 << 10), socket.IPPROTO_UDP: ("UDP", 1 << 7)}
+# What is listed of each protocol: the states in which a socket of it is reached by others. One of
+# UDP that is connected takes what its peer sends, before those that are not.
+_CONNECTED, _UNCONNECTED, _LISTENING = 1, 7, 10
+_STATES = {
+    socket.IPPROTO_TCP: ("TCP", 1 << _LISTENING),
+    socket.IPPROTO_UDP: ("UDP", 1 << _UNCONNECTED | 1 << _CONNECTED),
+}
 _SOCK_DIAG, _BY_FAMILY, _ROOT_AND_MATCH = 4, 20, 0x301
 _ERROR, _DONE = 2, 3
 _TIMEOUT_S, _READ_BYTES = 10.0, 65_536
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI48x")
-# A socket's family, its port and address, and its user; attributes are behind that.
-_SOCKET = struct.Struct("=B3x2s2x16s40xI4x")
+# A socket's family and state, its port and address, and its user; attributes are behind that.
+_SOCKET = struct.Struct("=BB2x2s2x16s40xI4x")
 _ATTRIBUTE, _V6_ONLY, _FILTER = struct.Struct("=HH"), 11, 1
 # A step of a filter; how far it goes is a number of 16 bits.
 _STEP, _GO, _IF_PORT, _FILTER_PORTS_MAX = struct.Struct("=BBH"), 1, 11, 4096
@@ -40,11 +45,15 @@ Address = IPv4Address | IPv6Address
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """One socket that others can reach; `is_v6_only` if it is known not to take IPv4."""
+    """One socket that others can reach, or one other if `is_connected`.
+
+    is_v6_only: whether it is known not to take IPv4.
+    """
 
     address: Address
     user: int
     is_v6_only: bool = False
+    is_connected: bool = False
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -84,8 +93,11 @@ class Listeners(msgspec.Struct, frozen=True):
         listeners = self.by_port.get(port, frozenset())
         for published in self.published:
             ranks = {it: published.precedence(it) for it in listeners}
-            best = max(ranks.values(), default=0)
-            found.update(it.user for it, rank in ranks.items() if best and rank == best)
+            best = max((rank for it, rank in ranks.items() if not it.is_connected), default=0)
+            reached = (
+                it for it, rank in ranks.items() if rank and (it.is_connected or rank == best)
+            )
+            found.update(it.user for it in reached)
         return found
 
 
@@ -152,10 +164,11 @@ def _answers(kernel: socket.socket) -> Iterator[bytes]:
 
 
 def _listener(body: bytes) -> tuple[int, Listener]:
-    family, port, address, user = _SOCKET.unpack_from(body)
+    family, state, port, address, user = _SOCKET.unpack_from(body)
     raw = address if family == socket.AF_INET6 else address[:4]
     is_v6_only = _attribute(body[_SOCKET.size :], _V6_ONLY) == b"\1"
-    return int.from_bytes(port), Listener(ip_address(raw), user, is_v6_only)
+    listener = Listener(ip_address(raw), user, is_v6_only, state == _CONNECTED)
+    return int.from_bytes(port), listener
 
 
 def _attribute(text: bytes, wanted: int) -> bytes:

@@ -116,3 +116,27 @@ def test_a_name_and_an_address_of_elsewhere_are_looked_at_as_such() -> None:
     assert look("192.0.2.7", ()).published == (Published(ip_address("192.0.2.7"), False),)
     assert {it.is_here for it in look(64 * "x", ()).published} == {False}
     assert ip_address("127.0.0.1") in [it.address for it in look("localhost", ()).published]
+
+
+def test_a_connected_socket_of_udp_takes_what_its_peer_sends_to_another_one_s_port() -> None:
+    """Sockets that share a port are a tenant's way to another one's datagrams, one client at a
+    time. One's own do not hide who gets the rest. [H1]
+    """
+
+    def is_foreign(*sockets: tuple[str, int, bool]) -> bool:
+        found = frozenset(Listener(ip_address(at), who, False, is_it) for at, who, is_it in sockets)
+        known = Listeners({"UDP/80": found}, (Published(ip_address(NODE)),))
+        return bool(known.foreign(["UDP/80"], MINE))
+
+    assert is_foreign(("0.0.0.0", MINE, False), (NODE, OTHER, True))
+    assert is_foreign((NODE, MINE, False), (NODE, OTHER, True))
+    assert is_foreign((NODE, MINE, True), ("0.0.0.0", OTHER, False))
+    assert not is_foreign((NODE, MINE, True), ("0.0.0.0", MINE, False), ("127.0.0.2", OTHER, True))
+    with socket.socket(type=socket.SOCK_DGRAM) as one, socket.socket(type=socket.SOCK_DGRAM) as two:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+        two.connect(one.getsockname())
+        one.connect(two.getsockname())
+        known = look("127.0.0.1", [f"UDP/{port}"])
+        own = Listener(ip_address("127.0.0.1"), os.geteuid(), is_connected=True)
+        assert known.by_port[f"UDP/{port}"] == {own}
