@@ -46,7 +46,8 @@ FRESH_S = 900.0
 # An image with more files than this is a bomb, whatever their size.
 ENTRIES_MAX = 4_000_000
 UNMOUNT_TIMEOUT_S = 30
-STORES, KEY, USERS, LAST = ".podman", "key", "used", "last"
+# The key lies beside the directories of tenants, none of whose names begins with a dot.
+STORES, KEY, USERS, LAST = ".podman", ".key", "used", "last"
 _STORE = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _USER = re.compile(r"([A-Za-z0-9_-]{1,128})\.([0-9]{1,10})", re.ASCII)
 

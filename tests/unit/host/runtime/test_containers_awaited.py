@@ -215,6 +215,13 @@ def test_a_pull_ends_when_its_tenant_s_images_have_no_room(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("tenant", ["key", "last", "used"])
+def test_no_name_of_a_tenant_is_taken_by_a_file_of_the_stores(rig: Rig, tenant: str) -> None:
+    """[H1]"""
+    asyncio.run(rig.of(tenant, "r.example/a:1", attempt=Attempt("a", 0)))
+    assert rig.stores(tenant)
+
+
 def test_images_are_removed_when_nothing_has_used_them_for_long(rig: Rig) -> None:
     """Those that work lives on stay, whenever it was started. [H1]"""
     attempts = Attempts(rig.folder / "agent")
