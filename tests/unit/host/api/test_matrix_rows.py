@@ -37,7 +37,7 @@ def test_nobody_is_allowed_anything_who_is_not_let_in() -> None:
     for row in rows().values():
         assert not {*row.may, *row.hidden} & set(TURNED_AWAY)
         if {*row.may} & set(UNKNOWN):
-            assert row.resource in ("/livez", "/readyz", "/healthz", "/ca", "/join")
+            assert row.resource in ("/livez", "/readyz", "/healthz", "/ca", "/ca/bundle", "/join")
 
 
 def test_a_name_that_is_nobodys_is_refused() -> None:
