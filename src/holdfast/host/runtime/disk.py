@@ -163,7 +163,8 @@ def _tables(pid: int) -> list[int]:
     except OSError:
         return []
     for thread in threads:
-        if not any(_share_files(thread, other) for other in found[:2]):
+        known = found[:2]
+        if not any(_share_files(thread, other) for other in known):
             found.append(thread)
     return found
 
@@ -173,7 +174,8 @@ def _share_files(thread: int, other: int) -> bool:
     tell, that of the first one is all that is seen.
     """
     words = (thread, other, _KCMP_FILES, 0, 0)
-    return _libc.syscall(ctypes.c_long(_SYS_KCMP), *map(ctypes.c_long, words)) <= 0
+    order: int = _libc.syscall(ctypes.c_long(_SYS_KCMP), *map(ctypes.c_long, words))
+    return order <= 0
 
 
 def lack(path: Path) -> Lack:
