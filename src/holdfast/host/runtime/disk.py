@@ -163,7 +163,7 @@ def _tables(pid: int) -> list[int]:
     except OSError:
         return []
     for thread in threads:
-        known = found[:2]
+        known = {found[0], found[-1]} if found else ()
         if not any(_share_files(thread, other) for other in known):
             found.append(thread)
     return found
