@@ -46,7 +46,7 @@ _REFERENCE = re.compile(
     re.ASCII,
 )
 # podman takes such a text for the identifier of an image, whoever pulled that.
-_IDENTIFIER = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_IDENTIFIER = re.compile(r"sha256:.*|[0-9a-f]{64}", re.ASCII)
 # Separators of the options that mount takes, and what no path of an image needs.
 _UNSAFE = re.compile(r"[,:\\\"\x00-\x20\x7f]")
 

@@ -78,6 +78,8 @@ def test_a_reference_is_asked_of_podman_by_its_name(image: str, name: str) -> No
         "a/b:1/c",
         "file:///etc",
         "0" * 64,
+        "sha256:" + "0" * 64,
+        "sha256:0123456789ab",
         "a" * 513,
         "/srv/../etc",
         "/srv/a,lowerdir=b",
