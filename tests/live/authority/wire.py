@@ -44,7 +44,11 @@ async def serve(shell: Shell, path: Path) -> asyncio.Server:
                 future.add_done_callback(partial(_reply, writer, number))
         writer.close()
 
-    return await asyncio.start_unix_server(talk, path, backlog=256)
+    # A socket has its name before anybody listens. It gets the one that is waited for afterwards.
+    unheard = path.with_suffix(".new")
+    server = await asyncio.start_unix_server(talk, unheard, backlog=256)
+    unheard.rename(path)
+    return server
 
 
 def _reply(writer: asyncio.StreamWriter, number: int, future: asyncio.Future[Any]) -> None:
