@@ -147,11 +147,12 @@ def test_an_etcd_that_is_full_of_what_is_needed_is_left_to_its_operator(
             return 1
 
         space = watched(store, said.append, nothing)
-        with pytest.raises(HoldfastError, match="space exceeded"):
-            await _fill(store)
-        await space.look()
-        await space.relieve()
-        assert "give its members more room" in said[-1]
+        # The first times some pages may be free after all, and are filled, too.
+        while not said or "give its members more room" not in said[-1]:
+            with pytest.raises(HoldfastError, match="space exceeded"):
+                await _fill(store)
+            await space.look()
+            await space.relieve()
         assert "NOSPACE" in space.closed()
         await store.close()
 
