@@ -24,7 +24,7 @@ SEEDS   ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page signals-page matrix-page help install up system check format test test-quick test-long full-long property-long storm-long crash-long failover-long slice-long run-long fuzz sim-authority sim-slice sim-keeping sim-edges sim-sweep bench requirements lock clean
+.PHONY: authority-page signals-page matrix-page help install up system check check-types check-rules format test test-quick test-long full-long property-long storm-long crash-long failover-long slice-long run-long fuzz sim-authority sim-slice sim-keeping sim-edges sim-sweep bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,9 +45,14 @@ up: $(VENV)/.installed ## Run a whole plane here (DATA=data LISTEN=127.0.0.1:644
 	@$(BIN)/holdfast up --data "$(DATA)" --listen "$(LISTEN)" --store "$(STORE)" --agents "$(AGENTS)"
 
 check: $(VENV)/.installed ## Lint, format, types, import layers, purity of the pure rooms; changes nothing
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync check-types check-rules
+
+check-types: $(VENV)/.installed
+	$(BIN)/mypy
+
+check-rules: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tools.tidy
 
@@ -77,18 +82,18 @@ failover-long: $(VENV)/.installed $(VENV)/.system ## Kill and stop etcd members 
 	HOLDFAST_FAILOVER_S=$(or $(SECONDS),600) $(BIN)/pytest tests/live/etcd/test_failover.py -k long_time -s $(ARGS)
 
 slice-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on the way of one replica, on SQLite and on etcd; 500 completions of a job; the store away for 90 s (some minutes)
-	HOLDFAST_SLICE_LONG=1 $(BIN)/pytest tests/live/test_slice.py tests/live/test_slice_trouble.py tests/live/test_jobs.py \
+	HOLDFAST_LONG=1 HOLDFAST_SLICE_LONG=1 $(BIN)/pytest tests/live/test_slice.py tests/live/test_slice_trouble.py tests/live/test_jobs.py \
 		tests/live/test_serving.py -s $(ARGS)
 
 run-long: $(VENV)/.installed $(VENV)/.system ## Cut nodes off, take servers away, kill parts under load, run 5,000 short pieces of work (some minutes)
-	HOLDFAST_RUN_LONG=1 $(BIN)/pytest tests/live/test_node_cut.py tests/live/test_node_loss.py tests/live/test_revocation.py tests/live/test_rotation.py tests/live/test_ca_rotation.py tests/live/test_run_kills.py \
+	HOLDFAST_LONG=1 HOLDFAST_RUN_LONG=1 $(BIN)/pytest tests/live/test_node_cut.py tests/live/test_node_loss.py tests/live/test_revocation.py tests/live/test_rotation.py tests/live/test_ca_rotation.py tests/live/test_run_kills.py \
 		tests/live/test_many_short.py -s $(ARGS)
 
 fuzz: $(VENV)/.installed ## Feed every reader of what others write what nobody sends by accident, for MINUTES=10; says what was covered
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
 storm-long: $(VENV)/.installed $(VENV)/.system ## Retry storms: 5,000 simulated agents and all planted bugs, 200 real agents whose etcd stands still (some minutes)
-	HOLDFAST_STORM_LONG=1 $(BIN)/pytest tests/sim/test_retry_storm.py tests/sim/test_overload.py tests/live/test_retry_storm.py -s $(ARGS)
+	HOLDFAST_LONG=1 HOLDFAST_STORM_LONG=1 $(BIN)/pytest tests/sim/test_retry_storm.py tests/sim/test_overload.py tests/live/test_retry_storm.py -s $(ARGS)
 
 sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS of them (1,000 take about ten minutes of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO \

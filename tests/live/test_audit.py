@@ -180,6 +180,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
         yield cluster
 
 
+@pytest.mark.long
 def test_two_servers_on_etcd_make_one_chain_through_the_death_of_the_one_who_writes(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:

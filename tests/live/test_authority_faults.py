@@ -18,6 +18,7 @@ from holdfast.commit.server import LEASE_MS
 from tests.etcd_cluster import EtcdCluster
 from tests.live.authority.load import Load
 from tests.live.authority.rig import Servers
+from tests.scale import some_of
 
 pytestmark = pytest.mark.xdist_group("authority-faults")
 
@@ -55,7 +56,7 @@ def play(
     return load
 
 
-@pytest.mark.parametrize("names", ["ab", "abc"])
+@pytest.mark.parametrize("names", some_of(["abc", "ab"], 2))
 def test_several_servers_decide_at_once(etcd: EtcdCluster, tmp_path: Path, names: str) -> None:
     """Nobody forwards: each decides on its own view, and the compares sort it out. [K2, N1.7]"""
     prefix = f"/{names}-alone/"
@@ -90,6 +91,7 @@ def killing(*shares: float) -> Faults:
     return faults
 
 
+@pytest.mark.long
 def test_servers_on_etcd_are_killed(etcd: EtcdCluster, tmp_path: Path) -> None:
     """Any of three may die at any moment; those who asked it ask another. [K2, C7.5, INV11]"""
     load = play(

@@ -20,6 +20,9 @@ from holdfast.cli.main import main
 from tests.live.plane_process import ROOT, PlaneProcess
 from tests.patience import PATIENCE_S
 
+# The tests that use one plane run in one process, so that it is started once.
+pytestmark = pytest.mark.xdist_group("cli")
+
 MIXED = """\
 apiVersion: holdfast.dev/v1
 kind: Workload

@@ -26,6 +26,7 @@ from holdfast.model.requests import Forward, Remove
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PATIENT, PlaneProcess, workload
+from tests.scale import some_of
 
 pytestmark = pytest.mark.xdist_group("plane-etcd")
 NS = "default"
@@ -107,7 +108,9 @@ def test_what_is_asked_of_the_other_server_is_decided_by_the_holder(
     asyncio.run(_play(story, Pair(tmp_path, cluster, "/forwarded/")))
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=lambda how: how.name)
+@pytest.mark.parametrize(
+    "how", some_of([signal.SIGSTOP, signal.SIGKILL], 2), ids=lambda how: how.name
+)
 def test_the_holder_dies_or_hangs_and_the_other_goes_on_without_losing_anything(
     tmp_path: Path, cluster: EtcdCluster, how: signal.Signals
 ) -> None:

@@ -29,7 +29,10 @@ from tests.live.test_isolation import ACME, RIVAL, options_of, targets, victim
 from tests.live.test_publishing import publisher as publishing
 from tests.workshop import NODE, Workshop, halt, is_running, play, workshop
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run containers")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can run containers"),
+    pytest.mark.xdist_group("isolation-containers"),
+]
 
 APPLETS = (
     *("sh", "cat", "id", "ls", "sleep", "touch", "grep", "chmod", "cp", "stat", "chown", "mkdir"),

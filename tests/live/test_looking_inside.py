@@ -33,6 +33,9 @@ from tests.live.kubectls import Binary, Kubectl
 from tests.live.plane_process import ROOT, workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 
+# The tests that use one plane run in one process, so that it is started once.
+pytestmark = pytest.mark.xdist_group("looking-inside")
+
 PATIENCE_S = 60.0
 # A line on each stream, then one a moment, for ever.
 CHATTY = "echo begin; echo trouble >&2; i=0; while sleep 0.1; do echo line $i; i=$((i+1)); done"

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from holdfast.host.api.openapi import document
 from tests.live.plane_process import PlaneProcess
 from tests.patience import PATIENCE_S
+from tests.scale import scaled
 
 # One server for all operations, so all of them on one worker.
 pytestmark = [
@@ -23,7 +24,7 @@ pytestmark = [
 OPERATIONS = [
     found.ok() for found in schemathesis.openapi.from_dict(document()).get_all_operations()
 ]
-EXAMPLES = 4
+EXAMPLES = scaled(2, 8)
 
 
 @pytest.fixture(scope="module")

@@ -99,6 +99,7 @@ async def outlive(plane: SlicePlane) -> None:
     await plane.ready(2)
 
 
+@pytest.mark.long
 def test_a_plane_outlives_the_certificates_of_its_nodes_and_servers(tmp_path: Path) -> None:
     """An agent and a server are killed in between. [K1, H8, H1]"""
 

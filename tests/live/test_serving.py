@@ -201,6 +201,7 @@ async def _healthy(plane: SlicePlane) -> bool:
     return True
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("plane-etcd")
 def test_while_the_store_is_away_work_runs_on_and_new_work_waits(tmp_path: Path) -> None:
     """Nothing is decided, and whoever asks hears so; afterwards everything is caught up with, and

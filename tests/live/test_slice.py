@@ -200,6 +200,7 @@ def test_an_agent_that_is_paused_past_its_fence_resurrects_nothing(tmp_path: Pat
     play(story())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.xdist_group("plane-etcd")
 def test_with_two_servers_on_etcd_either_or_all_may_be_killed(

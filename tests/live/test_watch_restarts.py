@@ -108,6 +108,7 @@ def cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
         yield cluster
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("plane-etcd")
 def test_forty_watchers_go_on_over_restarts_of_a_server_on_etcd(
     tmp_path: Path, cluster: EtcdCluster

@@ -11,7 +11,7 @@ from holdfast.sim.mutants import Mutant, search
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.census import Census
-from tests.scale import scaled
+from tests.scale import scaled, some_of
 from tests.sim.authority.coverage import demanded, told
 from tests.sim.authority.mutants import MUTANTS, RECORDED
 from tests.sim.authority.planting import ALONE, SCENARIO
@@ -27,7 +27,7 @@ from tests.sim.findings import (
 together = pytest.mark.xdist_group("authority-world")
 
 SEEDS = scaled(20, 70)
-LONE_SEEDS = scaled(8, 60)
+LONE_SEEDS = scaled(4, 60)
 BENIGN_SEEDS = scaled(1, 3)
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
@@ -97,7 +97,7 @@ def test_the_recorded_search_found_every_bug_of_the_authority_and_no_control() -
     all_found(MUTANTS, RECORDED, bugs_min=20, controls_min=5, half_within=5)
 
 
-@pytest.mark.parametrize("mutant", CONTROLS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", some_of(CONTROLS, 3), ids=lambda mutant: mutant.name)
 def test_a_benign_change_of_the_authority_does_not_alarm(mutant: Mutant) -> None:
     """A checker that cries wolf is worse than none. [N6]"""
     assert search(mutant, seeds_max=BENIGN_SEEDS).seed is None
@@ -105,4 +105,4 @@ def test_a_benign_change_of_the_authority_does_not_alarm(mutant: Mutant) -> None
 
 def test_a_seed_of_the_authority_means_the_same_run_in_every_process() -> None:
     """Under different hash seeds, also with every stimulus and effect spelt out. [N6]"""
-    same_in_every_process(SCENARIO, (3, 17, 41), 5)
+    same_in_every_process(SCENARIO, scaled((3,), (3, 17, 41)), 5)

@@ -21,10 +21,10 @@ LEDGERS = "holdfast.sim.worlds.versions.ledgers:LEDGERS"
 MIXED = "holdfast.sim.worlds.versions.mixed:MIXED"
 RAISED = "holdfast.sim.worlds.versions.raised:RAISED"
 ROT = "holdfast.sim.worlds.versions.rot:ROT"
-SEEDS = 10
+SEEDS = scaled(5, 10)
 PARTS = ("server-1", "server-2", "scheduler", "controllers-1", "controllers-2", "agent-0")
-RAISED_SEEDS = scaled(4, 30)
-LEDGERS_SEEDS = scaled(4, 40)
+RAISED_SEEDS = scaled(2, 30)
+LEDGERS_SEEDS = scaled(2, 40)
 
 
 class Campaign:

@@ -137,7 +137,7 @@ EDGES = tuple(
         *(f"slice.tight:{it}" for it in ("TIGHT", "ZONE", "SKEWED", "TAKEOVER")),
         *("slice.crowded:CROWDED", "slice.crowded:LOSSY", "slice.hung:HUNG"),
         *("slice.one_address:ONE", "slice.names:REUSED", "slice.names:TWO_MACHINES"),
-        "slice.timings:RETIMED",
+        *("slice.timings:RETIMED", "slice.timings:LOWERED"),
         *("versions.mixed:MIXED", "versions.raised:RAISED"),
         *("versions.rot:ROT", "versions.ledgers:LEDGERS"),
         *("keeping.calendars:CALENDARS", "keeping.dark:DARK", "keeping.rolling:ROLLING"),

@@ -15,6 +15,7 @@ HUNG = "holdfast.sim.worlds.slice.hung:HUNG"
 _NAMES = "holdfast.sim.worlds.slice.names:"
 REUSED, TWO_MACHINES = f"{_NAMES}REUSED", f"{_NAMES}TWO_MACHINES"
 RETIMED = "holdfast.sim.worlds.slice.timings:RETIMED"
+LOWERED = "holdfast.sim.worlds.slice.timings:LOWERED"
 ONE = "holdfast.sim.worlds.slice.one_address:ONE"
 
 AGENT = "holdfast.agent."

@@ -76,9 +76,9 @@ COUNTING = (
         "countdown-not-restarted",
         "a controller that finds a mark takes its countdown for over: its predecessor has waited",
         rewrite(
-            CORRECT + "nodes:NodesController.reconcile",
-            "self._sees_mark(node, now_ms)",
-            "self._sees_mark(node, now_ms - 60_000)",
+            CORRECT + "nodes:NodesController._sees_mark",
+            "(mark.number, now_ms)",
+            "(mark.number, now_ms - 60_000)",
         ),
         world=TIGHT,
     ),

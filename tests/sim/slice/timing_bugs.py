@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.sim.mutants import rewrite
-from tests.sim.slice.planting import AGENT, MODEL, RETIMED, bug
+from tests.sim.slice.planting import AGENT, LOWERED, MODEL, RETIMED, bug
 
 TIMINGS = (
     bug(
@@ -21,6 +21,6 @@ TIMINGS = (
         "running-shims-forgotten",
         "an agent says that shorter times hold while shims that run grant a longer grace",
         rewrite(AGENT + "crew:Crew.grace_held_ms", "return max(held)", "return 0"),
-        world=RETIMED,
+        world=LOWERED,
     ),
 )

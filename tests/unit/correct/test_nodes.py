@@ -14,6 +14,7 @@ from holdfast.model.kinds.node import Node, NodePhase, NodeSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import JudgeNode, Move, NodeWord, Term
+from tests.scale import scaled
 from tests.unit.correct.pictures import NOW, TERM, later, node, replica, view
 from tests.unit.correct.team_rig import DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig
 
@@ -366,6 +367,11 @@ def loss(rig: Rig) -> list[Any]:
     return [*seen, node.status.phase, node.status.incarnation, node.status.marks, rig.states()]
 
 
+def points(calm: Rig) -> range:
+    """Which of the writes are disturbed: one in three, and all of them in the long run."""
+    return range(1, len(calm.sent) + 1, scaled(3, 1))
+
+
 def test_a_crash_after_any_write_of_a_node_loss_ends_in_the_same_state() -> None:
     """The countdown may begin anew, so it takes longer; nothing else differs. [C7.4, K2, C6.4]"""
     calm = world()
@@ -373,7 +379,7 @@ def test_a_crash_after_any_write_of_a_node_loss_ends_in_the_same_state() -> None
     assert (expected[0], expected[4]) == ("Fenced", 1)
     # Suspect, mark, Unknown, fence, Failed, Released, the next one, its removal, and the counts.
     assert len(calm.sent) >= 8
-    for at in range(1, len(calm.sent) + 1):
+    for at in points(calm):
         rig = world()
         rig.crash_after = at
         rig.silent = {"node-a"}
@@ -386,7 +392,7 @@ def test_any_lost_answer_of_a_node_loss_ends_in_the_same_state(fate: str) -> Non
     """No second mark, no second replacement. [N1.1, E5]"""
     calm = world()
     expected = loss(calm)
-    for at in range(1, len(calm.sent) + 1):
+    for at in points(calm):
         rig = world()
         rig.fate = lambda ask, rig=rig, at=at: fate if len(rig.sent) == at else DONE
         assert loss(rig) == expected, f"{fate} at write {at}"

@@ -11,6 +11,7 @@ fences by one timing what was started under another lets work run twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -64,6 +65,15 @@ _HAZARDS = (
     Hazard("store_mute", 60, for_ms=(1_000, 20_000), amount=(100, 900), share=0.4),
 )
 
+# Where the grace is lowered and nodes that still grant the longer one are cut off.
+_LOWERED_HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
+    Hazard("retimed", 120, for_ms=(0, 1_000), amount=(0, 1), only="server", share=1),
+    Hazard("partition", 240, for_ms=(40_000, 80_000), only="agent", share=1),
+    Hazard("clock_rate", 100, amount=(-RHO, RHO), share=0.6),
+)
+
 
 class Retiming(Checker):
     """With which settings each server starts next. In the end all of them have the same.
@@ -71,7 +81,9 @@ class Retiming(Checker):
     As long as they differ, the record of a node goes up and down with the server that it talks to.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, at_once: bool) -> None:
+        # Whether all servers are restarted together.
+        self._at_once = at_once
         self._chosen: dict[str, int] = {}
         world.faults.add("retimed", Kind(MACHINE, self._strike))
 
@@ -86,13 +98,14 @@ class Retiming(Checker):
         return Settings(fence=TIMINGS[self._chosen.get(server, 0)])
 
     def _strike(self, world: World, fault: Fault) -> None:
-        self._chosen[fault.target] = fault.amount
-        world.crash(world.cells[fault.target], fault.for_ms)
+        for name in SERVER_NAMES if self._at_once else (fault.target,):
+            self._chosen[name] = fault.amount
+            world.crash(world.cells[name], fault.for_ms)
 
 
-def build(world: World) -> None:
+def build(world: World, at_once: bool = False) -> None:
     """Four nodes, each in a zone of its own, and servers whose settings change."""
-    retiming = Retiming(world)
+    retiming = Retiming(world, at_once)
     build_with(
         world,
         NODES,
@@ -105,9 +118,9 @@ def build(world: World) -> None:
     world.check(retiming)
 
 
-def script(rng: Random) -> Sequence[Act]:
+def script(rng: Random, graces: tuple[int, ...] = (10, 60, 60)) -> Sequence[Act]:
     """Services with graces up to far beyond what the plane allows, and somebody who scales them."""
-    acts = [Act(500 + 100 * i, "operator", _service(rng, i)) for i in range(3)]
+    acts = [Act(500 + 100 * i, "operator", _service(rng, i, graces)) for i in range(3)]
     acts += [
         Act(between(rng, 5_000, FAULTS_MS - 20_000), "operator", _act(rng))
         for _ in range(between(rng, 1, 6))
@@ -119,7 +132,7 @@ def _act(rng: Random) -> dict[str, Any]:
     return {"do": "scale", "some": between(rng, 0, 99), "replicas": between(rng, 1, 4)}
 
 
-def _service(rng: Random, number: int) -> dict[str, Any]:
+def _service(rng: Random, number: int, graces: tuple[int, ...]) -> dict[str, Any]:
     return {
         "do": "create",
         "name": f"w{number}",
@@ -133,7 +146,7 @@ def _service(rng: Random, number: int) -> dict[str, Any]:
         "keep": False,
         "budget": None,
         "port": 0,
-        "grace": pick(rng, (10, 60, 60)),
+        "grace": pick(rng, graces),
     }
 
 
@@ -144,4 +157,14 @@ RETIMED = Scenario(
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,
     script=script,
+)
+
+# The same where only the grace changes, on all servers at once, and all work takes as much of it as
+# it is given.
+LOWERED = msgspec.structs.replace(
+    RETIMED,
+    name="holdfast.sim.worlds.slice.timings:LOWERED",
+    build=partial(build, at_once=True),
+    hazards=_LOWERED_HAZARDS,
+    script=partial(script, graces=(60,)),
 )
