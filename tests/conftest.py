@@ -50,6 +50,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = [item for item in items if item.get_closest_marker("long")]
         items[:] = [item for item in items if not item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left)
+    if hasattr(config, "workerinput"):
+        _interleave(items)
+
+
+def _interleave(items: list[pytest.Item]) -> None:
+    """Let live tests, which mostly wait, and simulations, which compute all the time, begin by
+    turns, so that no processor is idle; all others follow.
+    """
+    places: list[tuple[float, pytest.Item]] = []
+    for room in ("live", "sim"):
+        inside = [item for item in items if item.path.is_relative_to(TESTS / room)]
+        places += [(number / len(inside), item) for number, item in enumerate(inside)]
+    first = [item for _, item in sorted(places, key=lambda place: place[0])]
+    chosen = {item.nodeid for item in first}
+    items[:] = [*first, *(item for item in items if item.nodeid not in chosen)]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.etcd_cluster import EtcdCluster
 from tests.live.authority.races import LOSES_BY, Result, race
 from tests.live.authority.rig import Servers
+from tests.scale import scaled
 
 pytestmark = pytest.mark.xdist_group("authority-races")
 
@@ -28,11 +29,11 @@ def demand_one_winner(results: dict[str, Result], rounds: int) -> None:
 
 @pytest.mark.slow
 def test_eight_racers_over_two_servers_on_one_etcd(tmp_path: Path) -> None:
-    """In 1,002 rounds there is one winner each, and the ledgers equal the sum of the bindings.
+    """Each round has one winner, and the ledgers equal the sum of the bindings.
 
     [C6.1, C6.6, C6.8, INV1, INV3, INV4, N1.7]
     """
-    rounds = 334
+    rounds = scaled(100, 334)
 
     async def story() -> dict[str, Result]:
         async with Servers(tmp_path, "a", "b", etcd=cluster.endpoints) as servers:

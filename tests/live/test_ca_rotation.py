@@ -167,6 +167,7 @@ class Story:
         return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_authority_is_replaced_under_load_and_nobody_notices(
     tmp_path: Path, cluster: EtcdCluster, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from holdfast.agent.work import is_ready
 from holdfast.host.client import Client
@@ -207,6 +208,7 @@ async def answering(replica: Replica) -> None:
     await settled(lambda: answers(replica), bool)
 
 
+@pytest.mark.long
 def test_a_service_answers_and_every_part_may_be_killed_on_the_way(tmp_path: Path) -> None:
     """From an object to a process that answers http, and back to nothing. [H1, C7.4, I1]"""
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.kubectls import Binary, Kubectl, binaries, listed, params, role, workload
+from tests.live.kubectls import Binary, Kubectl, binaries, ends, listed, params, role, workload
 from tests.live.plane_process import PlaneProcess
+from tests.scale import scaled
 
 # One server for all of them, so all of them on one worker.
 pytestmark = pytest.mark.xdist_group("kubectl-all")
@@ -25,7 +26,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaneProcess]:
         process.kill()
 
 
-@pytest.fixture(scope="module", params=params(binaries()))
+@pytest.fixture(scope="module", params=params(scaled(ends(), binaries())))
 def kubectl(
     request: pytest.FixtureRequest, plane: PlaneProcess, tmp_path_factory: object
 ) -> Kubectl:

@@ -64,6 +64,7 @@ async def dropped(plane: SlicePlane, name: str, url: str) -> None:
     assert verdict(lines) == ""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.xdist_group("plane-etcd")
 def test_nodes_behind_one_address_are_heard_and_the_dead_are_found_though_servers_are_gone(

@@ -20,8 +20,10 @@ from tests.crash_check import (
     scratch_folder,
     second_failures,
 )
+from tests.scale import scaled
 
-STATES_MIN = 2_000
+HISTORIES = scaled(5, 12)
+STATES_MIN = HISTORIES * 160
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def first_wrong(history: History, folder: Path) -> str | None:
 def test_no_power_failure_loses_or_tears_what_was_acknowledged(folder: Path) -> None:
     """Un-synced writes lost, torn and reordered at every operation [INV10, INV11, C2]."""
     count = 0
-    for seed in range(1, 13):
+    for seed in range(1, 1 + HISTORIES):
         history = record(seed)
         for state in sampled(history, 0.06):
             wrong = check(history, state, folder)

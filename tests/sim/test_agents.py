@@ -12,7 +12,7 @@ from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.census import DEMANDED, Census
 from holdfast.sim.worlds.slice.checks import OneCopy
-from tests.scale import some_of
+from tests.scale import scaled, some_of
 from tests.sim.agents.bugs import AGENTS, AWAY, STOPPING
 from tests.sim.agents.mutants import MUTANTS, RECORDED
 from tests.sim.findings import all_found, everything_happened, found_by_a_promise, looked_for
@@ -21,7 +21,7 @@ from tests.sim.findings import all_found, everything_happened, found_by_a_promis
 together = pytest.mark.xdist_group("agents-world")
 
 PAGE = (Path(__file__).parents[2] / "docs/simulator.md").read_text(encoding="utf-8")
-SEEDS = {AGENTS: 6, AWAY: 2, STOPPING: 2}
+SEEDS = {AGENTS: scaled(4, 6), AWAY: scaled(1, 2), STOPPING: scaled(1, 2)}
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
 CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
@@ -67,7 +67,7 @@ def test_everything_that_may_happen_to_the_work_of_an_agent_does(campaign: Campa
     everything_happened(DEMANDED, campaign.counts)
 
 
-@pytest.mark.parametrize("mutant", looked_for(BUGS), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", looked_for(BUGS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_agents_is_found(mutant: Mutant) -> None:
     """By a promise that it breaks, not by breaking down. [N6, H1]"""
     found_by_a_promise(mutant, RECORDED)

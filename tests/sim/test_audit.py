@@ -19,8 +19,9 @@ from holdfast.sim.check import Violation
 from holdfast.sim.run import play
 from holdfast.sim.world import World
 from holdfast.sim.worlds.audit.scenario import SCENARIO, OneChain
+from tests.scale import scaled
 
-SEEDS = 240
+SEEDS = scaled(80, 240)
 
 
 def broken_in(seed: int) -> Violation | None:

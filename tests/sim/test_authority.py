@@ -26,7 +26,7 @@ from tests.sim.findings import (
 # The tests that use the campaign run in one process, so that it is run once.
 together = pytest.mark.xdist_group("authority-world")
 
-SEEDS = scaled(20, 70)
+SEEDS = scaled(12, 70)
 LONE_SEEDS = scaled(4, 60)
 BENIGN_SEEDS = scaled(1, 3)
 
@@ -86,7 +86,7 @@ def test_servers_that_decide_alone_by_wrong_calendars_keep_all_promises() -> Non
     assert not any(broken.values()), broken
 
 
-@pytest.mark.parametrize("mutant", looked_for(BUGS), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", looked_for(BUGS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_the_authority_is_found(mutant: Mutant) -> None:
     """By a promise that it breaks, not by breaking down. [N6, C6.1]"""
     found_by_a_promise(mutant, RECORDED)

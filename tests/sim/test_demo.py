@@ -9,11 +9,12 @@ from holdfast.sim.fault_kinds import KINDS
 from holdfast.sim.mutants import Mutant, confirm, load, search
 from holdfast.sim.run import drawn_plan, find, run
 from holdfast.sim.shrink import shrink
+from tests.scale import scaled
 from tests.sim.demo.mutants import MUTANTS, RECORDED
 from tests.sim.demo.world import SCENARIO
 from tests.sim.findings import SEEDS_MAX, all_found, found_by_a_promise, looked_for
 
-SEEDS = 100
+SEEDS = scaled(40, 100)
 BENIGN_SEEDS = 6
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
@@ -28,7 +29,7 @@ def summary() -> Summary:
 def test_the_demonstration_world_keeps_its_promises(summary: Summary) -> None:
     """Exactly once, one lamp, no stale epoch, true views, and all settles. [N5, N6]"""
     assert summary.failed == [], summary.told()
-    assert summary.faults() > 8_000
+    assert summary.faults() > 80 * SEEDS
 
 
 def test_every_kind_of_fault_takes_place(summary: Summary) -> None:
@@ -38,7 +39,7 @@ def test_every_kind_of_fault_takes_place(summary: Summary) -> None:
     assert set(summary.injected) == set(KINDS) - by_point
 
 
-@pytest.mark.parametrize("mutant", looked_for(BUGS), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", looked_for(BUGS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant) -> None:
     """By a promise that it breaks, not by breaking down. [N6]"""
     found_by_a_promise(mutant, RECORDED)

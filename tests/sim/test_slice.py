@@ -46,7 +46,7 @@ together = pytest.mark.xdist_group("slice-world")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
-SEEDS = scaled(6, 70)
+SEEDS = scaled(4, 70)
 # One seed in so many stays well for the whole ten minutes.
 WHOLE_EVERY = 10
 CALM_SEEDS = scaled(1, 2)
