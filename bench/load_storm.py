@@ -18,6 +18,7 @@ from bench.load_plane import (
     TENANTS,
     Plane,
     costs,
+    peak,
     ratio,
     streams,
 )
@@ -57,8 +58,15 @@ class CpuClock:
 async def overload(plane: Plane, most: float) -> None:
     """Five times the peak, between two calm times; by clients that do as they are told, or not."""
     storm = Storm(*await _stormed(plane, most, is_polite=True), most)
+    # What the machine could do meanwhile is between what it could before and can now.
+    before, most = most, (most + await peak(plane)) / 2
     rude = Storm(*await _stormed(plane, most, is_polite=False), most)
-    more = {"durability": "power", "peak_per_s": round(most), **storm.costs()}
+    more = {
+        "durability": "power",
+        "peak_per_s": round(most),
+        "peak_per_s_before": round(before),
+        **storm.costs(),
+    }
     figure(
         "load.goodput_pct",
         100 * storm.goodput / most,
