@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TypeVar
 
@@ -28,6 +29,9 @@ _HAS_LEADER = ("hasleader", "true")
 LOGIN_TIMEOUT_S = 3.0
 # Actions and the alarm in etcd's words.
 _GET, _DISARM, _NOSPACE = 0, 2, 1
+# A member may take so many times as long as usual for a transaction, and at least so long: an
+# election takes up to two seconds by etcd's defaults, and requests from before it are lost.
+PATIENCE_FACTOR, PATIENCE_MIN_S, PATIENCE_MAX_S = 20.0, 1.5, 60.0
 # How long other members get to be connected to when the one that is connected has failed.
 LOOK_ELSEWHERE_S = 1.0
 
@@ -58,6 +62,25 @@ class MemberFacts(msgspec.Struct, frozen=True):
     quota: int = 0
 
 
+class Patience:
+    """How long one member may take for a transaction: many times what it takes usually.
+
+    A follower whose leader died holds a request for seconds and does not say so; a stopped member
+    holds it for ever. Where everything has become slow, the limit doubles until answers come.
+    """
+
+    def __init__(self) -> None:
+        self._usual_s = 0.0
+        self.limit_s = PATIENCE_MIN_S
+
+    def sufficed(self, took_s: float) -> None:
+        self._usual_s += (took_s - self._usual_s) / 16
+        self.limit_s = max(PATIENCE_MIN_S, PATIENCE_FACTOR * self._usual_s)
+
+    def ran_out(self) -> None:
+        self.limit_s = min(PATIENCE_MAX_S, 2 * self.limit_s)
+
+
 class Cluster:
     """All members, of which one is in use until it fails."""
 
@@ -71,6 +94,7 @@ class Cluster:
         self._blamed: set[Member] = set()
         self._cluster_id = 0
         self._metadata: Metadata = (_HAS_LEADER,)
+        self._patience = Patience()
         self._login_lock = asyncio.Lock()
         self._closed = False
 
@@ -90,7 +114,21 @@ class Cluster:
     async def txn(
         self, request: pb.TxnRequest, timeout_s: float, *, writes: bool = True
     ) -> pb.TxnResponse:
-        return await self._call(_txn, request, timeout_s, writes=writes)
+        """A transaction is small, so that a member that takes far longer than usual is given up
+        for another one. What became of it there is found out by its token.
+        """
+        if len(self.members) == 1:
+            return await self._call(_txn, request, timeout_s, writes=writes)
+        began = time.monotonic()
+        limit_s = min(timeout_s, self._patience.limit_s)
+        try:
+            answer = await self._call(_txn, request, limit_s, writes=writes)
+        except HoldfastError:
+            if time.monotonic() - began >= limit_s:
+                self._patience.ran_out()
+            raise
+        self._patience.sufficed(time.monotonic() - began)
+        return answer
 
     async def put(self, request: pb.PutRequest, timeout_s: float) -> pb.PutResponse:
         return await self._call(_put, request, timeout_s, writes=True)
