@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import statistics
 import sys
@@ -28,7 +29,7 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import Runtime as RuntimeKind
 from holdfast.model.kinds.template import Template
 
-STARTS = 15
+STARTS = 40
 PATIENCE_S = 120.0
 WITHIN_MS = 300_000
 APART, TOGETHER = "apart", "together"
@@ -94,10 +95,13 @@ async def _measured(folder: Path) -> dict[str, float]:
     for agent in agents.values():
         await agent.start()
     try:
-        # One of each in turn, so that whatever else the machine does meets all of them alike. The
-        # first round makes what is made once, and is not counted.
+        # One of each in turn and in any order, so that what else the machine does, and the end of
+        # the one before, meet all of them alike. The first round makes what is made once, and is
+        # not counted.
+        order, rng = list(kinds.items()), random.Random(0)
         for turn in range(1 + STARTS):
-            for index, (name, (agent, template)) in enumerate(kinds.items()):
+            rng.shuffle(order)
+            for index, (name, (agent, template)) in enumerate(order):
                 ms = await agent.started_ms(template, turn * len(kinds) + index)
                 if turn:
                     taken[name].append(ms)
