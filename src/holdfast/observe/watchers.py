@@ -27,9 +27,11 @@ QUEUE_BYTES_MAX = 4 << 20
 PIECE_BYTES = 256 << 10
 
 
-# What is looked at in one step while catching up; what has to be decoded counts so many times.
+# What is looked at in one step while catching up. What has to be decoded counts so many times, and
+# what is shown in another form than the plain one, such as a row of a table, even more.
 LOOKED_AT_ONCE = 2_000
 DECODED_COST = 20
+PRESENTED_COST = 80
 
 _revision = attrgetter("revision")
 
@@ -200,7 +202,7 @@ class Watcher:
     def _tell_list(self, listed: Iterator[Entry], presentation: Presentation) -> None:
         form, kind = self.request.form, self.kind
         # Other forms than the plain one are made of the decoded object.
-        left = LOOKED_AT_ONCE // DECODED_COST if form else LOOKED_AT_ONCE
+        left = LOOKED_AT_ONCE // PRESENTED_COST if form else LOOKED_AT_ONCE
         while left > 0 and self._bytes < PIECE_BYTES:
             entry = next(listed, None)
             if entry is None:
