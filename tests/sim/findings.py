@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 SEEDS_MAX = 50
 # Of each world's planted bugs, one in so many is looked for in every run, and all in the long one.
 BUGS_EVERY = 3
+# Worlds of which one seed takes as long as so many of the others.
+DEAR_WORLDS, DEAR = (":MANY",), 20
 # Over the seeds of a default run, so many per cent of what may happen need not have.
 UNSEEN_PERCENT_MAX = scaled(10, 0)
 
@@ -31,7 +33,11 @@ UNSEEN_PERCENT_MAX = scaled(10, 0)
 def looked_for(bugs: Sequence[Mutant], recorded: Path) -> list[Any]:
     """The planted bugs as parameters of a test; those found soonest are in every run."""
     seeds = {finding.mutant: finding.seeds for finding in load(recorded)}
-    soonest = sorted(bugs, key=lambda bug: seeds.get(bug.name, 0))[: -(-len(bugs) // BUGS_EVERY)]
+
+    def cost(bug: Mutant) -> int:
+        return seeds.get(bug.name, 0) * (DEAR if bug.scenario.endswith(DEAR_WORLDS) else 1)
+
+    soonest = sorted(bugs, key=cost)[: -(-len(bugs) // BUGS_EVERY)]
     return [bug if bug in soonest else pytest.param(bug, marks=pytest.mark.long) for bug in bugs]
 
 

@@ -124,8 +124,10 @@ class Race:
         answers = await asyncio.gather(
             client.ask(agent, failed), client.ask(agent, released), client.ask(WORKLOADS, fresh)
         )
-        if self.servers.all[0].config.careless and not isinstance(answers[0], Accepted):
-            # A server that compares nothing knows nothing of what another one has acknowledged.
+        has_ended = all(isinstance(answer, Accepted) for answer in answers[:2])
+        if self.servers.all[0].config.careless and not has_ended:
+            # A server that compares nothing knows nothing of what another one has acknowledged, or
+            # overwrites the ledger in which it stands.
             self.result.forgotten += 1
             return
         accepted(answers[0])
