@@ -12,6 +12,7 @@ from bench.bare_store import bare_store
 from bench.harness import figure
 from bench.http_load import Connection, connect, through
 from holdfast.commit.operations import operation_id
+from holdfast.host.creates import CreateForm
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.meta import ObjectMeta, Quantity
@@ -50,6 +51,7 @@ class Binder:
         rig = self._rig
         owner = await rig.ask(line, f"{space}/workloads", workload("bound"))
         uid, template = owner["metadata"]["uid"], owner["spec"]["template"]
+        namespace = space.rpartition("/")[2]
         documents = [
             document(
                 "Replica",
@@ -58,18 +60,31 @@ class Binder:
             )
             for n in range(count)
         ]
+        for it in documents:
+            it["metadata"]["namespace"] = namespace
         lines = await rig.lines(1, "system:controller:workload")
-        path = f"{space}/replicas?results=names"
-        _, _, answers = await through(lines, chunks(documents, path), 200)
+        births = await self._term(lines[0], "controller:workload")
+        forms = [
+            CreateForm(
+                msgspec.Raw(msgspec.json.encode(it)),
+                operation_id("bench", uid, n, "create"),
+                births,
+            )
+            for n, it in enumerate(documents)
+        ]
+        path = f"{GROUP}/requests?results=names"
+        _, _, answers = await through(lines, chunks(forms, path), 200)
         items = [item for answer in answers for item in msgspec.json.decode(answer)["items"]]
-        refused = [item for item in items if item["code"] != 201]
+        refused = [item for item in items if item["code"] not in (200, 201)]
         invariant(not refused, f"a replica was refused: {refused[:1]}")
         (scheduler,) = await rig.lines(1, "system:scheduler:bench")
-        lease = AcquireLease("scheduler:bench", 600_000)
-        answer = await rig.ask(scheduler, f"{GROUP}/requests", lease)
-        term = Term("scheduler:bench", answer["objects"][0]["spec"]["epoch"])
-        namespace = space.rpartition("/")[2]
+        term = await self._term(scheduler, "scheduler:bench")
         return [self._bind(namespace, item["names"][0], n, term) for n, item in enumerate(items)]
+
+    async def _term(self, line: Connection, scope: str) -> Term:
+        """A lease to act under."""
+        answer = await self._rig.ask(line, f"{GROUP}/requests", AcquireLease(scope, 600_000))
+        return Term(scope, answer["objects"][0]["spec"]["epoch"])
 
     def _bind(self, namespace: str, made: dict[str, Any], n: int, term: Term) -> Bind:
         # The last ones go one to each node, the others to a few.

@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.model.errors import invariant
 
 _LENGTH = b"\r\ncontent-length: "
+_CHUNKED = b"\r\ntransfer-encoding: chunked"
 
 
 class Connection(asyncio.Protocol):
@@ -26,6 +27,9 @@ class Connection(asyncio.Protocol):
         self._waiting: asyncio.Future[tuple[int, bytes]] | None = None
         self._wanted = 0
         self._head = 0
+        # The parts of an answer without a length that have arrived, and where the next one begins.
+        self._parts: list[bytes] | None = None
+        self._next = 0
         self.on_bytes: Callable[[bytes], None] | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -42,19 +46,44 @@ class Connection(asyncio.Protocol):
         self._buffer += data
         if not self._wanted and not self._read_head():
             return
+        if self._parts is not None:
+            if self._read_parts(self._parts):
+                body, self._parts = b"".join(self._parts), None
+                self._answer(body, self._next)
+            return
         if len(self._buffer) >= self._wanted and self._waiting is not None:
-            body = bytes(self._buffer[self._head : self._wanted])
-            code = int(self._buffer[9:12])
-            del self._buffer[: self._wanted]
-            self._wanted = 0
-            if not self._waiting.done():
-                self._waiting.set_result((code, body))
+            self._answer(bytes(self._buffer[self._head : self._wanted]), self._wanted)
+
+    def _answer(self, body: bytes, end: int) -> None:
+        code = int(self._buffer[9:12])
+        del self._buffer[:end]
+        self._wanted = 0
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result((code, body))
+
+    def _read_parts(self, parts: list[bytes]) -> bool:
+        """Whether the last part is here."""
+        while True:
+            line = self._buffer.find(b"\r\n", self._next)
+            if line < 0:
+                return False
+            size = int(self._buffer[self._next : line].partition(b";")[0], 16)
+            end = line + 2 + size + 2
+            if len(self._buffer) < end:
+                return False
+            self._next = end
+            if not size:
+                return True
+            parts.append(bytes(self._buffer[line + 2 : end - 2]))
 
     def _read_head(self) -> bool:
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
             return False
         head = bytes(self._buffer[:end]).lower()
+        if _CHUNKED in head:
+            self._parts, self._next, self._wanted = [], end + 4, end + 4
+            return True
         at = head.find(_LENGTH)
         invariant(at > 0, f"an answer without a length: {head!r}")
         length = head[at + len(_LENGTH) :].partition(b"\r\n")[0]
