@@ -45,7 +45,7 @@ up: $(VENV)/.installed ## Run a whole plane here (DATA=data LISTEN=127.0.0.1:644
 	@$(BIN)/holdfast up --data "$(DATA)" --listen "$(LISTEN)" --store "$(STORE)" --agents "$(AGENTS)"
 
 check: $(VENV)/.installed ## Lint, format, types, import layers, purity of the pure rooms; changes nothing
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync check-types check-rules
+	@$(MAKE) --no-print-directory --jobs 2 check-types check-rules
 
 check-types: $(VENV)/.installed
 	$(BIN)/mypy

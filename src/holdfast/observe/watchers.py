@@ -27,8 +27,8 @@ QUEUE_BYTES_MAX = 4 << 20
 PIECE_BYTES = 256 << 10
 
 
-# What is looked at in one step while catching up. What has to be decoded counts so many times, and
-# what is shown in another form than the plain one, such as a row of a table, even more.
+# How many objects one step looks at while catching up. An object that has to be decoded counts as
+# DECODED_COST of them, one that is shown in another form, such as a row of a table, as more.
 LOOKED_AT_ONCE = 2_000
 DECODED_COST = 20
 PRESENTED_COST = 80

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TypeVar
 
@@ -29,7 +28,7 @@ _HAS_LEADER = ("hasleader", "true")
 LOGIN_TIMEOUT_S = 3.0
 # Actions and the alarm in etcd's words.
 _GET, _DISARM, _NOSPACE = 0, 2, 1
-# A member may take so many times as long as usual for a transaction, and at least so long: an
+# A member may take this multiple of the usual time for a transaction, within these bounds. An
 # election takes up to two seconds by etcd's defaults, and requests from before it are lost.
 PATIENCE_FACTOR, PATIENCE_MIN_S, PATIENCE_MAX_S = 20.0, 1.5, 60.0
 # How long other members get to be connected to when the one that is connected has failed.
@@ -65,8 +64,8 @@ class MemberFacts(msgspec.Struct, frozen=True):
 class Patience:
     """How long one member may take for a transaction: many times what it takes usually.
 
-    A follower whose leader died holds a request for seconds and does not say so; a stopped member
-    holds it for ever. Where everything has become slow, the limit doubles until answers come.
+    A follower whose leader died holds a request for seconds without an answer; a stopped member
+    holds it until it runs again. Where everything is slow, the limit doubles until answers come.
     """
 
     def __init__(self) -> None:
@@ -114,21 +113,11 @@ class Cluster:
     async def txn(
         self, request: pb.TxnRequest, timeout_s: float, *, writes: bool = True
     ) -> pb.TxnResponse:
-        """A transaction is small, so that a member that takes far longer than usual is given up
-        for another one. What became of it there is found out by its token.
+        """A transaction is small, so a member that takes far longer than usual is given up, and the
+        next call goes to another one. The caller learns by its token what became of this one.
         """
-        if len(self.members) == 1:
-            return await self._call(_txn, request, timeout_s, writes=writes)
-        began = time.monotonic()
-        limit_s = min(timeout_s, self._patience.limit_s)
-        try:
-            answer = await self._call(_txn, request, limit_s, writes=writes)
-        except HoldfastError:
-            if time.monotonic() - began >= limit_s:
-                self._patience.ran_out()
-            raise
-        self._patience.sufficed(time.monotonic() - began)
-        return answer
+        patience = self._patience if len(self.members) > 1 else None
+        return await self._call(_txn, request, timeout_s, writes=writes, patience=patience)
 
     async def put(self, request: pb.PutRequest, timeout_s: float) -> pb.PutResponse:
         return await self._call(_put, request, timeout_s, writes=True)
@@ -240,6 +229,7 @@ class Cluster:
         timeout_s: float,
         *,
         writes: bool,
+        patience: Patience | None = None,
     ) -> Answer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -248,10 +238,16 @@ class Cluster:
         left_s = deadline - loop.time()
         if left_s <= 0:
             raise Unavailable("nothing was sent: no time was left when a connection stood")
+        began = loop.time()
+        # The time to connect is not the member's: what was not sent can wait.
+        given_s = left_s if patience is None else min(left_s, patience.limit_s)
         try:
             try:
-                answer = await method(member)(request, left_s, metadata)
+                answer = await method(member)(request, given_s, metadata)
             except CallFailed as failed:
+                # gRPC may end a call a moment early.
+                if patience is not None and loop.time() - began >= 0.9 * patience.limit_s:
+                    patience.ran_out()
                 if failed.kind is not Kind.LOGIN:
                     raise
                 # The member refused to look at the request: nothing was written, and the same
@@ -265,6 +261,8 @@ class Cluster:
             stranger = CallFailed(Kind.DOUBT, "it belongs to another cluster than at the start")
             raise self._error(member, stranger, writes=writes)
         self.praise(member)
+        if patience is not None:
+            patience.sufficed(loop.time() - began)
         return answer
 
     def _error(self, member: Member, failed: CallFailed, *, writes: bool) -> HoldfastError:

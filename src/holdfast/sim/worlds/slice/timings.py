@@ -65,7 +65,7 @@ _HAZARDS = (
     Hazard("store_mute", 60, for_ms=(1_000, 20_000), amount=(100, 900), share=0.4),
 )
 
-# Where the grace is lowered and nodes that still grant the longer one are cut off.
+# The grace is lowered while nodes that still grant the longer one are cut off.
 _LOWERED_HAZARDS = (
     *SELDOM_LATE,
     calendar_steps(60, share=0.3),
