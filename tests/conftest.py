@@ -35,6 +35,9 @@ settings.register_profile("ci", settings.get_profile("default"), max_examples=10
 settings.register_profile("long", settings.get_profile("default"), max_examples=5_000)
 settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", scale.scaled("default", "ci")))
 old_groups.set_apart()
+# aiohttp reads all certificates that the machine trusts whenever it is imported, which takes a
+# quarter of the time that a command needs to start. No test trusts one of them.
+os.environ.setdefault("SSL_CERT_FILE", os.devnull)
 # Whoever runs the tests in the background may ignore what they send to the processes they start.
 forget_inherited()
 

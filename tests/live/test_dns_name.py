@@ -74,6 +74,7 @@ async def all_stay_ready(plane: SlicePlane, server: str) -> None:
     assert {it.name: it.status.marks for it in nodes} == dict.fromkeys(NODES, 0)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.xdist_group("plane-etcd")
 def test_a_name_for_two_servers_serves_everybody_when_one_of_them_is_gone(tmp_path: Path) -> None:

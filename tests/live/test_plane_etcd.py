@@ -17,6 +17,7 @@ from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess, until, workload
 from tests.patience import PATIENCE_S
+from tests.scale import scaled
 
 pytestmark = pytest.mark.xdist_group("plane-etcd")
 NS = "default"
@@ -83,7 +84,7 @@ def test_either_server_may_die_and_nothing_acknowledged_is_lost(
                 asyncio.create_task(load(client, who, stopped))
                 for who, client in enumerate(clients)
             ]
-            for victim in (one, two, one):
+            for victim in scaled((one, two), (one, two, one)):
                 await _more(acknowledged, tasks, 40)
                 victim.kill()
                 await _more(acknowledged, tasks, 40)

@@ -180,6 +180,7 @@ spec:
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_fixed_port_is_given_once_on_all_nodes_of_one_machine(up: Up) -> None:
     """The other replica starts nowhere, and says why. [F2, F4]"""

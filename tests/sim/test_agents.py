@@ -21,7 +21,7 @@ from tests.sim.findings import all_found, everything_happened, found_by_a_promis
 together = pytest.mark.xdist_group("agents-world")
 
 PAGE = (Path(__file__).parents[2] / "docs/simulator.md").read_text(encoding="utf-8")
-SEEDS = {AGENTS: scaled(4, 6), AWAY: scaled(1, 2), STOPPING: scaled(1, 2)}
+SEEDS = {AGENTS: scaled(3, 6), AWAY: scaled(1, 2), STOPPING: scaled(1, 2)}
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
 CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
@@ -87,7 +87,7 @@ def test_the_page_shows_each_bug_of_agents_as_it_was_found() -> None:
         assert what in PAGE.splitlines()
 
 
-@pytest.mark.parametrize("mutant", some_of(CONTROLS, 3), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", some_of(CONTROLS, 6), ids=lambda mutant: mutant.name)
 def test_a_benign_change_of_agents_does_not_alarm(mutant: Mutant) -> None:
     """A checker that cries wolf is worse than none. [N6]"""
     assert search(mutant, seeds_max=1).seed is None

@@ -21,6 +21,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Ask
 from holdfast.model.requests import AcquireLease, Create, Remove, Update
+from tests.scale import some_of
 from tests.unit.correct.pictures import view, workload
 from tests.unit.correct.team_rig import (
     ADMIN,
@@ -128,7 +129,7 @@ def test_a_crash_after_any_write_ends_in_the_same_state() -> None:
         assert rig.crash_after is None
 
 
-@pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE, DOWN])
+@pytest.mark.parametrize("fate", some_of([LOST_AFTER, LOST_BEFORE, DOWN], 3))
 def test_any_lost_answer_or_request_ends_in_the_same_state(fate: str) -> None:
     """Whichever write it hits, nothing is made twice and nothing stays undone. [N1.1, E5, C7.5]"""
     calm = world(controllers=core_controllers())
