@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import Attempt, Check, Exited, Probe, Probed
+from holdfast.agent.words import Attempt, Check, Exited, Launched, PortsOpened, Probe, Probed
 from holdfast.host.runtime import disk, keeping, ports, shim_binary
 from holdfast.model.kinds.template import (
     ExecAction,
@@ -98,6 +98,7 @@ def test_a_probe_is_not_answered_by_another_tenant(
 ) -> None:
     """What is ready by a probe is so by its own listener. [H1, H3]"""
     monkeypatch.setattr(keeping, "PORTS_LOOK_S", 600.0)
+    monkeypatch.setattr(keeping, "OPENING_S", 0.0)
 
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
@@ -122,6 +123,43 @@ def test_a_probe_is_not_answered_by_another_tenant(
             await one.prints(served)
             one.do(Probe(served, Check.READINESS, TcpAction(port), 60_000))
             assert (await one.heard(Probed, served)).ok
+
+    play(story())
+
+
+def test_a_port_counts_as_opened_once_the_work_itself_listens_there(tmp_path: Path) -> None:
+    """Until then its agent is told not to publish it; the next agent finds out by itself. [H1]"""
+
+    async def story() -> None:
+        number, other = free_port(), free_port()
+        waits = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+        late = Template(
+            command=("/usr/bin/python3", "-c", waits + LISTEN.format(port=number)),
+            ports=(Port("web", number), Port("never", other)),
+        )
+        async with workshop(
+            tmp_path / "agent", options=options_of(tmp_path), leaves_work=True
+        ) as one:
+            mine = one.launch(late, namespace=ACME)
+            begun = await one.heard(Launched, mine)
+            assert begun.unopened == ("web", "never")
+            assert set(begun.process.addresses) == {"web", "never"}
+            # A listener of another tenant beside it opens nothing.
+            script = BESIDE.format(family="AF_INET", address="127.0.0.2", port=number)
+            beside = Template(command=("/usr/bin/python3", "-c", script))
+            rival = await one.launched(beside, namespace=RIVAL)
+            assert await one.prints(rival) == ["ready"]
+            one.do(halt(rival))
+            await one.heard(Exited, rival)
+            assert not any(isinstance(it, PortsOpened) for it in one.told)
+            (one.path(mine) / "work" / "go").touch()
+            assert (await one.heard(PortsOpened, mine)).unopened == ("never",)
+            # Work of which nobody else can take the ports has none to be opened.
+            whose = Template(command=("sleep", "600"))
+            assert (await one.heard(Launched, one.launch(whose, namespace=ACME))).unopened == ()
+        async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as two:
+            found = {it.attempt: it.unopened for it in (await two.inventory()).items}
+            assert found[mine] == ("never",)
 
     play(story())
 

@@ -26,6 +26,7 @@ from holdfast.agent.words import (
     Launched,
     LookAround,
     NotLaunched,
+    PortsOpened,
     Probed,
 )
 from holdfast.agent.work import version_of
@@ -99,13 +100,15 @@ class Agent:
                 out.append(LookAround())
             case Inventory():
                 self._crew.take_inventory(stimulus, now_ms)
-            case Launched(attempt=attempt, process=process):
-                halt = self._crew.launched(attempt, process, now_ms)
+            case Launched():
+                halt = self._crew.launched(stimulus, now_ms)
                 out += [halt] if halt is not None else []
             case NotLaunched(attempt=attempt, process=process):
                 self._crew.ended(attempt, process, False, now_ms)
             case Exited(attempt=attempt, process=process):
                 self._crew.ended(attempt, process, True, now_ms)
+            case PortsOpened():
+                self._crew.opened(stimulus, now_ms)
             case Probed():
                 self._crew.probed(stimulus, now_ms)
             case Answered(call=call, body=body):

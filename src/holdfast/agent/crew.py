@@ -20,6 +20,8 @@ from holdfast.agent.words import (
     Halt,
     Inventory,
     Launch,
+    Launched,
+    PortsOpened,
     Probed,
 )
 from holdfast.agent.work import VANISHED, Phase, Work, is_over
@@ -116,13 +118,14 @@ class Crew:
             self.ended(attempt, process, True, now_ms)
         self._early.clear()
 
-    def launched(self, attempt: Attempt, process: Process, now_ms: int) -> Halt | None:
+    def launched(self, launched: Launched, now_ms: int) -> Halt | None:
         """A start succeeded. Whoever made it may not have known that it is not wanted any more."""
+        attempt = launched.attempt
         self._slot_freed(attempt, now_ms)
         work = self._works.get(attempt.uid)
         if work is None or work.attempt != attempt.number or not work.is_active:
             return None
-        work.launched(process, now_ms)
+        work.launched(launched.process, now_ms, launched.unopened)
         self._queue.add(work.uid, now_ms)
         return Halt(attempt, work.halt_grace_ms) if work.phase is Phase.HALTING else None
 
@@ -137,6 +140,13 @@ class Crew:
             return
         work.ended(process, has_run, now_ms, self._rng)
         self._queue.add(work.uid, now_ms)
+
+    def opened(self, opened: PortsOpened, now_ms: int) -> None:
+        """It listens at more of its ports, which may be published now."""
+        work = self._works.get(opened.attempt.uid)
+        if work is not None and work.attempt == opened.attempt.number and work.is_active:
+            work.unopened = opened.unopened
+            self._queue.add(work.uid, now_ms)
 
     def probed(self, probed: Probed, now_ms: int) -> None:
         """What came of a question. What an earlier attempt says is old."""

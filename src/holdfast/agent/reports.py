@@ -26,16 +26,21 @@ _TOLD = (STARTUP_FAILED, LIVENESS_FAILED, DISK_EXCEEDED, DISK_PRESSURE)
 def staged(work: Work, replica: Replica, view: View, stage: Stage, why: str = "") -> ReportStage:
     """How far it has come. Each change of the replica makes it another intention: work may become
     ready more than once in its life."""
-    process = work.process if work.process.id else replica.status.process
+    process = _known(work, replica)
     intent = f"{stage.value}-{work.attempt}-{replica.metadata.resource_version}"
     return ReportStage(
         _target(replica),
         stage,
         view.life.incarnation if view.life is not None else None,
-        _counted(replica, msgspec.structs.replace(process, reason=why)),
+        _reported(work, replica, msgspec.structs.replace(process, reason=why)),
         _operation(replica, view, intent),
         replica.metadata.resource_version,
     )
+
+
+def published(work: Work, replica: Replica) -> dict[str, str]:
+    """The addresses of which `staged` tells the servers."""
+    return _opened(work, _known(work, replica))
 
 
 def restarted(work: Work, replica: Replica, view: View) -> Move:
@@ -76,16 +81,30 @@ def move(
         reason[:SENTENCE_MAX],
         evidence[:SENTENCE_MAX],
         view.life.incarnation if view.life is not None else None,
-        process=_counted(replica, process) if process is not None else None,
+        process=_reported(work, replica, process) if process is not None else None,
         operation=_operation(replica, view, to.value),
         installation=view.installation,
     )
 
 
-def _counted(replica: Replica, process: Process) -> Process:
-    """The process with the restarts that the commit has counted."""
-    restarts = replica.status.process.restarts
-    return msgspec.structs.replace(process, restarts=restarts, reason=process.reason[:SENTENCE_MAX])
+def _known(work: Work, replica: Replica) -> Process:
+    return work.process if work.process.id else replica.status.process
+
+
+def _opened(work: Work, process: Process) -> dict[str, str]:
+    """Without ports that other work may still take: no address leads to a listener of theirs."""
+    return {name: at for name, at in process.addresses.items() if name not in work.unopened}
+
+
+def _reported(work: Work, replica: Replica, process: Process) -> Process:
+    """The process with the addresses that may be published, and the restarts that the commit has
+    counted."""
+    return msgspec.structs.replace(
+        process,
+        addresses=_opened(work, process),
+        restarts=replica.status.process.restarts,
+        reason=process.reason[:SENTENCE_MAX],
+    )
 
 
 def _target(replica: Replica) -> Target:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.agent.renewing import Life
-from holdfast.agent.reports import finished, move, released, restarted, staged
+from holdfast.agent.reports import finished, move, published, released, restarted, staged
 from holdfast.agent.secrets import lacking, secret_names, unsealed
 from holdfast.agent.stopping import Farewell, Wait, farewell, lingering_ms, stop
 from holdfast.agent.view import View
@@ -181,17 +181,20 @@ def _look_after(work: Work, replica: Replica, view: View) -> Step:
         return stop(work, grace_ms, view.now_ms, farewell(work, replica)) or WAIT
     known = replica.status.process
     is_same = known.id == work.process.id
-    if health.is_ready:
-        if is_same and is_ready(replica):
+    is_known_ready = is_same and is_ready(replica)
+    opening = work.opening(view.now_ms) if health.is_ready and not is_known_ready else None
+    if health.is_ready and opening is None:
+        if is_known_ready and known.addresses == published(work, replica):
             return WAIT
-        if is_same and view.now_ms < work.ready_ms:
+        if is_same and not is_known_ready and view.now_ms < work.ready_ms:
             # Work that flaps waits for this, longer each time.
             return Wait(work.ready_ms)
         return staged(work, replica, view, Stage.READY)
-    is_told = not is_ready(replica) and (bool(known.reason) or not health.complaint)
+    complaint = opening.complaint if opening is not None else health.complaint
+    is_told = not is_ready(replica) and (bool(known.reason) or not complaint)
     if is_same and is_told:
-        return WAIT
-    return staged(work, replica, view, Stage.STARTING, health.complaint)
+        return Wait(opening.until_ms) if opening is not None else WAIT
+    return staged(work, replica, view, Stage.STARTING, complaint)
 
 
 def _return(work: Work, replica: Replica, view: View) -> Step:

@@ -29,6 +29,8 @@ STOPPED = "Stopped"
 DISK_EXCEEDED = "DiskLimitExceeded"
 # Or since the node's disk ran low, and the work had more on it than was set aside for it.
 DISK_PRESSURE = "DiskPressure"
+# So long after its start work is expected to open its ports, and is not ready before it has.
+OPENING_MS = 10_000
 
 Action = ExecAction | HttpAction | TcpAction
 
@@ -129,10 +131,22 @@ class LookAround(msgspec.Struct, frozen=True, gc=False):
 
 
 class Launched(msgspec.Struct, frozen=True):
-    """It runs. `process` has its identity: pid, start time and boot."""
+    """It runs. `process` has its identity: pid, start time and boot.
+
+    `unopened` are the names of ports of `process.addresses` at which it does not listen yet and
+    other work of the node might. They are not to be published before `PortsOpened`.
+    """
 
     attempt: Attempt
     process: Process
+    unopened: tuple[str, ...] = ()
+
+
+class PortsOpened(msgspec.Struct, frozen=True):
+    """It listens at more of its ports: `unopened` are those that are left."""
+
+    attempt: Attempt
+    unopened: tuple[str, ...]
 
 
 class NotLaunched(msgspec.Struct, frozen=True):
@@ -172,6 +186,8 @@ class Item(msgspec.Struct, frozen=True):
     name: str
     # What its shim grants it when the deadline strikes, where that is known.
     grace_ms: int | None = None
+    # As in `Launched`.
+    unopened: tuple[str, ...] = ()
 
 
 class Inventory(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from holdfast.agent.words import (
     DEADLINE_PASSED,
     DISK_EXCEEDED,
     DISK_PRESSURE,
+    OPENING_MS,
     STOPPED,
     Attempt,
     Item,
@@ -43,6 +44,9 @@ FLAP_MIN_MS = 1_000
 FLAP_MAX_MS = 300_000
 _FLAPS_MAX = 10
 
+# A port without a listener is worth a word after this long. Most are opened sooner.
+UNOPENED_COMPLAINT_MS = 2_000
+
 # A Secret that is not there may be created at any moment.
 LACK_MIN_MS = 500
 LACK_MAX_MS = 30_000
@@ -65,6 +69,14 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
+class Opening(msgspec.Struct, frozen=True, gc=False):
+    """Work that is not ready before it has opened its ports: when to look again at the latest, and
+    what to say of it."""
+
+    until_ms: int
+    complaint: str = ""
+
+
 class Work:
     """See the module's docstring. `Agent` alone changes it."""
 
@@ -74,6 +86,8 @@ class Work:
         self.attempt = -1
         self.phase = Phase.NONE
         self.process = Process()
+        # Ports of the process at which others might listen, as it does not yet: never published.
+        self.unopened: tuple[str, ...] = ()
         self.has_run = False
         self.started_ms = 0
         self.halt_grace_ms = 0
@@ -140,19 +154,22 @@ class Work:
         self.phase = Phase.RUNNING if item.is_running else Phase.ENDED
         self.started_ms = self.resume_ms = now_ms
         self.is_adopted, self.shim_grace_ms = True, item.grace_ms
+        self.unopened = item.unopened
 
     def launching(self, attempt: Attempt, grace_ms: int | None = None) -> None:
         self.attempt, self.phase = attempt.number, Phase.LAUNCHING
         self.shim_grace_ms = grace_ms
         self.process, self.has_run = Process(), False
+        self.unopened = ()
         self.health, self.is_adopted = None, False
         self.flaps = self.ready_ms = 0
         self.secrets.clear()
         self.lack, self.lacks = "", 0
 
-    def launched(self, process: Process, now_ms: int) -> None:
+    def launched(self, process: Process, now_ms: int, unopened: tuple[str, ...] = ()) -> None:
         """It runs. When it is to be stopped already, it stays so."""
         self.process, self.has_run, self.started_ms = process, True, now_ms
+        self.unopened = unopened
         if self.phase is Phase.LAUNCHING:
             self.phase = Phase.RUNNING
 
@@ -181,6 +198,17 @@ class Work:
         spread = rng.random() if self.is_adopted else 0.0
         probes = replica.spec.template.probes
         self.health = Health(probes, self.started_ms, was_ready=was_ready, spread=spread)
+
+    def opening(self, now_ms: int) -> Opening | None:
+        """How its readiness waits for its ports; None when it does not, or not any more: work may
+        have ports that it never opens."""
+        until_ms = self.started_ms + OPENING_MS
+        if not self.unopened or now_ms >= until_ms:
+            return None
+        complain_ms = self.started_ms + UNOPENED_COMPLAINT_MS
+        if now_ms < complain_ms:
+            return Opening(complain_ms)
+        return Opening(until_ms, f"{NOT_READY}: port {self.unopened[0]} has no listener yet")
 
     def unready(self, now_ms: int) -> None:
         """That it is not ready is being said. It counts when it was ready before."""

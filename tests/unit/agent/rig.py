@@ -26,6 +26,7 @@ from holdfast.agent.words import (
     Launched,
     LookAround,
     NotLaunched,
+    PortsOpened,
     Probe,
     Probed,
 )
@@ -68,6 +69,7 @@ class Held:
         self.launch = launch
         self.state = "starting"
         self.process = Process()
+        self.unopened: tuple[str, ...] = ()
         self.deadline_ms = launch.deadline_ms
 
 
@@ -200,6 +202,7 @@ class Rig:
                         held.state in ("running", "stopping"),
                         held.launch.namespace,
                         held.launch.name,
+                        unopened=held.unopened,
                     )
                     for held in latest.values()
                 )
@@ -216,13 +219,21 @@ class Rig:
         assert found, f"nothing of {name} is {' or '.join(states)}: {self.lines[-5:]}"
         return found[-1]
 
-    def launched(self, name: str) -> None:
+    def launched(self, name: str, **addresses: str) -> None:
+        """It runs, and has opened none of these ports."""
         held = self.held(name, "starting", "stopping")
         self.pids += 1
-        held.process = Process(id=f"{self.pids}@{self.boot}")
+        held.process = Process(id=f"{self.pids}@{self.boot}", addresses=addresses)
+        held.unopened = tuple(addresses)
         if held.state == "starting":
             held.state = "running"
-        self.feed(Launched(held.launch.attempt, held.process))
+        self.feed(Launched(held.launch.attempt, held.process, held.unopened))
+
+    def opened(self, name: str, *ports: str) -> None:
+        held = self.held(name, "running", "stopping")
+        held.unopened = tuple(it for it in held.unopened if it not in ports)
+        if self.agent is not None:
+            self.feed(PortsOpened(held.launch.attempt, held.unopened))
 
     def refused(self, name: str, reason: str) -> None:
         held = self.held(name, "starting", "stopping")

@@ -77,6 +77,13 @@ class Choices(msgspec.Struct, frozen=True):
     oci_runtime: str = ""
 
     @property
+    def told_apart(self) -> dict[str, str]:
+        """Its ports by their names, where its listeners are known by its user."""
+        if self.uid is None:
+            return {}
+        return dict(zip(self.addresses, self.listens, strict=False))
+
+    @property
     def uid(self) -> int | None:
         """The user that it runs as, if that is written down."""
         number = self.runs_as.partition(":")[0]

@@ -28,6 +28,10 @@ class Held:
         self.state: State | None = None
         self.ports = Ports({}, {})
         self.choices = Choices()
+        # Names of ports at which it was seen to listen.
+        self.opened: set[str] = set()
+        # When the agent was told that it runs, or found it itself, as the event loop counts.
+        self.known_s = 0.0
         # Whether the agent was told that it runs, or found it itself.
         self.is_known = False
         # Why this agent itself ended it; empty if it did not.
@@ -42,6 +46,11 @@ class Held:
     @property
     def line(self) -> Line | None:
         return self._line
+
+    @property
+    def unopened(self) -> tuple[str, ...]:
+        """The ports at which another user may come to listen, as it does not itself yet."""
+        return tuple(it for it in self.choices.told_apart if it not in self.opened)
 
     def connect(self, line: Line) -> None:
         """Speak to the shim over this line, first of what it has missed."""

@@ -14,15 +14,19 @@ from collections.abc import Awaitable, Callable, Container
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from holdfast.agent.words import (
     DISK_EXCEEDED,
     DISK_PRESSURE,
+    OPENING_MS,
     Attempt,
     Exited,
     Inventory,
     Item,
     Launched,
     NotLaunched,
+    PortsOpened,
 )
 from holdfast.host.runtime import (
     cgroups,
@@ -47,6 +51,9 @@ MADE_S, MADE_LOOK_S = 10.0, 0.02
 PORT_TAKEN = "PortTaken"
 # So long an address may lead to someone else at most. One look takes less than a millisecond.
 PORTS_LOOK_S = 0.5
+# Work is not ready before it has opened its ports, so those that have just begun are looked at more
+# often.
+OPENING_S, OPENING_LOOK_S = OPENING_MS / 1000, 0.05
 # So long the guard of the disk waits for the end of work before it looks for more.
 ENDED_S = 10.0
 
@@ -71,6 +78,8 @@ class Keeping:
         self.held: dict[Attempt, Held] = {}
         # The last `Extend`, for work that is adopted after it.
         self._until_ms: int | None = None
+        # Set when there is more work whose ports are to be looked at.
+        self._is_opening = asyncio.Event()
         self._following = Following(place.attempts, place.groups, place.boot, in_thread)
 
     def extend(self, deadline_ms: int) -> None:
@@ -91,7 +100,7 @@ class Keeping:
         if line is not None and not held.is_known and await line.begun:
             await self._following.learn(held)
             await self._until_entered(held)
-            if not _is_told_apart(held) or await self._are_own_ports(held):
+            if not held.choices.told_apart or await self._are_own_ports(held):
                 self._tell_launched(held)
         if held.choices.disk_bytes:
             self._turns.begin(self._mind_disk(held))
@@ -111,12 +120,28 @@ class Keeping:
         self._post(Exited(held.attempt, records.ended(end)))
 
     async def mind_ports(self) -> None:
-        """End work whose port is someone else's: its address must never lead there."""
+        """Tell the agent which work has opened its ports, and end work whose port is someone
+        else's: its address must never lead there.
+        """
+        clock, all_s = asyncio.get_running_loop(), 0.0
         while True:
-            watched = [held for held in self.held.values() if _is_told_apart(held)]
+            self._is_opening.clear()
+            now_s = clock.time()
+            watched = [held for held in self.held.values() if held.choices.told_apart]
+            opening = [it for it in watched if it.unopened and now_s < it.known_s + OPENING_S]
+            if now_s >= all_s:
+                all_s = now_s + PORTS_LOOK_S
+            else:
+                watched = opening
             if watched:
                 await self._are_own_ports(*watched)
-            await asyncio.sleep(PORTS_LOOK_S)
+            if opening:
+                await asyncio.sleep(min(OPENING_LOOK_S, PORTS_LOOK_S))
+                continue
+            # `wait_for` may lose a cancellation that comes together with the event.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PORTS_LOOK_S):
+                    await self._is_opening.wait()
 
     async def _are_own_ports(self, *watched: Held) -> bool:
         """Whether no address of theirs leads to another user's listener. Work of which one does is
@@ -138,7 +163,16 @@ class Keeping:
                 held.stopped_for = f"{PORT_TAKEN}: {taken} is used by other work of this node"
                 held.stop(0)
             is_own = is_own and not taken
+            if user is not None and not held.stopped_for:
+                self._note_opened(held, known, user)
         return is_own
+
+    def _note_opened(self, held: Held, known: listeners.Listeners, user: int) -> None:
+        ports = held.choices.told_apart
+        opened = [it for it in held.unopened if known.is_own(ports[it], user)]
+        held.opened.update(opened)
+        if opened and held.is_known:
+            self._post(PortsOpened(held.attempt, held.unopened))
 
     async def _mind_disk(self, held: Held) -> None:
         """End it when it has more on the disk than it may."""
@@ -213,7 +247,7 @@ class Keeping:
         """To say that it does not run would be a lie on which a second copy could be started."""
         held, ended = await self.find(attempt)
         if ended is None or ended.started_at is not None:
-            self._post(Launched(attempt, held.process))
+            self._post(Launched(attempt, held.process, held.unopened))
         if ended is not None:
             kind = Exited if ended.started_at is not None else NotLaunched
             self._post(kind(attempt, ended))
@@ -237,9 +271,14 @@ class Keeping:
         return closed
 
     def _tell_launched(self, held: Held) -> None:
-        held.is_known = True
+        self._now_known(held)
+        self._post(Launched(held.attempt, held.process, held.unopened))
+
+    def _now_known(self, held: Held) -> None:
+        held.is_known, held.known_s = True, asyncio.get_running_loop().time()
         held.process = self._process(held)
-        self._post(Launched(held.attempt, held.process))
+        if held.unopened:
+            self._is_opening.set()
 
     def _process(self, held: Held) -> Process:
         if held.state is None:
@@ -272,7 +311,17 @@ class Keeping:
         if self._place.secret_files is not None:
             known = (self._place.attempts, frozenset(self.held))
             await self._in_thread(self._place.secret_files.sweep, *known)
-        self._post(Inventory(tuple(items)))
+        self._post(Inventory(await self._with_ports(items)))
+
+    async def _with_ports(self, items: list[Item]) -> tuple[Item, ...]:
+        """With a look at their ports: what is published stays so, whatever agent runs."""
+        opening = [it for it in self.held.values() if it.unopened]
+        if opening:
+            await self._are_own_ports(*opening)
+        unopened = {it.attempt: it.unopened for it in self.held.values()}
+        return tuple(
+            msgspec.structs.replace(it, unopened=unopened.get(it.attempt, ())) for it in items
+        )
 
     async def _end_strays(self) -> None:
         """End what runs of this agent and has no directory any more: nobody could stop it later.
@@ -310,8 +359,7 @@ class Keeping:
         if is_over:
             end = await self._closed(held, end)
             return held, records.ended(end) if end is not None else _NOTHING
-        held.is_known = True
-        held.process = self._process(held)
+        self._now_known(held)
         self.held[attempt] = held
         self._turns.begin(self.watch(held))
         return held, None
@@ -326,11 +374,6 @@ def _pressed(lack: disk.Lack, used: disk.Use, aside: int) -> str:
         f"{DISK_PRESSURE}: the disk of the node lacks {lack.value}, and this work has {size} on it "
         f"with {render(Resource.DISK, aside)} set aside: state what it needs in resources.disk"
     )
-
-
-def _is_told_apart(held: Held) -> bool:
-    """Whether it has ports, and a user by which its listeners are known."""
-    return bool(held.choices.listens) and held.choices.uid is not None
 
 
 def _strays(place: Place, held: Container[Attempt]) -> list[Attempt]:

@@ -87,6 +87,10 @@ class Listeners(msgspec.Struct, frozen=True):
         """The first of these ports that leads to another user's listener; empty if none does."""
         return next((port for port in ports if self._reached(port) - {user}), "")
 
+    def is_own(self, port: str, user: int) -> bool:
+        """Whether this port leads to a listener of this user, and to none of another one."""
+        return self._reached(port) == {user}
+
     def _reached(self, port: str) -> set[int]:
         """The users of those that are reached there. For TCP the kernel allows but one."""
         found: set[int] = set()

@@ -52,6 +52,25 @@ def test_work_that_is_reached_itself_keeps_its_port_whoever_listens_beside_it() 
     assert taken(NODE, ("0.0.0.0", MINE), ("0.0.0.0", OTHER))
 
 
+def test_a_port_is_opened_by_a_listener_that_is_reached_and_by_no_other() -> None:
+    """Not by one of its own at another address, nor by one that others share or hide. [H1]"""
+
+    def is_open(*listeners: tuple[str, int]) -> bool:
+        found = frozenset(Listener(ip_address(address), user) for address, user in listeners)
+        known = Listeners({"TCP/80": found}, (Published(ip_address(NODE)),))
+        assert not known.is_own("TCP/81", MINE)
+        return known.is_own("TCP/80", MINE)
+
+    assert not is_open()
+    for own in (NODE, "0.0.0.0", "::"):
+        assert is_open((own, MINE))
+        assert not is_open((own, OTHER))
+    assert not is_open(("127.0.0.1", MINE))
+    assert is_open((NODE, MINE), ("0.0.0.0", OTHER))
+    assert not is_open(("0.0.0.0", MINE), (NODE, OTHER))
+    assert not is_open(("0.0.0.0", MINE), ("0.0.0.0", OTHER))
+
+
 def test_an_address_of_ipv6_is_no_matter_of_ipv4() -> None:
     """[H1]"""
     for other, is_taken in (("::", True), ("6only ::", True), ("2001:db8::7", True)):
