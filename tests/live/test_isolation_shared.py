@@ -127,7 +127,9 @@ def test_a_probe_is_not_answered_by_another_tenant(
     play(story())
 
 
-def test_a_port_counts_as_opened_once_the_work_itself_listens_there(tmp_path: Path) -> None:
+def test_a_port_counts_as_opened_once_the_work_itself_listens_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Until then its agent is told not to publish it; the next agent finds out by itself. [H1]"""
 
     async def story() -> None:
@@ -157,6 +159,8 @@ def test_a_port_counts_as_opened_once_the_work_itself_listens_there(tmp_path: Pa
             # Work of which nobody else can take the ports has none to be opened.
             whose = Template(command=("sleep", "600"))
             assert (await one.heard(Launched, one.launch(whose, namespace=ACME))).unopened == ()
+        monkeypatch.setattr(keeping, "PORTS_LOOK_S", 600.0)
+        monkeypatch.setattr(keeping, "OPENING_S", 0.0)
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as two:
             found = {it.attempt: it.unopened for it in (await two.inventory()).items}
             assert found[mine] == ("never",)

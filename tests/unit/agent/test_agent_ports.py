@@ -102,12 +102,13 @@ def test_what_an_agent_has_published_its_next_life_does_not_take_back(
     rig.wait(OPENING_MS)
     rig.settle()
     assert published(rig, replica) == (Stage.READY, sorted(opened))
-    version = rig.it.get(replica).metadata.resource_version
     rig.stop()
+    rig.story.clear()
     rig.up()
     rig.wait(2 * OPENING_MS)
     rig.settle()
-    assert rig.it.get(replica).metadata.resource_version == version
+    assert asked(rig, ReportStage) == asked(rig, Move) == []
+    assert published(rig, replica) == (Stage.READY, sorted(opened))
 
 
 def test_a_listener_that_the_next_agent_does_not_find_is_not_published_any_more() -> None:
