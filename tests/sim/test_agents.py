@@ -13,7 +13,7 @@ from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.census import DEMANDED, Census
 from holdfast.sim.worlds.slice.checks import OneCopy
 from tests.scale import scaled, some_of
-from tests.sim.agents.bugs import AGENTS, AWAY, STOPPING
+from tests.sim.agents.bugs import AGENTS, AWAY, PORTS, STOPPING
 from tests.sim.agents.mutants import MUTANTS, RECORDED
 from tests.sim.findings import all_found, everything_happened, found_by_a_promise, looked_for
 
@@ -21,7 +21,7 @@ from tests.sim.findings import all_found, everything_happened, found_by_a_promis
 together = pytest.mark.xdist_group("agents-world")
 
 PAGE = (Path(__file__).parents[2] / "docs/simulator.md").read_text(encoding="utf-8")
-SEEDS = {AGENTS: scaled(3, 6), AWAY: scaled(1, 2), STOPPING: scaled(1, 2)}
+SEEDS = {PORTS: scaled(1, 2), AGENTS: scaled(3, 6), AWAY: scaled(1, 2), STOPPING: scaled(1, 2)}
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
 CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
@@ -54,8 +54,8 @@ def campaign() -> Campaign:
 @together
 @pytest.mark.timeout(600)
 def test_agents_keep_their_promises_under_faults(campaign: Campaign) -> None:
-    """One copy, ends in time, starts that wait, farewells, secrets, status; also when the servers
-    are away for ten minutes. [INV2, C7.3, C7.6, E5, H1, H3, H4, H8, I5, N6]"""
+    """One copy, ends in time, starts that wait, farewells, secrets, status, addresses; also when
+    the servers are away for ten minutes. [INV2, C7.3, C7.6, E5, H1, H3, H4, H8, I5, N6]"""
     assert campaign.broken == {}
     assert campaign.starts > 20 * SEEDS[AGENTS]
 

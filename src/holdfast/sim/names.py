@@ -142,7 +142,7 @@ EDGES = tuple(
         *("versions.rot:ROT", "versions.ledgers:LEDGERS"),
         *("keeping.calendars:CALENDARS", "keeping.dark:DARK", "keeping.rolling:ROLLING"),
         "authority.alone:ALONE",
-        *(f"agents.scenario:{it}" for it in ("AGENTS", "AWAY", "STOPPING")),
+        *(f"agents.scenario:{it}" for it in ("AGENTS", "AWAY", "PORTS", "STOPPING")),
         "audit.scenario:SCENARIO",
         *(f"placing.scenario:{it}" for it in ("SCENARIO", "SHARDS", "PROMPT", "MANY")),
     )

@@ -10,6 +10,7 @@ from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 
 _WORLD = "holdfast.sim.worlds.agents.scenario:"
 AGENTS, AWAY, STOPPING = f"{_WORLD}AGENTS", f"{_WORLD}AWAY", f"{_WORLD}STOPPING"
+PORTS = f"{_WORLD}PORTS"
 AGENT = "holdfast.agent."
 TABLE = "holdfast.sim.worlds.slice.processes:Processes."
 SHIM = "holdfast.sim.worlds.slice.shim:Shim."
@@ -220,5 +221,21 @@ TOLD = (
         "launch-shown-in-the-trace",
         "a launch is written to the trace with the values of its Secrets",
         swap(AGENT + "words:Sealed.__repr__", _open_repr),
+    ),
+    bug(
+        "addresses-told-at-once",
+        "the addresses of work are told as soon as it runs, whoever listens there",
+        rewrite(AGENT + "reports:_opened", " if name not in work.unopened", ""),
+        world=PORTS,
+    ),
+    bug(
+        "late-listener-never-told",
+        "work that is ready opens one more port, and its address is not told",
+        rewrite(
+            AGENT + "tend:_look_after",
+            "is_known_ready and known.addresses == published(work, replica)",
+            "is_known_ready",
+        ),
+        world=PORTS,
     ),
 )

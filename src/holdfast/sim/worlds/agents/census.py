@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.agent.secrets import SECRET_MISSING
+from holdfast.agent.words import OPENING_MS
 from holdfast.model.kinds.replica import CRASH_LOOP
 from holdfast.model.lifecycle import State
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.table import Ordered, Refused
+from holdfast.sim.worlds.agents.table import Opened, Ordered, Refused
 from holdfast.sim.worlds.authority.books import Books
 from holdfast.sim.worlds.slice.processes import Adopted, ProcessEnded, ProcessStarted
 
@@ -34,6 +35,8 @@ DEMANDED = (
     "told: CrashLoop",
     "told: SecretMissing",
     "told: out of memory",
+    "port opened",
+    "port opened late",
     "new life",
 )
 
@@ -58,6 +61,8 @@ class Census(Checker):
                 self._count("farewell" if is_farewell else "halted")
             case Refused():
                 self._count("start refused")
+            case Opened(after_ms=after_ms):
+                self._count("port opened late" if after_ms > OPENING_MS else "port opened")
             case Adopted():
                 self._count("adopted")
 

@@ -37,7 +37,7 @@ from holdfast.sim.worlds.agents.restarts import Backoff, Counted
 from holdfast.sim.worlds.agents.seals import secret
 from holdfast.sim.worlds.agents.stops import Ending, Graceful, Rightful
 from holdfast.sim.worlds.agents.table import Table
-from holdfast.sim.worlds.agents.told import Sealing, Status
+from holdfast.sim.worlds.agents.told import Addressed, Sealing, Status
 from holdfast.sim.worlds.agents.wellbeing import Wellbeing
 from holdfast.sim.worlds.authority.books import Books
 from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
@@ -108,14 +108,14 @@ _STOPPING_HAZARDS = (
 )
 
 
-def build(world: World, *, is_away: bool = False) -> None:
+def build(world: World, *, is_away: bool = False, opens_late: bool = False) -> None:
     """Two servers over one store, a scheduler, a team of controllers, two nodes with work."""
     keyspace, settings = Keyspace(), Settings(fence=TIMING)
     furnish(keyspace, world.seed)
     admit(keyspace, world.seed, [secret(tenant, 0) for tenant in TENANTS])
     world.add_store(keyspace=keyspace)
     world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
-    table = Table(world, TIMING)
+    table = Table(world, TIMING, opens_late=opens_late)
     for name in SERVER_NAMES:
         identity = f"system:server:{name}"
         world.add(name, lambda seat: SimServer(seat, settings), store="store", identity=identity)
@@ -157,7 +157,7 @@ def _add_checkers(world: World, keyspace: Keyspace, table: Table) -> None:
     world.check(Reborn(books, table), Ending(world, table, wellbeing, TIMING))
     world.check(Backoff(world, books, table, wellbeing), Counted(books, table))
     world.check(Rightful(world, books, table, wellbeing), Graceful(books, table, wellbeing))
-    world.check(Sealing(books, table), Census(books))
+    world.check(Sealing(books, table), Addressed(books, table), Census(books))
     world.check(
         Settles("C7.3", status.missing, within_ms=TOLD_WITHIN_MS),
         Settles("I5", status.left, within_ms=TOLD_WITHIN_MS),
@@ -193,6 +193,13 @@ AWAY = Scenario(
     faults_ms=AWAY_FROM_MS + AWAY_MS + 10_000,
     settle_ms=SETTLE_MS,
     script=_away_script,
+)
+
+# The same, when work shares the ports of its node with others and takes its time to open them.
+PORTS = msgspec.structs.replace(
+    AGENTS,
+    name="holdfast.sim.worlds.agents.scenario:PORTS",
+    build=partial(build, opens_late=True),
 )
 
 # The same, when stops and silence come together.

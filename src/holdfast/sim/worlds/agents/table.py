@@ -1,4 +1,5 @@
-"""The process table of this world: work behaves by its manner, disks fill up, shims stand still.
+"""The process table of this world: work behaves by its manner, disks fill up, shims stand still,
+and where a scenario says so, work opens its ports late.
 
 What `slice/processes` has is unchanged here; this adds to it. A shim that stands still holds no
 deadline: what runs below it may run on, as on a frozen computer, and is counted apart likewise. Its
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.words import Attempt, Check, Extend, Halt, Launch, Probe, Probed
+from holdfast.agent.words import Attempt, Check, Extend, Halt, Launch, PortsOpened, Probe, Probed
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.cell import Cell, Host
 from holdfast.sim.fault_kinds import HOST, Heal, Kind
@@ -27,6 +28,9 @@ DISK_FULL = "NotStarted: its directory cannot be prepared: no space left on devi
 # An agent ends a shim that has not done so much later what it was told to.
 OVERDUE_MS = 2_000
 ANSWER_MS = (1, 150)
+# Its ports, each of which is opened so long after the one before: sooner or later than agents wait.
+ADDRESSES = {"http": "10.0.0.1:20001", "rpc": "10.0.0.1:20002"}
+OPENS_MS = (0, 8_000)
 
 
 class Ordered(msgspec.Struct, frozen=True):
@@ -52,11 +56,18 @@ class Shown(msgspec.Struct, frozen=True):
     where: str
 
 
+class Opened(msgspec.Struct, frozen=True):
+    """A fact: work has opened one more of its ports, so long after its start."""
+
+    after_ms: int
+
+
 class Table(Processes):
     """See the module's docstring."""
 
-    def __init__(self, world: World, timing: FenceTiming) -> None:
+    def __init__(self, world: World, timing: FenceTiming, *, opens_late: bool = False) -> None:
         super().__init__(world, timing)
+        self._opens_late = opens_late
         # When each attempt began, by true time, and how often it was asked how it is.
         self.began_us: dict[Attempt, int] = {}
         self._asked: dict[Attempt, int] = {}
@@ -89,6 +100,22 @@ class Table(Processes):
         manner = self.manner(held)
         if held.is_running and manner.ends_itself:
             self._after(cell.host, manner.at_ms, self._end_itself, cell.host, held)
+
+    def _begin(self, host: Host, held: Held) -> None:
+        if self._opens_late:
+            held.process = msgspec.structs.replace(held.process, addresses=ADDRESSES)
+            held.unopened = tuple(ADDRESSES)
+            self._after(host, between(self._rng, *OPENS_MS), self._open, host, held)
+
+    def _open(self, _number: int, host: Host, held: Held) -> None:
+        if not held.is_running:
+            return
+        held.unopened = held.unopened[1:]
+        self._world.fact(Opened(self.age_ms(held)))
+        for cell in host.cells:
+            self._tell(host, cell, PortsOpened(held.launch.attempt, held.unopened))
+        if held.unopened:
+            self._after(host, between(self._rng, *OPENS_MS), self._open, host, held)
 
     def _end_itself(self, _number: int, host: Host, held: Held) -> None:
         if not held.is_running:

@@ -19,6 +19,7 @@ SAID_WITHIN_MS = 20_000
 # What is left of a replica is cleared away this long after the replica has gone.
 SWEPT_WITHIN_MS = 45_000
 _SECRETS = "objects/secrets/"
+_READY = STAGES[STAGES.index(Stage.READY) :]
 
 
 class Status:
@@ -48,6 +49,9 @@ class Status:
                 wrong = self._readiness(held, age_ms, status.stage)
                 if wrong:
                     return f"{name} is told as {status.stage.value} and is {wrong}"
+                is_open = held.process.addresses.keys() - set(held.unopened)
+                if status.stage in _READY and status.process.addresses.keys() != is_open:
+                    return f"{name} listens at {sorted(is_open)} and is told otherwise"
         return None
 
     def _readiness(self, held: Held, age_ms: int, stage: Stage) -> str:
@@ -56,7 +60,7 @@ class Status:
         is_ready = manner.is_ready(age_ms)
         if manner.is_ready(age_ms - SAID_WITHIN_MS) is not is_ready:
             return ""
-        is_told = STAGES.index(stage) >= STAGES.index(Stage.READY)
+        is_told = stage in _READY
         if is_told is is_ready:
             return ""
         return "ready" if is_ready else "not ready"
@@ -74,6 +78,25 @@ class Status:
                     return f"{host.name} still has what {held.launch.name} left"
         self._gone_us = gone
         return None
+
+
+class Addressed(Checker):
+    """H1: no address is told before the work listens there; another tenant's work might."""
+
+    invariants = ("H1",)
+
+    def __init__(self, books: Books, table: Table) -> None:
+        self._books, self._table = books, table
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, _, new in self._books.changed("objects/replicas/"):
+            if new is None or new.status.binding is None or not new.status.process.addresses:
+                continue
+            process = new.status.process
+            for held in self._table.table(world.hosts[new.status.binding.node]).values():
+                early = process.addresses.keys() & set(held.unopened)
+                if held.is_running and held.process.id == process.id and early:
+                    self.violated("H1", f"{new.name} does not listen at {sorted(early)} yet")
 
 
 class Sealing(Checker):

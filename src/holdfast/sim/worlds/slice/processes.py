@@ -93,6 +93,7 @@ class Held:
         "process",
         "shim",
         "stop_by_ms",
+        "unopened",
         "was_frozen",
     )
 
@@ -100,6 +101,8 @@ class Held:
         self.launch = launch
         self.shim = Shim(launch.deadline_ms, launch.grace_ms)
         self.process = Process()
+        # The ports of the process at which it does not listen yet.
+        self.unopened: tuple[str, ...] = ()
         # Void is what was cleared, or given up by whoever was about to start it.
         self.is_running = self.is_void = False
         # The alarms of what the shim's clock demands next, and of the end that a stop leads to.
@@ -172,7 +175,7 @@ class Processes:
         which a second copy could be started; what is being started tells so itself."""
         attempt, process = held.launch.attempt, held.process
         if process.id:
-            self._tell(cell.host, cell, Launched(attempt, process))
+            self._tell(cell.host, cell, Launched(attempt, process, held.unopened))
         if process.id and not held.is_running:
             self._tell(cell.host, cell, Exited(attempt, process))
         elif process.reason and not held.is_running:
@@ -202,6 +205,7 @@ class Processes:
         at = timestamp(host.clock.instant(self._world.now_us).wall_ms)
         held.process = Process(id=f"{host.boot}/{self._pids}/{self._world.now_us}", started_at=at)
         held.is_running = True
+        self._begin(host, held)
         self.changes += 1
         # `keep` work may run twice only where its owner does not want to wait for it.
         keeps = launch.template.on_disconnect is OnDisconnect.KEEP
@@ -213,9 +217,12 @@ class Processes:
             )
         )
         self._arm(host, held)
-        self._tell(host, cell, Launched(attempt, held.process))
+        self._tell(host, cell, Launched(attempt, held.process, held.unopened))
         if held.stop_by_ms is not None:
             self._stop(host, held, max(0, held.stop_by_ms - self._now_ms(host)))
+
+    def _begin(self, host: Host, held: Held) -> None:
+        """What else is so of a process from its start on."""
 
     # The deadline ----------------------------------------------------------------------------
 
@@ -304,7 +311,7 @@ class Processes:
         held.is_running = False
         self.changes += 1
         held.process = msgspec.structs.replace(
-            held.process, exit_code=code, signal=signal, reason=why
+            held.process, exit_code=code, signal=signal, reason=why, addresses={}
         )
         attempt = held.launch.attempt
         self._world.fact(ProcessEnded(host.name, attempt.uid, attempt.number, why))
@@ -336,6 +343,7 @@ class Processes:
                 held.launch.namespace,
                 held.launch.name,
                 held.launch.grace_ms,
+                held.unopened,
             )
             for held in latest.values()
         )
@@ -373,7 +381,9 @@ class Processes:
             if held.is_running:
                 held.is_running = False
                 self.changes += 1
-                held.process = msgspec.structs.replace(held.process, reason="Rebooted")
+                held.process = msgspec.structs.replace(
+                    held.process, reason="Rebooted", addresses={}
+                )
                 self._world.fact(ProcessEnded(host.name, attempt.uid, attempt.number, "Rebooted"))
             elif not held.process.reason:
                 held.process = Process(reason="NeverStarted")
