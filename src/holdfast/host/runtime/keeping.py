@@ -78,8 +78,9 @@ class Keeping:
         self.held: dict[Attempt, Held] = {}
         # The last `Extend`, for work that is adopted after it.
         self._until_ms: int | None = None
-        # Set when there is more work whose ports are to be looked at.
-        self._is_opening = asyncio.Event()
+        # Work that is about to open its ports; the event is set when there is more of it.
+        self._opening: list[Held] = []
+        self._has_begun = asyncio.Event()
         self._following = Following(place.attempts, place.groups, place.boot, in_thread)
 
     def extend(self, deadline_ms: int) -> None:
@@ -125,23 +126,22 @@ class Keeping:
         """
         clock, all_s = asyncio.get_running_loop(), 0.0
         while True:
-            self._is_opening.clear()
+            self._has_begun.clear()
             now_s = clock.time()
-            watched = [held for held in self.held.values() if held.choices.told_apart]
-            opening = [it for it in watched if it.unopened and now_s < it.known_s + OPENING_S]
+            self._opening = [it for it in self._opening if _is_opening(it, now_s)]
+            watched = self._opening
             if now_s >= all_s:
                 all_s = now_s + PORTS_LOOK_S
-            else:
-                watched = opening
+                watched = [held for held in self.held.values() if held.choices.told_apart]
             if watched:
                 await self._are_own_ports(*watched)
-            if opening:
+            if self._opening:
                 await asyncio.sleep(min(OPENING_LOOK_S, PORTS_LOOK_S))
                 continue
             # `wait_for` may lose a cancellation that comes together with the event.
             with suppress(TimeoutError):
                 async with asyncio.timeout(PORTS_LOOK_S):
-                    await self._is_opening.wait()
+                    await self._has_begun.wait()
 
     async def _are_own_ports(self, *watched: Held) -> bool:
         """Whether no address of theirs leads to another user's listener. Work of which one does is
@@ -278,7 +278,8 @@ class Keeping:
         held.is_known, held.known_s = True, asyncio.get_running_loop().time()
         held.process = self._process(held)
         if held.unopened:
-            self._is_opening.set()
+            self._opening.append(held)
+            self._has_begun.set()
 
     def _process(self, held: Held) -> Process:
         if held.state is None:
@@ -374,6 +375,11 @@ def _pressed(lack: disk.Lack, used: disk.Use, aside: int) -> str:
         f"{DISK_PRESSURE}: the disk of the node lacks {lack.value}, and this work has {size} on it "
         f"with {render(Resource.DISK, aside)} set aside: state what it needs in resources.disk"
     )
+
+
+def _is_opening(held: Held, now_s: float) -> bool:
+    is_new = now_s < held.known_s + OPENING_S
+    return is_new and not held.is_over.is_set() and bool(held.unopened)
 
 
 def _strays(place: Place, held: Container[Attempt]) -> list[Attempt]:
