@@ -15,7 +15,7 @@ neither can change without the other. All times are milliseconds after the launc
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.sim.worlds.slice.shim import DEADLINE_PASSED, STOPPED, Shim
@@ -83,6 +83,20 @@ def read(path: Path) -> Script:
             case _:
                 raise ValueError(f"{path.name}: not a line of a script: {line!r}")
     return found
+
+
+def slowed(script: Script, factor: int) -> Script:
+    """The same with all of its times so much longer, for a machine that is too busy for it."""
+    steps = [replace(it, at_ms=it.at_ms * factor, number=it.number * factor) for it in script.steps]
+    ending, deadline_ms, exits_ms = script.ending, script.deadline_ms, script.exits_ms
+    return replace(
+        script,
+        deadline_ms=None if deadline_ms is None else deadline_ms * factor,
+        grace_ms=script.grace_ms * factor,
+        exits_ms=None if exits_ms is None else exits_ms * factor,
+        steps=steps,
+        ending=None if ending is None else replace(ending, at_ms=ending.at_ms * factor),
+    )
 
 
 def play(script: Script) -> tuple[list[str], Ending]:

@@ -26,7 +26,7 @@ together = pytest.mark.xdist_group("keeping-world")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
-SEEDS = scaled(4, 8)
+SEEDS = scaled(5, 8)
 SHORT_SEEDS = scaled(2, 20)
 # Failed once; docs/simulator.md says of each why it does not any more.
 FAILED_ONCE = (310, 317, 331, 404)
