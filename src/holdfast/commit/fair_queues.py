@@ -198,7 +198,7 @@ class FairQueue(Generic[W]):
             return False
         inside = found.turns.parties.get(user) if found is not None else None
         of_user = coming.users.get((tenant, user), 0) + (inside.waiting if inside else 0)
-        users = len(found.turns) if found is not None else 1
+        users = max(1, len(found.turns)) if found is not None else 1
         return of_user * users >= of_tenant > 0
 
     @property

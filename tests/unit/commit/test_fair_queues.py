@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.commit.fair_queues import CREDIT, DEBTORS_MAX, FairQueue, QueueBounds, Waiting
+from holdfast.commit.fair_queues import (
+    CREDIT,
+    DEBTORS_MAX,
+    Coming,
+    FairQueue,
+    QueueBounds,
+    Waiting,
+)
 
 WIDE = QueueBounds(all_max=10_000, tenant_max=10_000, user_max=10_000)
 
@@ -90,6 +97,16 @@ def test_the_longest_line_gives_up_a_place_to_whoever_has_less() -> None:
     assert not evicted.is_in_line
     assert len(queue) == 10
     assert queue.push(Waiting("flood", "f", 1)) == (False, None)
+
+
+def test_a_crowd_that_is_coming_counts_though_none_of_a_known_tenant_waits() -> None:
+    """Whoever has waited before is remembered, and is no smaller a crowd for it. [E6]"""
+    queue: FairQueue[Waiting] = FairQueue(WIDE)
+    _filled(queue, "acme", "ann", 1)
+    queue.pop()
+    coming = Coming()
+    coming.more("acme", "ann", 5)
+    assert queue.is_crowded("acme", "ann", 5, coming)
 
 
 def test_what_was_taken_out_is_never_served() -> None:
